@@ -155,7 +155,7 @@ def search(work: Path, videos: int) -> Callable[[], object]:
         write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
     with redirect_stdout(io.StringIO()):
         for words in (
-            ["extract", str(films), "--encoder", "toy", "--out", str(work / "store")],
+            ["extract", str(films), "--encoder", "toy", "--output", str(work / "store")],
             ["index", "add", str(work / "index"), "--store", str(work / "store"), "--model", "zero-shot"],
         ):
             if code := main(words):

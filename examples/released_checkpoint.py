@@ -1,6 +1,6 @@
 """A checkpoint of the authors' code, loaded and converted. A small random one stands in for a published `best.ckpt`.
 
-With a real one: prvr convert checkpoint best.ckpt --dataset tvr --out hlformer-tvr
+With a real one: prvr convert checkpoint best.ckpt --dataset tvr --output hlformer-tvr
 """
 
 import tempfile
@@ -43,7 +43,7 @@ loaded, _ = prvr.load_released(state, config)
 with tempfile.TemporaryDirectory() as folder:
     checkpoint, out = Path(folder) / "best.ckpt", Path(folder) / "hlformer-tvr"
     torch.save({"config": config, "state_dict": state, "epoch": 0}, checkpoint)
-    assert main(["convert", "checkpoint", str(checkpoint), "--dataset", "tvr", "--out", str(out)]) == 0
+    assert main(["convert", "checkpoint", str(checkpoint), "--dataset", "tvr", "--output", str(out)]) == 0
     converted = prvr.Retriever.from_pretrained(out).eval()
 
 words, word_mask = torch.randn(5, 7, 40), torch.ones(5, 7, dtype=torch.bool)

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from commands import explained
 
 import prvr
-from prvr.cli import build_parser, folders, main
+from prvr.cli import folders, main
 from prvr.cli.console import CommandError
+from prvr.cli.options import bind
+from prvr.config import LOSSES
 from prvr.errors import InputError, PrvrError
 from prvr.plot import PLOTS
 from prvr.training import read_reranker_config
@@ -31,19 +34,18 @@ COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in na
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"usage: prvr {command}".rstrip() + " ")
+    assert capsys.readouterr().out.startswith(f"Usage: prvr {command}".rstrip() + " ")
 
 
 def test_commands_in_the_documentation_can_be_read() -> None:
-    root, parser, found = Path(__file__).parents[2], build_parser(), 0
+    root, count = Path(__file__).parents[2], 0
     for page in [root / "README.md", *(root / "docs").glob("*.md")]:
-        for command in re.findall(
-            r"^(?:torchrun .*-m )?prvr(?:\.cli)? (.+?)(?: \| .*)?$", page.read_text(), flags=re.MULTILINE
-        ):
+        blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+        for command in re.findall(r"^(?:torchrun .*-m )?prvr(?:\.cli)? (.+?)(?: \| .*)?$", blocks, flags=re.MULTILINE):
             if command != "--version":
-                parser.parse(shlex.split(command, comments=True))
-                found += 1
-    assert found > 20
+                bind(shlex.split(command, comments=True))
+                count += 1
+    assert count > 20
 
 
 class TestPresets:
@@ -66,7 +68,7 @@ class TestPresets:
         (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
         found = read_reranker_config(tmp_path / "mine.yaml", width=8)
         assert found == read_reranker_config("diffusionret-stage2-released", width=8)
-        assert "names no retriever" in explained(["train", "--preset", "diffusionret-stage2-released"], capsys)
+        assert "no retriever" in explained(["train", "--preset", "diffusionret-stage2-released"], capsys)
 
 
 def test_the_configuration_of_a_run_can_be_printed_and_read_again(
@@ -82,11 +84,35 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
     assert config.train.compile is True
 
 
+def test_a_loss_of_an_imported_module_is_a_key_and_the_module_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_loss.py").write_text(
+        "from prvr.config import LOSSES, LossSettings\n"
+        "LOSSES.register('centring', 'own_loss:Centring', 'Draws queries to the origin.', LossSettings)\n"
+    )
+    try:
+        words = ["train", "--preset", "hybrid-toy", "--print-config", "--loss.centring", "0.1"]
+        assert main([*words, "--import", "own_loss"]) == 0
+    finally:
+        LOSSES._entries.pop("centring", None)
+        sys.modules.pop("own_loss", None)
+    values = yaml.safe_load(capsys.readouterr().out)
+    assert values["imports"] == ["own_loss"]
+    assert values["loss"]["centring"]["weight"] == 0.1
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["train", "--preset", "hybrid-tvrr"], ["'hybrid-tvrr'", "hybrid-tvr,"]),
-        (["train", "--preset", "hybrid-toy", "--optim.lrr", "1"], ["--optim.lrr", "--optim.lr"]),
+        (["train", "--preset", "hybrid-toy", "--optim.lrr", "1"], ["'optim.lrr'", "optim.lr"]),
+        (["train", "--prest", "hybrid-toy"], ["--prest", "--preset", "prvr train --help"]),
+        (["train", "--preset", "hybrid-toy", "--train.epochs"], ["--train.epochs", "a value"]),
+        (["search", "folder", "a dog", "--train.epochs", "3"], ["--train.epochs", "prvr search --help"]),
+        (["--import", "no_such_module", "presets"], ["--import", "'no_such_module'"]),
+        (["plot", "scores", "run", "--bins", "0"], ["--bins", "greater than or equal to 1", "'0'"]),
         (["train", "--preset", "hybrid-toy", "--optim.lr=-1"], ["optim.lr", "-1"]),
         (["train", "--preset", "hybrid-toy", "--train.epochs", "few"], ["train.epochs", "few"]),
         (["train", "--preset", "hybrid-toy", "--model.fusion", "sum"], ["model.fusion", "mean_guided"]),
@@ -103,18 +129,19 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
         (["evaluate"], ["SYSTEM", "prvr evaluate --help"]),
         (["evaluate", "."], ["model.safetensors"]),
         (["compare", "nowhere", "there"], ["nowhere"]),
-        (["convert", "checkpoint", "nowhere.ckpt", "--dataset", "tvr", "--out", "out"], ["nowhere.ckpt"]),
-        (["convert", "checkpoint", "x.ckpt", "--dataset", "imagenet", "--out", "out"], ["imagenet", "activitynet"]),
-        (["flap"], ["'flap'", "train", "prvr --help"]),
-        (["data"], ["make", "show", "prvr data --help"]),
-        (["data", "make"], ["OUT", "prvr data make --help"]),
-        (["data", "make", "out", "--size", "vast"], ["--size", "vast", "tiny, demo, bench, large"]),
-        (["data", "make", "out", "--seed", "some"], ["--seed", "a whole number", "'some'"]),
-        (["data", "make", "out", "--size", "tiny", "--seed", "-1"], ["-1", "whole number from 0"]),
-        (["data", "make", "out", "--seed", "1.5"], ["--seed", "a whole number", "1.5"]),
-        (["data", "show", "test0000", "--size", "vast"], ["--size", "vast", "tiny, demo, bench, large"]),
+        (["convert", "checkpoint", "nowhere.ckpt", "--dataset", "tvr", "--output", "out"], ["nowhere.ckpt"]),
+        (["convert", "checkpoint", "x.ckpt", "--dataset", "imagenet", "--output", "out"], ["imagenet", "activitynet"]),
+        (["flap"], ['"flap"', "prvr --help"]),
+        (["trane"], ['"trane"', 'Did you mean "train"']),
+        (["data"], ["expected a command", "prvr data --help"]),
+        (["data", "make"], ["--output", "prvr data make --help"]),
+        (["data", "make", "--output", "out", "--size", "vast"], ["--size", "vast", '"tiny", "demo", "bench", "large"']),
+        (["data", "make", "--output", "out", "--seed", "some"], ["--seed", "a whole number", "'some'"]),
+        (["data", "make", "--output", "out", "--size", "tiny", "--seed", "-1"], ["-1", "whole number from 0"]),
+        (["data", "make", "--output", "out", "--seed", "1.5"], ["--seed", "a whole number", "'1.5'"]),
+        (["data", "show", "test0000", "--size", "vast"], ["--size", "vast", '"tiny", "demo", "bench", "large"']),
         (["data", "show", "test0000", "--data-root", "nowhere"], ["nowhere", "toy-demo"]),
-        (["data", "show", "test0000", "--output", "sheet.jpg"], ["sheet.jpg", ".png"]),
+        (["data", "show", "test0000", "--output", "sheet.jpg"], ["sheet.jpg", '"png"']),
     ],
 )
 def test_mistakes_are_explained(
@@ -168,8 +195,11 @@ def test_a_fault_of_ours_shows_its_traceback_and_asks_for_a_report(
     [
         (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: No such file"),
         (OSError(28, "No space left on device"), "disk is full"),
-        (MemoryError(), "Out of memory"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), "Out of memory"),
+        (MemoryError(), "Not enough memory"),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+            "Not enough memory",
+        ),
         (InputError("k=0: expected a positive number"), "k=0"),
     ],
 )
@@ -227,7 +257,7 @@ class TestProcess:
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 0)],  # argparse takes it for success
+    [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 141)],
 )
 def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code: int) -> None:
     reading, writing = os.pipe()

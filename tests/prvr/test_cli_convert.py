@@ -17,7 +17,7 @@ from prvr.released import released_config, tensors
 from prvr.released.checkpoint_files import DATASETS, convert_checkpoint, read_checkpoint
 from prvr.released.loading import published_config, system_of
 
-CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--out"]
+CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--output"]
 
 
 class TestConvert:

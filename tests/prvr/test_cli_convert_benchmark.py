@@ -35,7 +35,7 @@ def annotations(tmp_path: Path) -> Path:
 def command(annotations: Path, name: str, features: Path, *more: str) -> list[str]:
     folder, out = annotations / name, annotations / "data"
     return ["convert", "benchmark", name, "--annotations", str(folder), "--features", str(features),
-            "--out", str(out), "--device", "cpu", *more]  # fmt: skip
+            "--output", str(out), "--device", "cpu", *more]  # fmt: skip
 
 
 def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytes
     with h5py.File(folder / "feature.hdf5", "w") as file:
         for name in LSMDC_IDS:
             file[name] = np.ones((3, 7), np.float32)
-    assert "--text is missing" in explained(command(annotations, "lsmdc", folder), capsys)
+    assert "--text is required" in explained(command(annotations, "lsmdc", folder), capsys)
     more = ["--text", "toy", "--collection", "films", "--max-words", "2"]
     assert main(command(annotations, "lsmdc", folder, *more)) == 0
     said = capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.C
     assert main(command(annotations, "msrvtt", store, "--allow-missing")) == 0
     said = capsys.readouterr().out
     assert "train: 1 videos, 2 queries, 1 missing" in said
-    assert "not the whole benchmark" in said
+    assert "incomplete benchmark" in said
     about = json.loads((annotations / "data" / "msrvtt" / "corpus.json").read_text())
     assert about["missing"] == {"train": 1, "test": 1}
 
@@ -93,7 +93,7 @@ def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixt
     assert "train: 2 videos, 2 queries, 1 without a caption" in capsys.readouterr().out
     names = ["-4wsuPCjDBc_5_15.avi", "mv89psg6zh4_33_46.avi", "R2DvpPTfl-E_20_25.avi"]
     assert main(command(annotations, "msvd", write_store(annotations / "other", names))) == 0
-    assert "left out: 1 captions without a letter or digit" in capsys.readouterr().out
+    assert "omitted: 1 captions without a letter or digit" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

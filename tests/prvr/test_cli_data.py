@@ -36,7 +36,7 @@ class TestMake:
     def test_size_and_seed_are_taken(
         self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        command = ["data", "make", str(tmp_path), "--size", "tiny", "--seed", "3"]
+        command = ["data", "make", "--output", str(tmp_path), "--size", "tiny", "--seed", "3"]
         assert main(command) == 0
         out, err = capsys.readouterr()
         assert err == "making toy-tiny: 100 videos\n"
@@ -53,7 +53,7 @@ class TestMake:
         assert "'seed': 3" in error
 
     def test_another_light(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        command = ["data", "make", str(tmp_path), "--size", "tiny", "--look"]
+        command = ["data", "make", "--output", str(tmp_path), "--size", "tiny", "--look"]
         assert main([*command, "dusk"]) == 0
         folder = tmp_path / "toy-tiny-dusk"
         assert f"prvr evaluate RUN --transfer {folder}" in capsys.readouterr().out
@@ -64,7 +64,7 @@ class TestMake:
     def test_the_large_test_is_for_what_was_trained_on_the_demo(
         self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main(["data", "make", str(tmp_path), "--size", "large"]) == 0
+        assert main(["data", "make", "--output", str(tmp_path), "--size", "large"]) == 0
         corpus = open_corpus(tmp_path, "toy-large")
         assert corpus.splits == ("test",)
         out = capsys.readouterr().out
@@ -72,7 +72,7 @@ class TestMake:
         assert "prvr train" not in out
 
     def test_quiet(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["data", "make", str(tmp_path), "--size", "tiny", "-q"]) == 0
+        assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "-q"]) == 0
         assert capsys.readouterr().err == ""
 
     @pytest.mark.parametrize(
@@ -82,12 +82,14 @@ class TestMake:
         self, failure: BaseException, code: int, features: MagicMock, tmp_path: Path
     ) -> None:
         features.side_effect = failure
-        assert main(["data", "make", str(tmp_path), "--size", "tiny"]) == code
+        assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny"]) == code
         assert list(tmp_path.iterdir()) == []
 
     def test_a_file_in_the_way(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "out").write_text("mine")
-        assert str(tmp_path / "out") in explained(["data", "make", str(tmp_path / "out"), "--size", "tiny"], capsys)
+        assert str(tmp_path / "out") in explained(
+            ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny"], capsys
+        )
         assert (tmp_path / "out").read_text() == "mine"
 
     def test_a_damaged_encoder(
@@ -100,7 +102,7 @@ class TestMake:
             file.seek(-1, io.SEEK_END)
             file.write(b"\0")
         monkeypatch.setattr(encoder, "_packaged", lambda: encoder.load_encoder(tmp_path))
-        error = explained(["data", "make", str(tmp_path / "out"), "--size", "tiny"], capsys)
+        error = explained(["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny"], capsys)
         assert str(tmp_path / encoder.WEIGHTS) in error
         assert not (tmp_path / "out").exists()
 
@@ -113,7 +115,7 @@ class TestMake:
 
         monkeypatch.setattr(making, "read_toy_scenes", first)
         monkeypatch.setattr(making, "render", lambda video: np.zeros((4, 64, 64, 3), np.uint8))
-        assert main(["data", "make", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
+        assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
         videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
 
@@ -121,7 +123,9 @@ class TestMake:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setitem(sys.modules, "av", None)
-        assert "prvr[video]" in explained(["data", "make", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys)
+        assert "prvr[video]" in explained(
+            ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys
+        )
         assert not (tmp_path / "out").exists()
 
 
@@ -143,7 +147,7 @@ class TestShow:
 
         Path("test0003.png").write_bytes(b"mine")
         assert main(command) == 0
-        assert "replaces the file that was there" in capsys.readouterr().out
+        assert "overwrote the existing file" in capsys.readouterr().out
         assert main([*command, "--output", "new/sheet.png"]) == 0
         assert Path("new/sheet.png").read_bytes() == Path("test0003.png").read_bytes()
 
@@ -156,7 +160,7 @@ class TestShow:
         assert dusk.mean() < day.mean()
         capsys.readouterr()
         assert "expected one of day, dusk, haze" in explained([*command, "--look", "night"], capsys)
-        assert "--data-root OUT" in explained([*command, "--look", "dusk"], capsys)
+        assert "--data-root ROOT" in explained([*command, "--look", "dusk"], capsys)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the default cache is the user's")
     def test_of_the_corpus_in_the_cache(self, toy_cache: Path) -> None:
@@ -191,7 +195,7 @@ class TestCountingBar:
         terminal = Terminal()
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr(sys, "stderr", terminal)
-        with logged(0, quiet), progress_bar("making it", quiet) as report:
+        with logged(0, quiet), progress_bar("making it") as report:
             for done in range(1, 31):
                 report(done, 30)
         shown = terminal.getvalue()
@@ -199,7 +203,7 @@ class TestCountingBar:
 
     def test_a_line_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stderr", io.StringIO())
-        with logged(0, False), progress_bar("making it", False) as report:
+        with logged(0, False), progress_bar("making it") as report:
             report(1, 30)
             report(2, 30)
         assert sys.stderr.getvalue() == "making it: 30 videos\n"  # type: ignore[attr-defined]

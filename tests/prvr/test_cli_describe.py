@@ -94,7 +94,7 @@ def test_mistakes_are_explained(run: Path, tmp_path: Path, capsys: pytest.Captur
     assert "did you mean model.hidden" in explained(["describe", "hlformer-tvr", "--model.hiden", "3"], capsys)
     shutil.copytree(run / "best", tmp_path / "model")
     said = explained(["describe", str(tmp_path / "model"), "--model.hidden=32"], capsys)
-    assert "--model.hidden cannot change it" in said
+    assert "--model.hidden cannot be changed" in said
     (tmp_path / "s.yaml").write_text("first: runs/r\nstages: [{kind: diffuse}]\n")
     assert "'diffuse'" in explained(["describe", str(tmp_path / "s.yaml")], capsys)
     (tmp_path / "s.yaml").write_text("first: runs/r\nstages: [{kind: diffusion, run: data}]\n")

@@ -38,7 +38,7 @@ def test_from_a_store_to_an_index_and_on(store: VideoStore, tmp_path: Path, caps
     store = forget(write_store(store.folder, {"v001.mp4": walk(9, 9), "new.mp4": walk(9, 8)}), "v002.mp4")
     assert main(add(store, index)) == 0
     out = capsys.readouterr().out
-    assert "added 1 unchanged 2 changed since, left 1 in the index 5" in cells(out)
+    assert "added 1 unchanged 2 changed since, not updated 1 in the index 5" in cells(out)
     assert "prvr index update" in out
     assert main(["index", "update", str(index), "--store", str(store.folder)]) == 0
     assert "added 0 embedded again 1 removed 1 unchanged 3 in the index 4" in cells(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_a_trained_model_and_every_option(store: VideoStore, tmp_path: Path) -> 
 
 def test_what_is_refused_is_explained(store: VideoStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = tmp_path / "index"
-    assert "--model zero-shot" in explained(add(store, index), capsys)
+    assert "pass --model" in explained(add(store, index), capsys)
     assert "no store" in explained(["index", "add", str(index), "--store", str(tmp_path / "none")], capsys)
     assert "neither a run" in explained(add(store, index, "--model", str(tmp_path)), capsys)
     assert "0 < stride <= window" in explained(add(store, index, "--model", "zero-shot", "--stride", "500"), capsys)
@@ -75,7 +75,7 @@ def test_what_is_refused_is_explained(store: VideoStore, tmp_path: Path, capsys:
     assert "no index" in explained(["index", "info", str(index)], capsys)
     assert main(add(store, index, "--model", "zero-shot")) == 0
     again = explained(add(store, index, "--model", "zero-shot", "--stage", "qb_norm", "--dtype", "int8"), capsys)
-    assert "--model, --stage, --dtype can only be chosen for a new index" in again
+    assert "--model, --stage, --dtype can only be used for a new index" in again
     assert "not in the index" in explained(["index", "remove", str(index), "v9.mp4"], capsys)
 
 

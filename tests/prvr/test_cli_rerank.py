@@ -128,8 +128,8 @@ class TestTrain:
         ("arguments", "message"),
         [
             (["--retriever", "nowhere"], "no such folder"),
-            (["--config", "RERANKER"], "names no retriever: name the run of a trained one with --retriever RUN"),
-            (["--preset", "hybrid-toy", "--reranker.steps", "4"], "unknown argument --reranker.steps"),
+            (["--config", "RERANKER"], "no retriever. Name the run of a trained retriever with --retriever RUN"),
+            (["--preset", "hybrid-toy", "--reranker.steps", "4"], "unknown key 'reranker'"),
         ],
     )
     def test_what_is_missing_is_said(self, tmp_path, arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ class TestTrain:
         ("arguments", "message"),
         [
             (["--model.hidden", "16"], "--model.hidden is a key of the retriever, which is already trained"),
-            (["--train.start"], "unknown argument --train.start"),
+            (["--train.start"], "--train.start: expected a value"),
             (["--candidates.number=2"], "did you mean candidates.num"),
             (["--strategy=both"], "strategy"),
             (["--name", "1", "--name.x=1"], "--name.x: 'name' is a value, not a group of keys"),
@@ -192,7 +192,7 @@ class TestEvaluate:
         found = []
         for number, (system, options) in enumerate(systems):
             target = folder / f"{number}.json"
-            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--json", str(target)]) == 0
+            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--output", str(target)]) == 0
             found.append(EvaluationReport.from_json(target))
         return found
 

@@ -171,7 +171,7 @@ def test_filters(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert main(["search", str(index), QUERY, *arguments]) == 0
         out, err = capfd.readouterr()
         assert rows(out) == []
-        assert err == "none of 4 videos meets the filters\n"
+        assert err == "no videos match the filters\n"
 
 
 def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_a_film_that_is_gone_is_named_and_the_others_are_saved(
         assert err.startswith(f"no clip: {best}: no such file.")
         assert out.count(": written") == len(list((tmp_path / "clips").iterdir())) == 1
         assert main(["search", str(index), QUERY, "-k", "1", "--save", str(tmp_path / "none")]) == 2
-        assert "no clip could be made of 1 videos" in capsys.readouterr().err
+        assert "none of 1 clips could be written" in capsys.readouterr().err
         assert main(["search", str(index), QUERY, "--open"]) == 2
         assert f"{best}: no such file" in capsys.readouterr().err
     finally:
@@ -243,14 +243,14 @@ class TestOpening:
         self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert self.search(index, tmp_path, monkeypatch) == 2
-        assert "no player was found: none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
+        assert "no player found: none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
         assert self.search(index, tmp_path, monkeypatch, xdg_open="exit 3") == 2
         assert "xdg-open cannot open" in capsys.readouterr().err
 
     def test_one_that_goes_on_is_left_to_itself(
         self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("prvr.cli.player._PATIENCE", 0.2)
+        monkeypatch.setattr("prvr.cli.player._TIMEOUT", 0.2)
         assert self.search(index, tmp_path, monkeypatch, mpv="exec /bin/sleep 1") == 0
 
 
@@ -258,16 +258,16 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     (tmp_path / "empty.txt").write_text("\n \n")
     for arguments, why in (
-        ([str(index)], "takes a sentence, or --file"),
-        ([str(index), QUERY, "--file", "q.txt"], "takes a sentence, or --file"),
+        ([str(index)], "either a sentence or --file"),
+        ([str(index), QUERY, "--file", "q.txt"], "either a sentence or --file"),
         ([str(index), "--file", str(tmp_path / "none.txt")], "cannot be read"),
         ([str(index), "--file", str(tmp_path / "latin.txt")], "not UTF-8"),
         ([str(index), "--file", str(tmp_path / "empty.txt")], "0 sentences"),
         ([str(index), "?!"], "no word in"),
         ([str(index), "word " * 65], "65 words"),
-        ([str(index), QUERY, "-k", "0"], "expected positive numbers"),
-        ([str(index), QUERY, "--moments", "0"], "expected positive numbers"),
-        ([str(index), QUERY, "--min-confidence", "1.5"], "from 0 to 1"),
+        ([str(index), QUERY, "-k", "0"], "Must be >= 1"),
+        ([str(index), QUERY, "--moments", "0"], "Must be >= 1"),
+        ([str(index), QUERY, "--min-confidence", "1.5"], "Must be <= 1"),
         ([str(index), QUERY, "--backend", "magic"], "expected one of"),
         ([str(tmp_path / "none"), QUERY], "not found"),
         ([str(index), QUERY, "--encoder", str(tmp_path)], "no model of transformers"),

@@ -108,7 +108,7 @@ class TestEvaluate:
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         target = tmp_path / "new" / "scores.json"
-        assert main(["evaluate", str(work.a), "--json", str(target), "--device", "cpu"]) == 0
+        assert main(["evaluate", str(work.a), "--output", str(target), "--device", "cpu"]) == 0
         assert "text to video" in capsys.readouterr().out
         assert EvaluationReport.from_json(target) == EvaluationReport.from_json(work.a / "evaluation.json")
 
@@ -155,7 +155,7 @@ class TestEvaluate:
         assert "did you mean clip_weight" in explained(["evaluate", run, "--model.clip_wight", "1"], capsys)
         assert "greater than or equal to 0" in explained(["evaluate", run, "--model.clip_weight", "-1"], capsys)
         assert "--train.epochs" in explained(["evaluate", run, "--train.epochs", "3"], capsys)
-        assert "did you mean --split" in explained(["evaluate", run, "--spilt", "val"], capsys)
+        assert "Did you mean --split" in explained(["evaluate", run, "--spilt", "val"], capsys)
         assert main(["pipeline", run, "--stage", "qb_norm", "--output", str(tmp_path / "system")]) == 0
         said = explained(["evaluate", str(tmp_path / "system"), "--model.clip_weight", "0.9"], capsys)
         assert "clip_weight cannot be changed" in said

@@ -130,16 +130,16 @@ def test_a_source_that_is_gone_leaves_its_row_empty(
     assert main(["evaluate", run, "--transfer", str(target), "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     assert "source msrvtt test - - -" in " ".join(out.split())
-    assert "does not exist, so the source is not scored" in err
+    assert "does not exist, so the source is not evaluated" in err
 
 
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
         (["nowhere/msvd"], "no such folder"),
-        (["{target}", "{target}"], "named twice"),
+        (["{target}", "{target}"], "the same corpus twice"),
         (["{target}", "--split", "train2"], "no split train2"),
-        (["{target}", "--json", "a.json"], "writes a file for each target"),
+        (["{target}", "--output", "a.json"], "writes a file for each target"),
     ],
 )
 def test_mistakes_are_explained(

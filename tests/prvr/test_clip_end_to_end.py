@@ -65,9 +65,9 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Films:
         lines += [f"{number}.mp4,{TEXTS[number % 4]}", f"{number}.mp4,{TEXTS[number // 4]} {'blue ' * (number % 9)}"]
     (folder / "films.csv").write_text("\n".join(lines))
     store, root = folder / "store", folder / "data"
-    words = ["--encoder", f"pixels:{clip}", "--out", str(store), "-q"]
+    words = ["--encoder", f"pixels:{clip}", "--output", str(store), "-q"]
     assert main(["extract", str(folder / "videos"), *words]) == 0
-    words = ["--features", str(store), "--out", str(root), "--test", "0.25", "--val", "0.25", "-q"]
+    words = ["--features", str(store), "--output", str(root), "--test", "0.25", "--val", "0.25", "-q"]
     assert main(["convert", "captions", str(folder / "films.csv"), *words]) == 0
     changes = {"model.clip": str(clip), "model.video_dim": 768, "model.hidden": 16, "model.heads": 2, "model.depth": 2}
     changes |= {"model.max_frames": 6, "model.max_words": 14, "optim.lr": 1e-2, "optim.backbone_lr": 1e-4}
@@ -122,7 +122,7 @@ def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     lines = [f"{sentence.video_id}.mp4,{sentence.text}" for sentence in brief]
     (tmp_path / "captions.csv").write_text("\n".join(["video,text", *lines]))
     monkeypatch.chdir(tmp_path)
-    assert main(["extract", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--out", "store"]) == 0
+    assert main(["extract", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--output", "store"]) == 0
     command = printed(capsys.readouterr().out)
     assert command[:3] == ["convert", "captions", "CAPTIONS.csv"]
     command[2] = "captions.csv"
@@ -136,7 +136,7 @@ def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     assert main([*command, *small, "--output", "run"]) == 0
     command = printed(capsys.readouterr().out)
     assert command == ["evaluate", "run"]
-    assert main([*command, "--device", "cpu", "--json", "again.json"]) == 0
+    assert main([*command, "--device", "cpu", "--output", "again.json"]) == 0
     found, again = (EvaluationReport.from_json(tmp_path / file) for file in ("run/evaluation.json", "again.json"))
     assert found.ranks.tolist() == again.ranks.tolist()
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
@@ -149,10 +149,10 @@ def test_a_benchmark_of_pictures_says_how_its_clip_is_trained(
     for number, video in enumerate(video for split in EXPECTED["didemo"].values() for video in split):
         write_video(tmp_path / "videos" / f"{video}.mp4", noise(2, seed=number), fps=2)
     WRITERS["didemo"](tmp_path)
-    store = ["--encoder", f"pixels:{films.clip}", "--out", str(tmp_path / "store"), "-q"]
+    store = ["--encoder", f"pixels:{films.clip}", "--output", str(tmp_path / "store"), "-q"]
     assert main(["extract", str(tmp_path / "videos"), *store]) == 0
     command = ["convert", "benchmark", "didemo", "--annotations", str(tmp_path), "--features", str(tmp_path / "store")]
-    assert main([*command, "--out", str(tmp_path / "data"), "--collection", "pictures"]) == 0
+    assert main([*command, "--output", str(tmp_path / "data"), "--collection", "pictures"]) == 0
     command = printed(capsys.readouterr().out)
     assert command[:3] == ["train", "--preset", "diffusionret-msrvtt-pixels"]
     assert main([*command, "--print-config"]) == 0
@@ -299,10 +299,10 @@ def test_a_published_checkpoint_is_evaluated_and_its_first_stage_trained_over(fi
     torch.manual_seed(0)
     torch.save(PlainDiffusionRet().state_dict(), tmp_path / "best.pth")
     out, again = tmp_path / "out", tmp_path / "again"
-    assert main(["convert", "checkpoint", str(tmp_path / "best.pth"), "--dataset", "msrvtt", "--out", str(out)]) == 0
+    assert main(["convert", "checkpoint", str(tmp_path / "best.pth"), "--dataset", "msrvtt", "--output", str(out)]) == 0
     where = ["--data-root", str(films.root), "--device", "cpu", "-q"]
     report = tmp_path / "report.json"
-    assert main(["evaluate", str(out), "--collection", "films", *where, "--json", str(report)]) == 0
+    assert main(["evaluate", str(out), "--collection", "films", *where, "--output", str(report)]) == 0
     found = EvaluationReport.from_json(report)
     assert found.stages == ("diffusion over the best 32, both directions",)
     with open_split(films.read(), "test") as split:

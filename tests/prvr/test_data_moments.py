@@ -109,8 +109,8 @@ def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
     assert "test 5 2 1 1 1" in said_of
     assert "train 1 0 0 1 0" in said_of
     assert "several moments for one sentence: a#enc#0" in said_of
-    assert "this sentence is not: a#enc#2, b#enc#0" in said_of
-    assert "in no file: c#enc#4" in said_of
+    assert "but not this sentence: a#enc#2, b#enc#0" in said_of
+    assert "in none of the files: c#enc#4" in said_of
     found = read_moments(folder / "TextData" / "films_moments.jsonl")
     assert {caption for caption, moment in found.items() if isnan(moment.start)} == {"a#enc#0", "a#enc#2", "b#enc#0"}
     assert found["a#enc#0"].duration == 9.5

@@ -98,7 +98,7 @@ def test_stages_and_names_of_files(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")  # names in one line
     folder = str(run[0])
-    assert main(["evaluate", folder, "--stage", "qb_norm", "--json", str(tmp_path / "mine.json"), "-q"]) == 0
+    assert main(["evaluate", folder, "--stage", "qb_norm", "--output", str(tmp_path / "mine.json"), "-q"]) == 0
     out = capsys.readouterr().out
     assert out.count("text to video: 1. qb_norm") == 2
     for name in ("mine", "mine_dense_labels"):

@@ -16,8 +16,8 @@ import yaml
 from commands import explained
 from kills import killed
 
-from prvr.cli import build_parser, main
-from prvr.cli.options import chosen_config, more_keys
+from prvr.cli import main
+from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
 from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate
@@ -452,8 +452,8 @@ class TestCheckpoints:
         (failure,) = perform_all([run], study, Machine(), lambda number, run: None)
         command = re.search(r"prvr (convert checkpoint .*)", failure.reason)
         assert command is not None
-        args = build_parser().parse(command[1].replace("NAME", "tvr").split())
-        assert args.out == str(tmp_path / "converted" / self.NAME)
+        converted = bind(command[1].replace("NAME", "tvr").split()).keywords["output"]
+        assert converted == tmp_path / "converted" / self.NAME
 
 
 class TestShow:
@@ -593,15 +593,14 @@ COMMANDS = re.findall(r"\| `(prvr [^`]+)` \|", (DOCS / "papers.md").read_text(en
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS)))
 def test_every_command_of_the_document_parses_and_every_configuration_builds(command: str) -> None:
-    args = build_parser().parse(command.split()[1:])
+    bound = bind(command.split()[1:])
     if "papers" in command:
-        assert args.tables[0] in table_names()
-    elif args.retriever is None:
-        assert chosen_config(args).train.epochs > 0
-        assert not args.unknown
+        assert bound.args[0] in table_names()
+    elif bound.keywords["args"].retriever is None:
+        assert chosen_config(bound.keywords["args"].preset, None, bound.keywords["keys"]).train.epochs > 0
     else:
         values: dict[str, dict[str, str]] = {"reranker": {}}
-        for key, value in more_keys(args).items():
+        for key, value in bound.keywords["keys"].items():
             group, _, name = key.partition(".")
             values[group][name] = yaml.safe_load(value)
         reranker_run_config(values, width=512)

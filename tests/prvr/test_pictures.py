@@ -237,14 +237,16 @@ class TestCommand:
     ) -> None:
         run, reranker = map(str, runs)
         out = tmp_path / f"{name}.png"
-        assert main(["plot", name, run, "--stage", f"diffusion:{reranker}", "--out", str(out), "--device", "cpu"]) == 0
+        assert (
+            main(["plot", name, run, "--stage", f"diffusion:{reranker}", "--output", str(out), "--device", "cpu"]) == 0
+        )
         assert out.read_bytes().startswith(b"\x89PNG")
         assert str(out) in capsys.readouterr().out
 
     def test_mistakes_are_explained(self, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
         run, reranker = map(str, runs)
         start = ["plot", "trajectory", run, "--device", "cpu"]
-        assert "ends in .png" in explained([*start, "--out", "a.jpg"], capsys)
+        assert 'must have extension "png"' in explained([*start, "--output", "a.jpg"], capsys)
         assert "no re-ranker of direction t2v" in explained(start, capsys)
         start += ["--stage", f"diffusion:{reranker}"]
         assert "query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)

@@ -34,7 +34,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         own = {name.removeprefix(f"{direction}/"): t for name, t in GOLDEN.state.items() if name.startswith(direction)}
         place.load_state_dict(own, strict=False)
     torch.save(plain.state_dict(), folder / "best.pth")
-    command = ["convert", "checkpoint", str(folder / "best.pth"), "--dataset", "msrvtt", "--out", str(folder / "out")]
+    command = [
+        "convert",
+        "checkpoint",
+        str(folder / "best.pth"),
+        "--dataset",
+        "msrvtt",
+        "--output",
+        str(folder / "out"),
+    ]
     assert main(command) == 0
     return SimpleNamespace(plain=plain, file=folder / "best.pth", out=folder / "out", command=command)
 
@@ -126,8 +134,8 @@ def test_what_does_not_fit_is_refused(
     ):
         kept = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
         torch.save(kept, file)
-        command = ["convert", "checkpoint", str(file), "--dataset", "msrvtt", "--out", str(out)]
+        command = ["convert", "checkpoint", str(file), "--dataset", "msrvtt", "--output", str(out)]
         assert named in explained(command, capsys)
         assert not out.exists()
-    command = ["convert", "checkpoint", str(made.file), "--dataset", "tvr", "--out", str(out)]
+    command = ["convert", "checkpoint", str(made.file), "--dataset", "tvr", "--output", str(out)]
     assert "was not made for tvr: name one of msrvtt" in explained(command, capsys)

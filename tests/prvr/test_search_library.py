@@ -256,14 +256,14 @@ def test_one_process_at_a_time_changes_a_library(films: Path, caplog: pytest.Log
         with pytest.raises(LibraryBusy, match="another process"):
             updated(films)
         assert main(["search", str(films), QUERY, "--device", "cpu"]) == 0
-    assert "Searching what is known" in caplog.text
+    assert "Using the saved index" in caplog.text
 
 
 def test_commands_search_a_folder(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (films.parent / "empty").mkdir()
     assert "no videos found" in explained(["search", str(films.parent / "empty"), QUERY], capsys)
     assert "not found" in explained(["search", str(films / "nowhere"), QUERY], capsys)
-    assert "nothing is known yet" in command(["where", str(films)], capsys)
+    assert "none indexed yet" in command(["where", str(films)], capsys)
     out = command(["search", str(films), QUERY, "--encoder", "toy", "-k", "1"], capsys)
     assert "red.mp4" in out
     assert "1 of 3 videos" in out
@@ -289,7 +289,7 @@ def test_nothing_is_downloaded_without_consent(films: Path, capsys: pytest.Captu
         open_encoder("owner/name")
     said = explained(["search", str(films), QUERY, "--encoder", "openai/clip-vit-base-patch23"], capsys)
     assert "Did you mean openai/clip-vit-base-patch32" in said
-    assert "--download" in explained(["extract", str(films), "--encoder", "owner/name", "--out", "store"], capsys)
+    assert "--download" in explained(["extract", str(films), "--encoder", "owner/name", "--output", "store"], capsys)
 
 
 TWO_SEARCHES = """

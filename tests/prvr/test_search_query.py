@@ -324,9 +324,9 @@ def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "--image PICTURE and --like FILM@TIME need none"),
-        (["--without", "snow"], "--image PICTURE and --like FILM@TIME need none"),
-        (["--like", "beach.mp4"], "expected FILM@TIME"),
+        ([], "With --image PICTURE or --like VIDEO@TIME, the sentence is optional"),
+        (["--without", "snow"], "With --image PICTURE or --like VIDEO@TIME, the sentence is optional"),
+        (["--like", "beach.mp4"], "expected VIDEO@TIME"),
         (["--like", "beach.mp4@noon"], "expected seconds"),
         (["--like", "beach.mp4@9-8"], "expected an end after the start"),
         (["--like", "beach.mp4@9"], "no such video in this index"),

@@ -95,7 +95,7 @@ def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
     assert "No epoch was chosen: this is the mean of the weights of epochs 1 to 2 (from 0)" in card
     assert "best" not in card.split("No epoch was chosen")[1].split("|")[0]
     show_folder(result)
-    assert "kept is the mean of the weights of epochs 1 to 2 (counted from 0)" in capsys.readouterr().out
+    assert "saved model: mean of the weights of epochs 1 to 2 (counted from 0)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("epoch", "step"), [(1, 2), (3, 1)])

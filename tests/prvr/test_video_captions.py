@@ -374,13 +374,13 @@ def test_the_command_and_training_on_it(
 ) -> None:
     folder, _ = films
     convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
-    assert main([*convert, "--out", str(tmp_path / "data")]) == 0
+    assert main([*convert, "--output", str(tmp_path / "data")]) == 0
     out = capsys.readouterr().out
     said = out.splitlines()[-1]
     assert said == (
         f"prvr train --preset hybrid-toy --data-root {tmp_path}/data --data.collection films --train.protocol val"
     )
-    assert "40 of 40 captions say when" in out
+    assert "40 of 40 captions have times" in out
 
     small = [
         f"--{key}={json.dumps(value)}" for key, value in (SMALL | {"train.epochs": 1, "train.batch_size": 8}).items()
@@ -413,7 +413,7 @@ def test_the_last_line_of_each_command_is_the_next_one(
     folder = tmp_path / "my films"
     folder.mkdir()
     shutil.copytree(films[0] / "store", folder / "store")
-    line = shlex.join(["prvr", "extract", str(films[0] / "videos"), "--encoder", "toy", "--out", f"{folder}/store"])
+    line = shlex.join(["prvr", "extract", str(films[0] / "videos"), "--encoder", "toy", "--output", f"{folder}/store"])
     typed = []
     while not line.startswith("prvr search"):
         typed.append(shlex.split(line)[1])
@@ -446,12 +446,12 @@ def test_what_the_command_refuses(
 ) -> None:
     folder, _ = films
     good = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
-    good += ["--out", str(tmp_path)]
+    good += ["--output", str(tmp_path)]
     assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
     assert "no store of video features" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
     assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
     for name in ("a b", "../up", "a/b"):
-        assert "expected letters" in explained([*good, "--name", name], capsys)
+        assert "expected letters" in explained([*good, "--collection", name], capsys)
     assert list(tmp_path.iterdir()) == []
 
 

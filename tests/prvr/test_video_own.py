@@ -77,7 +77,7 @@ def test_the_example_is_in_the_documentation() -> None:
 
 
 def test_every_command_takes_a_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("extract", "films", "--encoder", NAME, "--out", "store")
+    run("extract", "films", "--encoder", NAME, "--output", "store")
     store = VideoStore("store")
     assert (store.encoder.name, store.dim, store.joint_dim) == (NAME, 3, 3)
     np.testing.assert_allclose(store.read("red.mp4"), np.tile(np.array([[180, 60, 60]]) / 255, (2, 1)), atol=0.02)
@@ -90,7 +90,7 @@ def test_every_command_takes_a_class(here: Path, capsys: pytest.CaptureFixture[s
         assert capsys.readouterr().out.endswith("red.mp4\n")
     lines = [f"{name},a {name} film" for name in ("red", "green", "blue", "grey")]
     Path("films.csv").write_text("\n".join(["video,text", *lines]))
-    run("convert", "captions", "films.csv", "--features", "store", "--out", "data", "--text", NAME)
+    run("convert", "captions", "films.csv", "--features", "store", "--output", "data", "--text", NAME)
     corpus = open_corpus(Path("data"), "films")
     assert zero_shot_scores(corpus, "train").shape[0] > 0  # the sentences were read when the corpus was made
 
@@ -116,7 +116,7 @@ def test_a_class_that_a_file_names_is_not_imported(
         ["search", "films", QUERY],
         ["index", "add", "second", "--store", "store", "--model", "zero-shot"],
         ["index", "update", "index", "--store", "store"],
-        ["convert", "captions", "films.csv", "--features", "store", "--out", "again"],
+        ["convert", "captions", "films.csv", "--features", "store", "--output", "again"],
     ):
         said = explained([*line, "--device", "cpu"], capsys)
         assert f"add --encoder {NAME} to the command, or --text {NAME} to prvr index" in said, line

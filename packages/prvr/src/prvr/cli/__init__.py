@@ -1,55 +1,66 @@
 """The command line: a module for each command of `prvr`, or for a few that belong together.
 
-Building the parser imports no torch: each command imports what it needs when it runs.
+Every module of this package is imported for its commands, which are functions under `@app.command`. None of them
+imports torch: a command imports what it needs when it runs.
 """
 
 import os
+import pkgutil
 import sys
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
 from io import StringIO
+from typing import Annotated
 
-from prvr.cli.console import CommandError, complain, logged
-from prvr.cli.options import Parser
+from cyclopts import CycloptsError, Parameter
 
-__all__ = ["build_parser", "main"]
+from prvr.cli.console import complain, logged, stdout
+from prvr.cli.options import EVERYWHERE, app, bind, usage_error
+from prvr.config import import_modules
 
-_NOBODY_READS = 141  # as a shell reports SIGPIPE
-_COMMANDS = (
-    *("demo", "train", "evaluate", "pipeline", "plot", "papers", "extract", "index", "search", "clip"),
-    *("serve", "where", "convert", "presets", "data"),
-)
-"""The modules of this package that register commands, in the order of the help."""
-_DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."
-_EXIT_CODES = """\
-Run `prvr COMMAND --help` for the options of a command.
+__all__ = ["app", "main"]
 
-exit codes:
-  0    success
-  1    an error in prvr itself, or damage that `prvr index verify` found
-  2    an error in the arguments, the configuration or the data; the message says how to fix it
-  130  interrupted (Ctrl-C)
-  141  the reader of the output went away (`prvr presets | head`)
-  143  terminated (SIGTERM) during training, which saved its state first
-"""
+_PIPE_CLOSED = 141  # as a shell reports SIGPIPE
+
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        import_module(f"prvr.cli.{_module.name}")
 
 
-def build_parser() -> Parser:
-    """The parser of all commands."""
-    from prvr import __version__
+@app.meta.default
+def launch(
+    *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, allow_repeating=None, show_default=False, group=EVERYWHERE)
+    ] = 0,
+    quiet: Annotated[bool, Parameter(name=("--quiet", "-q"), group=EVERYWHERE)] = False,
+    imports: Annotated[list[str], Parameter(name="--import", metavar="MODULE", group=EVERYWHERE)] = [],
+) -> int:
+    """Runs one command.
 
-    parser = Parser(
-        prog="prvr",
-        usage="prvr COMMAND [OPTIONS]",
-        description=_DESCRIPTION,
-        epilog=_EXIT_CODES,
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=__version__, help="show the version and exit")
-    for name in _COMMANDS:
-        import_module(f"prvr.cli.{name}").register(parser)
-    return parser
+    Args:
+        verbose: show more of the log; -vv also shows tracebacks
+        quiet: only show results, warnings and errors
+        imports: import a Python module first, for example one that registers a loss; repeat it for more
+    """
+    with logged(verbose, quiet):
+        try:
+            import_modules(imports, "--import")
+            if words:
+                return bind(words, imports)() or 0
+            app.help_print([], console=stdout())
+            return 2
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            sys.stderr.write("\ninterrupted\n")
+            return 130
+        except SystemExit as end:  # training ends so after SIGTERM
+            return end.code if isinstance(end.code, int) else 1
+        except Exception as error:
+            if verbose >= 2:
+                raise
+            return complain(error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,48 +70,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `prvr`; by default, those of the process.
 
     Returns:
-        The exit code, see `prvr --help`. Errors are explained on standard error.
+        The exit code, see `prvr --help`. Errors are printed to standard error.
     """
     try:
         try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
+            words = list(sys.argv[1:] if argv is None else argv)
+            return (
+                app.meta(words, console=stdout(), exit_on_error=False, print_error=False, result_action="return_value")
+                or 0
+            )
+        except CycloptsError as error:
+            return complain(usage_error(error))
         finally:
             sys.stdout.flush()  # here, and not at the end of Python, which would complain
     except BrokenPipeError:
         _silence_stdout()
-        return _NOBODY_READS
-
-
-def _run(words: Sequence[str]) -> int:
-    parser = build_parser()
-    if not words:
-        parser.print_help()
-        return 2
-    try:
-        args = parser.parse(words)
-    except CommandError as error:
-        return complain(error)
-    except SystemExit:  # after --help and --version
-        return 0
-    with logged(args.verbose, args.quiet):
-        try:
-            return args.execute(args) or 0
-        except BrokenPipeError:
-            raise
-        except KeyboardInterrupt:
-            sys.stderr.write("\ninterrupted\n")
-            return 130
-        except SystemExit as end:  # training ends so after SIGTERM
-            return end.code if isinstance(end.code, int) else 1
-        except Exception as error:
-            if args.verbose >= 2:
-                raise
-            return complain(error)
+        return _PIPE_CLOSED
 
 
 def _silence_stdout() -> None:
-    """Discards what is still to be written, so that Python does not complain about it when it ends."""
+    """Discards the rest of the output, so that Python does not complain about it at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # a program that embeds the command has put something else there
+    except (OSError, ValueError):  # a program that embeds the command has replaced stdout
         sys.stdout = StringIO()

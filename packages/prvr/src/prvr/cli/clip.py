@@ -1,53 +1,25 @@
-"""`prvr clip`: a part of a film as a file, and what `prvr search --save` has in common with it."""
+"""`prvr clip`: a part of a video as a file; and the options of clips."""
 
-from argparse import ArgumentTypeError, Namespace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from prvr.cli.options import Parser, seconds
+from cyclopts import Parameter
+
+from prvr.cli.options import VIDEOS, app, parsed_by, seconds
 
 if TYPE_CHECKING:
     from prvr.video import VideoClip
 
 
-def register(prvr: Parser) -> None:
-    """Adds the command."""
-    parser = prvr.command(
-        "clip",
-        run,
-        "Write a part of a film as a file of its own",
-        "FILM START-END [OUT] [--exact] [--force]",
-        "Write a part of a film as a file of its own. It is copied, without a loss, from the key frame before "
-        "START on, and the output says where that is; --exact encodes it anew, so that it starts at START. So is what "
-        "the format of OUT does not take. Sound is kept where it can be.",
-    )
-    parser.add_argument("film", metavar="FILM", help="a video file")
-    parser.add_argument(
-        "moment",
-        metavar="START-END",
-        type=moment,
-        help="two times, for example 12:30-12:45, 1:02:03.5-1:03:00 or 90-95",
-    )
-    parser.add_argument(
-        "out",
-        metavar="OUT",
-        nargs="?",
-        help="the file to write (.mp4, .mov, .mkv or .webm); by default, one in the current folder that is named "
-        "after the film and the moment",
-    )
-    add_clip_options(parser)
-
-
-def add_clip_options(parser: Parser) -> None:
-    """Adds `--exact` and `--force`."""
-    parser.add_argument("--exact", action="store_true", help="encode clips anew, so that they start exactly")
-    parser.add_argument("--force", action="store_true", help="replace files that stand there")
+Exact = Annotated[bool, Parameter(help="re-encode for exact cuts")]
+Force = Annotated[bool, Parameter(help="overwrite existing files")]
 
 
 def moment(text: str) -> tuple[float, float]:
-    """The type of an argument that takes a part of a film, START-END, in seconds.
+    """A part of a video, START-END, in seconds.
 
     Raises:
-        ArgumentTypeError: the text is something else, or the end is not after the start.
+        ValueError: the text is something else, or the end is not after the start.
 
     Examples:
         >>> moment("12:30-12:45"), moment("1:02:03.5-1:03:00"), moment("90-95.5")
@@ -55,38 +27,62 @@ def moment(text: str) -> tuple[float, float]:
     """
     first, dash, second = text.partition("-")
     if not dash:
-        raise ArgumentTypeError(f"expected START-END, for example 12:30-12:45, got {text!r}")
+        raise ValueError(f"expected START-END, for example 12:30-12:45, got {text!r}")
     start, end = seconds(first), seconds(second)
     if start >= end:
-        raise ArgumentTypeError(f"expected an end after the start, got {text!r}")
+        raise ValueError(f"expected an end after the start, got {text!r}")
     return start, end
 
 
-def run(args: Namespace) -> None:
-    """Writes the clip and says where it starts."""
-    from prvr.video import clip_name, write_clip
+@app.command(group=VIDEOS)
+def clip(
+    video: str,
+    moment: Annotated[tuple[float, float], parsed_by(moment, "START-END")],
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    exact: Exact = False,
+    force: Force = False,
+) -> None:
+    """Write a part of a video to a file.
 
-    start, end = args.moment
-    out = args.out or clip_name(args.film, start, end)
-    print(told(write_clip(args.film, start, end, out, exact=args.exact, force=args.force), start, args.exact))
-
-
-def told(clip: "VideoClip", start: float, exact: bool) -> str:
-    """The line that is said of a clip.
+    Write a part of a video to a file. It is copied without loss, starting at the last key frame before START; the
+    output says where that is. With --exact, it is re-encoded and starts at START. It is also re-encoded if the format
+    of FILE does not support the streams of the video. Sound is kept where possible.
 
     Args:
-        clip: that was written.
-        start: where it was to start, in seconds.
-        exact: whether it was asked to start exactly.
+        video: a video file
+        moment: two times, for example 12:30-12:45, 1:02:03.5-1:03:00 or 90-95
+        output: the file to write: .mp4, .mov, .mkv or .webm (default: one in the current folder that is named after the
+            video and the moment)
+    """
+    from prvr.video import clip_name, write_clip
+
+    start, end = moment
+    target = output or clip_name(video, start, end)
+    print(clip_line(write_clip(video, start, end, target, exact=exact, force=force), start, exact))
+
+
+def clip_line(clip: "VideoClip", start: float, exact: bool) -> str:
+    """The line of output about a clip.
+
+    Args:
+        clip: the clip that was written.
+        start: the requested start, in seconds.
+        exact: whether the requested start is exact.
     """
     from prvr.reading import printable
 
-    how = "copied" if clip.copied else "encoded" if exact else "encoded, as its format does not take the film's streams"
+    how = (
+        "copied" if clip.copied else "encoded" if exact else "encoded, because the format does not support the streams"
+    )
     line = f"{printable(str(clip.path))}: written, {_clock(clip.start)} to {_clock(clip.end)}, {how}"
     line += "" if clip.sound else ", without sound"
     early = start - clip.start
     if early >= 0.05:
-        line += f"; it starts at the key frame {early:.2f} s before {_clock(start)}, --exact starts there"
+        line += (
+            f"; starts at the key frame {early:.2f} s before {_clock(start)} (use --exact to start at {_clock(start)})"
+        )
     return line
 
 

@@ -1,4 +1,4 @@
-"""What a command says: tables and results on standard output, progress and mistakes on standard error."""
+"""The output of commands: tables and results on standard output, progress and errors on standard error."""
 
 import gc
 import logging
@@ -22,7 +22,7 @@ _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 
 class CommandError(PrvrError):
-    """A command that cannot run; the message says what was found and what to do."""
+    """A command that cannot run; the message says why and what to do."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def logged(verbose: int, quiet: bool) -> Iterator[None]:
 
 
 def load(module: str) -> None:
-    """Imports a module that brings torch, without the garbage collector, which would find nothing and take time."""
+    """Imports a module that imports torch; the garbage collector is off meanwhile, because it only takes time."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -62,12 +62,12 @@ def stdout() -> Console:
 
 
 class _Output(Console):
-    def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a fault of prvr
+    def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a bug in prvr
         raise BrokenPipeError
 
 
 def show_next(*command: object) -> None:
-    """Prints the command to type next, the last line of what a command says, quoted for a shell.
+    """Prints the command to type next, quoted for a shell, as the last line of the output.
 
     Examples:
         >>> show_next("prvr", "search", "my films", "a dog")
@@ -78,13 +78,17 @@ def show_next(*command: object) -> None:
     print(f"\nNext:\n{shlex.join(map(str, command))}")
 
 
+def is_quiet() -> bool:
+    """Whether `--quiet` was given: only results, warnings and errors are shown."""
+    return not logger.isEnabledFor(logging.INFO)
+
+
 @contextmanager
-def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Progress]:
+def progress_bar(title: str, unit: str = "videos") -> Iterator[Progress]:
     """Shows on standard error how much is done and how long the rest takes; if that is no terminal, a line in the log.
 
     Args:
         title: what is being done.
-        quiet: show nothing.
         unit: what is counted; "bytes" are shown as a percentage.
 
     Yields:
@@ -94,7 +98,7 @@ def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Prog
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if is_quiet() or not console.is_terminal:
 
         def announce(done: int | float, total: int | float, name: str = "") -> None:
             if done == 1 and unit != "bytes":
@@ -114,27 +118,26 @@ def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Prog
 
 
 def complain(error: Exception) -> int:
-    """Explains a failed command on standard error; gives its exit code.
+    """Prints why a command failed to standard error, and returns its exit code.
 
-    A mistake that the user can correct takes one paragraph; a fault of the program is shown with its traceback.
+    An error that the user can correct takes one paragraph; a bug is shown with its traceback.
     """
-    sentence = _mendable(error)
-    if sentence is not None:
-        sys.stderr.write(f"prvr: error: {' '.join(sentence.split())}\n")
+    message = _user_error(error)
+    if message is not None:
+        sys.stderr.write(f"prvr: error: {' '.join(message.split())}\n")
         return 2
     traceback.print_exception(error)
     sys.stderr.write(
-        f"prvr: this is a fault of prvr {__version__}, not yours. Please report it, with the lines above and the "
-        "command.\n"
+        f"prvr {__version__}: this is a bug in prvr. Please report it, with the lines above and the command.\n"
     )
     return 1
 
 
-def _mendable(error: Exception) -> str | None:
-    """The message for a mistake that the user can correct; None for a fault of the program."""
+def _user_error(error: Exception) -> str | None:
+    """The message for an error that the user can correct; None for a bug."""
     if isinstance(error, PrvrError):
         return str(error)
-    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:  # it names a file
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return "The disk is full. Free space, then run the command again."
@@ -142,8 +145,6 @@ def _mendable(error: Exception) -> str | None:
         isinstance(error, RuntimeError) and re.search(r"out of memory|can't allocate memory", str(error))
     )
     if out_of_memory:
-        return (
-            f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no more is to be had'}). Use smaller "
-            "batches or a smaller model, or close other programs."
-        )
+        detail = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        return f"Not enough memory{detail}. Use smaller batches or a smaller model, or close other programs."
     return None

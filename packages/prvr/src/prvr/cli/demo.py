@@ -1,18 +1,18 @@
-"""`prvr demo`: search with the model that ships, then train one on the toy corpus and show what it finds."""
+"""`prvr demo`: search with the model that ships with prvr, then train one on the toy corpus and show its results."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from prvr.cli.console import progress_bar, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import fresh_folder, open_corpus_of, threads
-from prvr.cli.options import Parser
+from prvr.cli.options import MODELS, app
 from prvr.cli.train import show_folder, train
 from prvr.config import load_config
 from prvr.errors import MissingExtraError
@@ -27,36 +27,25 @@ _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size":
 _WHOLE = {"train.average": 5}
 """Keys of `best-toy`. The few sentences of `val` cannot tell which of its last epochs is best."""
 _SHIPPED = "toy-world"
-_FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
+_FIRST_VIDEOS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these videos
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
 _PICTURE = 56  # pixels of the longer side of a picture in the terminal
-_FILMS = 24  # videos of the gallery that are written as files, in about a minute
+_VIDEOS = 24  # videos of the gallery that are written as files, in about a minute
 
 
-def register(prvr: Parser) -> None:
-    """Adds the command."""
-    parser = prvr.command(
-        "demo",
-        run,
-        "Search at once with a model that ships, then train one in minutes",
-        "[--quick] [--output RUN] [OPTIONS]",
-        "Search a few films with a small model that ships with prvr. Then train another one, compare it with chance "
-        "and with the joint encoder without training, and find videos and moments from sentences. prvr draws all films "
-        "itself, so nothing is downloaded.",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="train a smaller model for a few epochs, which is enough to be better than no training, not to be good",
-    )
-    parser.option(
-        "--output", default="runs/demo", metavar="RUN", help="the run folder; if it is taken, RUN-1, RUN-2, ..."
-    )
+@app.command(name="demo", group=MODELS)
+def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")] = Path("runs/demo")) -> None:
+    """Search with a model that ships with prvr, then train one in minutes.
 
+    Search a few videos with a small model that ships with prvr. Then train another one, compare it with chance and with
+    the joint encoder without training, and find videos and moments from sentences. prvr draws all videos, so nothing is
+    downloaded.
 
-def run(args: Namespace) -> None:
-    """Searches, trains, compares, and searches again."""
+    Args:
+        quick: train a smaller model for a few epochs: fast, rough result
+        output: the run folder; if it exists, RUN-1, RUN-2, ...
+    """
     from prvr.evaluation.moments import find_moments
     from prvr.evaluation.tables import examples_table
     from prvr.models import load_pretrained
@@ -64,51 +53,51 @@ def run(args: Namespace) -> None:
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
-    config = load_config("gmmformer-toy", _QUICK) if args.quick else load_config("best-toy", _WHOLE)
-    console, stem = stdout(), Path(args.output)
+    config = load_config("gmmformer-toy", _QUICK) if quick else load_config("best-toy", _WHOLE)
+    console = stdout()
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
-    with fresh_folder(stem, first=stem) as output, threads(1):
+    with fresh_folder(output, first=output) as run_folder, threads(1):
         try:
-            _search_first(console, output.with_name(f"{output.name}-first"))
+            _search_first(console, run_folder.with_name(f"{run_folder.name}-first"))
         except MissingExtraError as error:
-            print(f"The search with the model that ships was left out: {error}")
-        print("\nNow a model is trained from nothing, on other films.")
-        corpus = open_corpus_of(config, args.quiet)
+            print(f"Skipped the search with the model that ships with prvr: {error}")
+        print("\nTraining a new model from scratch, on other videos.")
+        corpus = open_corpus_of(config)
         with closing(open_split(config, "train")) as split:
             size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
             print(f"corpus: {corpus.folder}: {size}")
-            print(f"model:  {config.name}, {config.train.epochs} epochs, into {output}", flush=True)
-        result = train(config, output, "cpu", quiet=args.quiet)
-    name, picture = config.data.eval_split, output / "moments.png"
+            print(f"model:  {config.name}, {config.train.epochs} epochs, into {run_folder}", flush=True)
+        result = train(config, run_folder, "cpu")
+    name, picture = config.data.eval_split, run_folder / "moments.png"
     with closing(open_split(config, name)) as split:
-        note = f"{config.train.epochs} epochs show that it works, not how well" if args.quick else None
+        note = f"{config.train.epochs} epochs show that training works, not how well" if quick else None
         show_baselines(console, config, result.report, note=note)
         show_report(console, result.report)
         order = result.report.ranks.argsort(kind="stable")
         queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]
-        examples = find_moments(load_pretrained(output / "best"), split, queries, seed=config.train.seed)
+        examples = find_moments(load_pretrained(run_folder / "best"), split, queries, seed=config.train.seed)
         durations = dict(zip(split.video_ids, split.durations.tolist(), strict=True))
         save_figure(examples_figure(examples, durations, pictures_of(corpus, name)), picture)
     console.print()
     console.print(examples_table(examples))
     ranks = ", ".join(str(int(result.report.ranks[query])) for query in queries)
-    print(f"These are a good, a median and a bad example: their right videos rank {ranks}.")
+    print(f"A good, a median and a bad example: the ranks of their right videos are {ranks}.")
     show_folder(result)
     try:
-        index = _index(corpus, name, examples, output, args.quiet)
+        index = _index(corpus, name, examples, run_folder)
         search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
     except MissingExtraError as error:
-        search = f"An index of video files, to search and serve, was left out: {error}"
+        search = f"Skipped the index of video files: {error}"
     print(
-        f"{picture}: frames of the moments found for these sentences\n\n"
-        f'A sentence of your own: python examples/own_sentence.py {output} "{_SENTENCE}"\n'
+        f"{picture}: frames of the best moments for these sentences\n\n"
+        f'A sentence of your own: python examples/own_sentence.py {run_folder} "{_SENTENCE}"\n'
         f"{search}\n"
-        "The videos are drawn by prvr: this is evidence about the machinery, not about natural video.",
+        "The videos are drawn by prvr: these results say nothing about natural video.",
     )
 
 
 def _search_first(console: Console, folder: Path) -> None:
-    """Draws a few films, searches them with the model that ships, and shows what it finds for one of their sentences.
+    """Draws a few videos, searches them with the model that ships with prvr, and shows the results for a sentence.
 
     Raises:
         prvr.MissingExtraError: PyAV is not installed.
@@ -119,42 +108,43 @@ def _search_first(console: Console, folder: Path) -> None:
     from prvr.search.output import clock_span, result_table, write_html
 
     print(
-        f"{_FIRST_FILMS} films that prvr draws now are searched with {_SHIPPED}, a small model that ships with it and "
-        "was\ntrained on other films.\n",
+        f"Searching {_FIRST_VIDEOS} videos that prvr draws, with {_SHIPPED}, a small model that ships with prvr and "
+        "was\ntrained on other videos.\n",
         flush=True,
     )
     videos = folder / "videos"
-    films = write_short_videos(videos, _FIRST_FILMS, _FIRST_SEED)
+    films = write_short_videos(videos, _FIRST_VIDEOS, _FIRST_SEED)
     with Library(videos, model=_SHIPPED) as library:
         library.update()
-        results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_FILMS)
+        results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_VIDEOS)
     relevant = relevance(films.claims, films.videos)
-    right = [{*relevant[one.id], one.video_id} for one in films.sentences]
-    # The one whose best film is furthest ahead of the next one: chosen by what was found, not by what is right.
+    right = [{*relevant[sentence.id], sentence.video_id} for sentence in films.sentences]
+    # The largest gap between the best two scores: chosen by the results, not by the ground truth.
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
     shown = replace(results[clearest], hits=results[clearest].hits[:3])
     console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
     _show_picture(console, best)
-    told = "right" if best.video_id in right[clearest] else "wrong"
-    first = sum(one.hits[0].video_id in some for one, some in zip(results, right, strict=True))
+    verdict = "Right" if best.video_id in right[clearest] else "Wrong"
+    first = sum(result.hits[0].video_id in videos for result, videos in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)
     print(
-        f"{told}: the sentence was written for {sentence.video_id}, {clock_span(sentence.start, sentence.end)}. Of "
-        f"{len(results)} sentences about these films it has the\nclearest answer; a right film comes first for {first} "
-        f"of them, by chance for {chance:.0f}.",
+        f"{verdict}: the sentence was written for {sentence.video_id}, {clock_span(sentence.start, sentence.end)}. It "
+        f"has the clearest result of\n{len(results)} sentences. A right video comes first for {first} of them; by "
+        f"chance, for {chance:.0f}.",
         flush=True,
     )
-    page = folder / "found.html"
-    write_html(page, [shown, *(replace(one, hits=one.hits[:1]) for one in results if one.query != shown.query)])
+    page = folder / "results.html"
+    others = [replace(result, hits=result.hits[:1]) for result in results if result.query != shown.query]
+    write_html(page, [shown, *others])
     print(
-        f'{page}: what was found for all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
+        f'{page}: the results of all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,
     )
 
 
 def _show_picture(console: Console, hit: "SearchHit") -> None:
-    """The middle of the moment that was found, where the terminal shows enough colours."""
+    """Prints the middle frame of a result, if the terminal shows enough colours."""
     if not console.is_terminal or console.color_system not in ("truecolor", "256") or "utf" not in console.encoding:
         return
     from prvr.search.output import half_blocks
@@ -166,7 +156,7 @@ def _show_picture(console: Console, hit: "SearchHit") -> None:
     console.print(half_blocks(frame.pixels))
 
 
-def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
+def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path) -> Path:
     """Writes some videos as MP4 files, those of the examples first, extracts them, and indexes them for the model.
 
     Raises:
@@ -177,13 +167,13 @@ def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", out
     from prvr.video import VideoStore, extract, open_encoder
 
     shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
-    chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_FILMS]
+    chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_VIDEOS]
     store, index = output / "store", output / "index"
-    with progress_bar("writing files", quiet) as progress:
+    with progress_bar("writing files") as progress:
         folder = write_videos(corpus, chosen, output / "videos", progress=progress)
     with threads(1):
         extract([folder], open_encoder("toy"), store)
-        found = VideoStore(store)
-        with VideoIndex.create(index, open_model(output, found.header), found.header) as made:
-            made.add(found)
+        features = VideoStore(store)
+        with VideoIndex.create(index, open_model(output, features.header), features.header) as opened:
+            opened.add(features)
     return index

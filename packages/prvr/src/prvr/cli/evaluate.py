@@ -1,105 +1,147 @@
-"""`prvr evaluate` and `prvr compare`: the metrics of a run, a model or a pipeline, and whether one ranks better."""
+"""`prvr evaluate`, `prvr compare` and `prvr pipeline`: metrics of a system, a paired test, and a system as a folder."""
 
 import logging
 import re
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
 from rich.console import Console
 
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
-from prvr.cli.options import Parser, more_keys, one_of, parsed_keys
+from prvr.cli.options import (
+    MODELS,
+    Collection,
+    Count,
+    DataRoot,
+    Device,
+    Keys,
+    Preset,
+    Seed,
+    Split,
+    Stages,
+    System,
+    Transfer,
+    app,
+    parsed_keys,
+)
 from prvr.config import Config
 from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.zero_shot import ZeroShotComparison
-    from prvr.systems import System
+    from prvr.systems import System as OpenSystem
 
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
 logger = logging.getLogger(__name__)
 
 
-def register(prvr: Parser) -> None:
-    """Adds the commands."""
-    parser = prvr.command(
-        "evaluate",
-        run,
-        "Evaluate a trained model or a pipeline",
-        "SYSTEM [--stage KIND[:RUN][,KEY=VALUE]]... [--model.KEY VALUE ...] [--split NAME] [OPTIONS]",
-        "Rank every video of a split for every query, and report recalls with their confidence intervals; with stages, "
-        "of the first stage alone and after each stage. --model.KEY VALUE changes a key of the trained model that none "
-        "of its weights depends on, for example --model.clip_weight 0.7 --model.frame_weight 0.3.",
-    )
-    parser.shared("system", "--stage", "--split", "--data-root", "--collection", "--preset", "--transfer")
-    parser.add_argument(
-        "--table",
-        **one_of("auto", "prvr", "t2v"),
-        default="auto",
-        help="the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video "
-        "retrieval (t2v); `auto`, the default, goes by the corpus",
-    )
-    parser.option("--ties", **one_of("worst", "mean", "best"), default="worst", help="the rank among equal scores")
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        help="the file of the last report, after all stages; by default, evaluation.json, or a name that says more",
-    )
-    parser.shared("--device")
-    parser.accepts_keys = True
-    parser = prvr.command(
-        "compare",
-        run_compare,
-        "Test whether one run ranks better than another",
-        "RUN_A RUN_B [OPTIONS]",
-        "Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video.",
-    )
-    parser.add_argument("run_a", metavar="RUN_A", help="the folder of a run, or its evaluation.json")
-    parser.add_argument("run_b", metavar="RUN_B", help="the same of the other run")
-    parser.option("--samples", default=10_000, help="the number of resamples and permutations")
-    parser.shared("--seed")
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `prvr evaluate`.
+
+    Args:
+        table: the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video
+            retrieval (t2v); auto chooses by the corpus
+        ties: the rank among equal scores
+        output: the file of the last report, after all stages (default: evaluation.json in the folder of the system,
+            with the stages' names appended)
+    """
+
+    stage: Stages = field(default_factory=list)
+    split: Split = None
+    data_root: DataRoot = None
+    collection: Collection = None
+    preset: Preset = None
+    transfer: Transfer = field(default_factory=list)
+    table: Literal["auto", "prvr", "t2v"] = "auto"
+    ties: Literal["worst", "mean", "best"] = "worst"
+    output: Annotated[Path | None, Parameter(metavar="FILE.json")] = None
+    device: Device = "auto"
 
 
-def run(args: Namespace) -> None:
-    """Evaluates, prints the tables and writes the numbers."""
+@app.command(name="evaluate", group=MODELS)
+def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: Keys) -> None:
+    """Evaluate a trained model or a pipeline.
+
+    Rank every video of a split for every query, and report recalls with confidence intervals. With stages, report the
+    first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
+    not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
+    """
     from prvr.systems import open_system, parse_stage
 
-    keys = parsed_keys(more_keys(args))
-    strange = [f"--{key}" for key in keys if not key.startswith("model.")]
-    if strange:
-        args.parser.refuse(strange)
-    model = {key.removeprefix("model."): value for key, value in keys.items()}
+    values = {key: value for key, value in parsed_keys(keys).items() if key != "imports"}
+    for key in values:
+        if not key.startswith("model."):
+            raise CommandError(f"--{key}: only keys of the model (--model.KEY VALUE) can be changed after training.")
+    model = {key.removeprefix("model."): value for key, value in values.items()}
     stages = [parse_stage(text) for text in args.stage]
-    system = open_system(args.system, stages, device=device_of(args.device), model=model)
-    config = chosen_data(args, system.config_file, args.system)
-    (evaluate_targets if args.transfer else evaluate_split)(args, config, system)
+    opened = open_system(system, stages, device=device_of(args.device), model=model)
+    data = parsed_keys({}, data__root=args.data_root, data__collection=args.collection)
+    config = chosen_data(args.preset, opened.config_file, system, data)
+    (evaluate_targets if args.transfer else evaluate_split)(args, config, opened)
 
 
-def run_compare(args: Namespace) -> None:
-    """Prints the comparison of two runs."""
+@app.command(group=MODELS)
+def compare(run_a: str, run_b: str, /, *, samples: Count = 10_000, seed: Seed = 0) -> None:
+    """Test whether one run ranks better than another.
+
+    Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video.
+
+    Args:
+        run_a: the folder of a run, or its evaluation.json
+        run_b: the folder or the file of the other run
+        samples: the number of resamples and permutations
+    """
     from prvr.evaluation.compare import compare, comparison_table
 
-    comparison = compare(Path(args.run_a), Path(args.run_b), samples=args.samples, seed=args.seed)
+    comparison = compare(Path(run_a), Path(run_b), samples=samples, seed=seed)
     stdout().print(comparison_table(comparison))
 
 
-def evaluate_split(args: Namespace, config: Config, system: "System") -> None:
+@app.command(group=MODELS)
+def pipeline(
+    system: System,
+    /,
+    *,
+    output: Annotated[Path, Parameter(metavar="FOLDER")],
+    stage: Stages = [],
+    device: Device = "auto",
+) -> None:
+    """Save a first stage and its stages as one folder.
+
+    Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate`, `prvr index add
+    --model` and other programs. SYSTEM may be a YAML file with the keys `first` and `stages`.
+
+    Args:
+        output: the folder to write, new or empty
+    """
+    from prvr.systems import open_system, parse_stage
+
+    opened = open_system(system, [parse_stage(text) for text in stage], device=device_of(device))
+    config = None if opened.config_file is None else opened.config_file.read_text(encoding="utf-8")
+    opened.pipeline.save_pretrained(output, config)
+    print("\n".join([*opened.pipeline.describe(), f"{output}: the pipeline"]))
+    show_next("prvr", "evaluate", output)
+
+
+def evaluate_split(args: EvaluateOptions, config: Config, system: "OpenSystem") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
     from prvr.evaluation.tables import systems_table
     from prvr.evaluation.transfer import check_features
 
     trained, split = system.config or config, args.split or config.data.eval_split
     check_features(trained, config)
-    found, console = evaluated(args, system, config, split), stdout()
-    for labels, reports in found.items():
-        if len(found) > 1:
+    evaluation, console = evaluated(args, system, config, split), stdout()
+    for labels, reports in evaluation.items():
+        if len(evaluation) > 1:
             console.print(f"\n{labels} labels")
         if len(reports) > 1:
             console.print()
@@ -112,19 +154,19 @@ def evaluate_split(args: Namespace, config: Config, system: "System") -> None:
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split)
-    for file, report, name in write_reports(args, system, found, ["evaluation", *differs]):
-        print(f"{file}: {name}" + f", {report.labels} labels" * (len(found) > 1))
+    for file, report, name in write_reports(args, system, evaluation, ["evaluation", *differs]):
+        print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
 
 
-def evaluate_targets(args: Namespace, config: Config, system: "System") -> None:
+def evaluate_targets(args: EvaluateOptions, config: Config, system: "OpenSystem") -> None:
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
     from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
-    if args.json is not None:
-        raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
+    if args.output is not None:
+        raise CommandError("--output cannot be used with --transfer, which writes a file for each target into the run.")
     folders = [Path(target).expanduser() for target in args.transfer]
     if len(set(folders)) < len(folders):
-        raise CommandError(f"--transfer {' '.join(args.transfer)}: a corpus is named twice.")
+        raise CommandError(f"--transfer {' '.join(args.transfer)}: the same corpus twice.")
     chosen = [target_config(config, folder, args.split) for folder in folders]  # all, before any is evaluated
     split = args.split or config.data.eval_split
     name = f"{config.data.collection} {split}"
@@ -132,15 +174,17 @@ def evaluate_targets(args: Namespace, config: Config, system: "System") -> None:
         sources = _rows(name, evaluated(args, system, config, split))
     else:
         sources = {name: None}
-        logger.warning("%s: %s does not exist, so the source is not scored.", config.data.root, config.data.collection)
+        logger.warning(
+            "%s: %s does not exist, so the source is not evaluated.", config.data.root, config.data.collection
+        )
     targets, files = dict[str, "EvaluationReport | None"](), []
     for folder, (target, split) in zip(folders, chosen, strict=True):
         alone = sum(other.name == folder.name for other in folders) == 1
         label = folder.name if alone else f"{folder.parent.name}/{folder.name}"
-        found = evaluated(args, system, target, split)
-        targets |= _rows(f"{label} {split}", found)
+        evaluation = evaluated(args, system, target, split)
+        targets |= _rows(f"{label} {split}", evaluation)
         about = ["evaluation_on", label.replace("/", "-"), split]
-        files += [file for file, _, _ in write_reports(args, system, found, about)]
+        files += [file for file, _, _ in write_reports(args, system, evaluation, about)]
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
@@ -148,10 +192,10 @@ def evaluate_targets(args: Namespace, config: Config, system: "System") -> None:
     for key, value in system.changed.items():
         print(f"changed after training: {key}={value}")
     for file in files:
-        print(f"{file}: these numbers and both directions")
+        print(f"{file}: these results in both directions")
 
 
-def evaluated(args: Namespace, system: "System", config: Config, split: str) -> "Reports":
+def evaluated(args: EvaluateOptions, system: "OpenSystem", config: Config, split: str) -> "Reports":
     """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
     under dense ones where it has them.
     """
@@ -159,7 +203,7 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
 
     device = device_of(args.device)
     how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
-    open_corpus_of(config, args.quiet)
+    open_corpus_of(config)
     with closing(system.open_split(split, config)) as packed:
         encoded = encode_split(
             system.pipeline,
@@ -182,9 +226,9 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
 
 
 def write_reports(
-    args: Namespace, system: "System", found: "Reports", about: Sequence[str]
+    args: EvaluateOptions, system: "OpenSystem", evaluation: "Reports", about: Sequence[str]
 ) -> "list[tuple[Path, EvaluationReport, str]]":
-    """Writes a file for each report into the folder of the system, or the last ones where `--json` says.
+    """Writes a file for each report into the folder of the system, or the last ones where `--output` says.
 
     Returns:
         The file, the report and the name of each.
@@ -192,12 +236,12 @@ def write_reports(
     changed = ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in system.changed.items()]
     how = [args.ties] * (args.ties != "worst") + changed
     written = []
-    for labels, reports in found.items():
+    for labels, reports in evaluation.items():
         dense = ["dense_labels"] * (labels == "dense")
         parts = name_parts(args.stage, len(reports))
         files = [system.folder / f"{'_'.join([*about, *added, *how, *dense])}.json" for added in parts]
-        if args.json is not None:
-            files[-1] = Path(args.json).with_stem("_".join([Path(args.json).stem, *dense]))
+        if args.output is not None:
+            files[-1] = args.output.with_stem("_".join([args.output.stem, *dense]))
         for file, (name, report) in zip(files, reports.items(), strict=True):
             file.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
             report.to_json(file)
@@ -205,10 +249,8 @@ def write_reports(
     return written
 
 
-def _ranks_sets(args: Namespace, config: Config) -> bool:
-    """Whether sets of captions are ranked too, as papers on text-to-video retrieval do: asked for, or one of their
-    benchmarks.
-    """
+def _ranks_sets(args: EvaluateOptions, config: Config) -> bool:
+    """Whether sets of captions are ranked too, as papers on text-to-video retrieval do."""
     from prvr.corpora import benchmark_of
     from prvr.evaluation.transfer import corpus_on_disk
 
@@ -216,20 +258,20 @@ def _ranks_sets(args: Namespace, config: Config) -> bool:
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
 
 
-def _rows(name: str, found: "Reports") -> "dict[str, EvaluationReport | None]":
-    """The reports by name, which says the stages if there are several, and the labels if they are dense."""
+def _rows(name: str, evaluation: "Reports") -> "dict[str, EvaluationReport | None]":
+    """The reports by name, with the stages if there are several, and the labels if they are dense."""
     return {
         ", ".join([name] + [part] * (len(reports) > 1) + [f"{labels} labels"] * (labels == "dense")): report
-        for labels, reports in found.items()
+        for labels, reports in evaluation.items()
         for part, report in reports.items()
     }
 
 
 def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
-    """What names the file of each report: nothing if there is one, else the first stage alone or the stages so far.
+    """The words of each report's file name: none if there is one report, else the stages so far.
 
     Args:
-        stages: `--stage` as it was given; the stages before these belong to the system.
+        stages: the values of `--stage`; the stages before these belong to the system.
         reports: the number of reports.
 
     Examples:
@@ -242,14 +284,14 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
     """
     if reports == 1:
         return [[]]
-    given = []
+    names = []
     for text in stages:
         kind, *rest = re.split("[:,]", text, maxsplit=1)
         words = "".join(rest).replace("/best", "").rsplit("/", 1)[-1]
-        given.append("-".join([kind, *re.findall(r"[\w.]+", words)]))
-    own = reports - 1 - len(given)
-    after = [given[: number - own] if number > own else [f"stage{number}"] for number in range(1, reports)]
-    if not given:
+        names.append("-".join([kind, *re.findall(r"[\w.]+", words)]))
+    own = reports - 1 - len(names)
+    after = [names[: number - own] if number > own else [f"stage{number}"] for number in range(1, reports)]
+    if not names:
         after[-1] = []
     return [["retriever"], *after]
 
@@ -272,7 +314,7 @@ def show_baselines(
     split: str | None = None,
     note: str | None = None,
 ) -> "ZeroShotComparison | None":
-    """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
+    """Prints a report next to chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 
     If the comparison cannot be made, the reason is printed instead of the table, and None is returned.
 
@@ -283,8 +325,8 @@ def show_baselines(
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
     """
-    from prvr.evaluation.tables import zero_shot_table
-    from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot
+    from prvr.evaluation.tables import beside_table
+    from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
     from prvr.training import open_split
     from prvr.training.data import run_corpus
 
@@ -293,10 +335,10 @@ def show_baselines(
         if not has_zero_shot(corpus):
             return None
         with closing(open_split(config, split or config.data.eval_split)) as packed:
-            comparison = compare_zero_shot(report, corpus, packed)
+            beside = beside_zero_shot(report, corpus, packed)
     except (DataError, MissingExtraError) as error:  # the report itself is complete without it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
         return None
     console.print()
-    console.print(zero_shot_table(comparison, note))
-    return comparison
+    console.print(beside_table(beside, note))
+    return beside

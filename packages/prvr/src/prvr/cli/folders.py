@@ -1,14 +1,12 @@
-"""What commands open: the folders of runs, the corpus of a run, the device."""
+"""What commands open: run folders, the corpus of a run, the device."""
 
-from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, progress_bar
-from prvr.cli.options import overrides
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -31,13 +29,13 @@ def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
             continue
         break
     else:
-        raise CommandError(f"{stem}-1 to {stem}-9999 are all taken: name a folder with --output.")
+        raise CommandError(f"{stem}-1 to {stem}-9999 already exist. Name another folder with --output.")
     try:
         yield path
     finally:
         from prvr.data.atomic import LOCK  # here, because it brings torch
 
-        if {one.name for one in path.iterdir()} <= {LOCK}:
+        if {file.name for file in path.iterdir()} <= {LOCK}:
             (path / LOCK).unlink(missing_ok=True)
             path.rmdir()
 
@@ -48,33 +46,35 @@ def latest_run(stem: Path) -> Path:
     Raises:
         CommandError: there is none.
     """
-    found = [p for p in stem.parent.glob(f"{stem.name}-*") if p.name[len(stem.name) + 1 :].isdigit() and p.is_dir()]
-    if not found:
-        raise CommandError(f"{stem}-N: there is no such run to resume. Name its folder with --output.")
-    return max(found, key=lambda p: int(p.name[len(stem.name) + 1 :]))
+    runs = [p for p in stem.parent.glob(f"{stem.name}-*") if p.name[len(stem.name) + 1 :].isdigit() and p.is_dir()]
+    if not runs:
+        raise CommandError(f"{stem}-N: no run to resume. Name its folder with --output.")
+    return max(runs, key=lambda p: int(p.name[len(stem.name) + 1 :]))
 
 
-def chosen_data(args: Namespace, file: Path | None, name: Path | str) -> Config:
-    """The configuration that says which data are read, with what the command line changes of it.
+def chosen_data(preset: str | None, file: Path | None, name: Path | str, keys: Mapping[str, Any]) -> Config:
+    """The configuration that says which data are read, with some keys changed.
 
     Args:
-        args: the arguments of a command that may have `--preset` and keys of the configuration.
+        preset: `--preset`, which replaces the file.
         file: `config.yaml` of the run, if there is one.
         name: the name of the model, for the message.
+        keys: dotted keys and their values.
 
     Raises:
-        CommandError: there is no config.yaml, and no preset is given instead.
+        CommandError: there is neither a preset nor a config.yaml.
     """
-    source = args.preset or file
+    source = preset or file
     if source is None:
         raise CommandError(
-            f"{name}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
+            f"{name}: config.yaml is missing, which says what data this model reads. Name a preset that reads the same "
+            "data with --preset."
         )
-    return load_config(source, overrides(args))
+    return load_config(source, keys)
 
 
-def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
-    """The corpus of a run; a toy one that is not in the cache yet is made, with a progress bar.
+def open_corpus_of(config: Config) -> "Corpus":
+    """The corpus of a run; a toy corpus that is not in the cache yet is made, with a progress bar.
 
     Raises:
         prvr.training.TrainingError: `data.root` is missing, and the collection is none that prvr makes.
@@ -82,7 +82,7 @@ def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
     """
     from prvr.training.data import run_corpus
 
-    with progress_bar(f"making {config.data.collection}, once", quiet) as progress:
+    with progress_bar(f"making {config.data.collection}, once") as progress:
         return run_corpus(config, progress)
 
 
@@ -99,16 +99,16 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def device_of(wanted: str) -> Any:
+def device_of(name: str) -> Any:
     """The torch device that `cpu`, `cuda` or `auto` stands for.
 
     Raises:
-        CommandError: cuda, where there is none.
+        CommandError: there is no CUDA device.
     """
     import torch
 
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise CommandError("--device cuda: torch sees no CUDA device here. Use --device cpu or auto.")
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    return torch.device(wanted)
+    if name == "cuda" and not torch.cuda.is_available():
+        raise CommandError("--device cuda: torch finds no CUDA device. Use --device cpu or auto.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(name)

@@ -1,138 +1,101 @@
-"""`prvr papers`: the tables and figures of papers, ours beside the published numbers."""
+"""`prvr papers`: the tables and figures of papers, ours next to the published numbers."""
 
 import os
 import shlex
-from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from prvr.cli.console import CommandError, show_next, stdout
+from cyclopts import App, Parameter
+
+from prvr.cli.console import CommandError, is_quiet, show_next, stdout
 from prvr.cli.folders import device_of, open_corpus_of, threads
-from prvr.cli.options import Parser, more_keys, one_of, parsed_keys, png_file, positive, whole_number
+from prvr.cli.options import MODELS, Count, Device, Keys, PngFile, Several, Threads, Whole, app, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.papers import Cell, Choices, Failure, Run, Study
 
 
-def register(prvr: Parser) -> None:
-    """Adds the commands."""
-    group = prvr.group(
-        "papers",
-        "Reproduce a table or figure of a paper",
-        "Run everything that a table or figure of a paper needs, and show our numbers beside the published ones.",
-    )
-    parser = group.command("list", show_list, "List the tables and figures", "[FILE.yaml ...]")
-    parser.add_argument("tables", nargs="*", metavar="FILE.yaml", help="tables of your own (default: those of papers)")
-    parser = group.command(
-        "plan",
-        plan,
-        "Show what a table needs, without computing it",
-        "TABLE ... [--output STUDY] [--sets NAME ...] [--seeds N ...] [--KEY VALUE ...] [OPTIONS]",
-        "Build every configuration of a table and list its runs, with parameters, operations and steps.",
-    )
-    _add_common(parser)
-    parser.add_argument(
-        "--measure", action="store_true", help="time a few training steps of each kind here, and estimate the hours"
-    )
-    parser.add_argument(
-        "--commands",
-        action="store_true",
-        help="print one command a run instead, to be spread over machines; an empty line stands before runs that need "
-        "those above",
-    )
-    parser = group.command(
-        "run",
-        run,
-        "Carry out what a table needs",
-        "TABLE ... --output STUDY [--data-root ROOT] [--sets NAME ...] [--seeds N ...] [--KEY VALUE ...] [OPTIONS]",
-        "Train and evaluate every row that is not finished. Interrupt it as you like: the same command goes on where "
-        "it stopped, and rows that several tables share are computed once.",
-    )
-    _add_common(parser)
-    parser.add_argument("--only", nargs="+", metavar="KEY", help="only these runs, by the keys that `plan` prints")
-    parser.option("--jobs", type=positive, metavar="N", default=1, help="how many runs to carry out at a time")
-    parser.shared("--threads")
-    parser = group.command(
-        "show",
-        show,
-        "Show a table: ours, published, difference",
-        "TABLE ... --output STUDY [--sets NAME ...] [--format markdown] [--plot FILE.png]",
-        "Print the results of a study, with the spread over its seeds, beside the published numbers.",
-    )
-    _add_common(parser)
-    parser.option("--format", **one_of("terminal", "markdown", "latex"), default="terminal", help="how to print it")
-    parser.add_argument(
-        "--plot", type=png_file, metavar="FILE.png", help="also draw a sweep, or else the learning curves"
-    )
-    parser = group.command(
-        "pack",
-        pack,
-        "Write a finished study as one file",
-        "STUDY [--output FILE.tar.xz]",
-        "Write the results of a study, without run folders, as one compressed file. `show` and `plan` read it like the "
-        "folder; to add runs to it, unpack it with `tar -xf`.",
-    )
-    parser.add_argument("study", type=Path, metavar="STUDY", help="the folder of a study")
-    parser.add_argument("--output", type=Path, metavar="FILE.tar.xz", help="the file (default: STUDY.tar.xz)")
+_papers = App(
+    name="papers",
+    group=MODELS,
+    help="Reproduce a table or figure of a paper.\n\nRun everything that a table or figure of a paper needs, and show "
+    "our numbers next to the published ones.",
+)
+app.command(_papers)
+_TABLE = Parameter(name="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`", required=True)
 
 
-def _add_common(parser: Parser) -> None:
-    parser.add_argument(
-        "tables", nargs="+", metavar="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`"
-    )
-    parser.add_argument("--output", metavar="STUDY", help="the folder of the study, or a file of `prvr papers pack`")
-    parser.add_argument(
-        "--sets",
-        nargs="+",
-        metavar="NAME",
-        help="only these data sets; `toy` needs no data (default: the paper's)",
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=whole_number,
-        metavar="N",
-        help="the seeds of training (default: those of the table, and of a file of arms those that its rule asks for)",
-    )
-    parser.add_argument("--data-root", metavar="ROOT", help="the folder that holds the corpora")
-    parser.add_argument(
-        "--corpus",
-        action="append",
-        default=[],
-        metavar="SET=COLLECTION",
-        help="read this corpus for a data set, if yours has another name; repeat it for more",
-    )
-    parser.add_argument(
-        "--checkpoints", type=Path, metavar="DIR", help="the folder of converted checkpoints, for rows that need them"
-    )
-    parser.shared("--device")
-    parser.accepts_keys = True
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The options that choose the runs of tables.
+
+    Args:
+        output: the folder of the study, new or existing, or a file written by `prvr papers pack`
+        sets: only these data sets; `toy` needs no data (default: the paper's)
+        seeds: the seeds of training (default: those of the table, and of a file of arms those that its rule asks for)
+        data_root: the folder of the corpora
+        corpus: read this corpus for a data set, if yours has another name; repeat it for more
+        checkpoints: the folder of converted checkpoints, for rows that need them
+    """
+
+    output: Annotated[str | None, Parameter(metavar="STUDY")] = None
+    sets: Annotated[list[str] | None, Several, Parameter(metavar="NAME")] = None
+    seeds: Annotated[list[Whole] | None, Several, Parameter(metavar="N")] = None
+    data_root: Annotated[str | None, Parameter(metavar="ROOT")] = None
+    corpus: Annotated[list[str], Parameter(metavar="SET=COLLECTION")] = field(default_factory=list)
+    checkpoints: Annotated[Path | None, Parameter(metavar="DIR")] = None
+    device: Device = "auto"
+    tables: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+    keys: Annotated[dict[str, str], Parameter(parse=False)] = field(default_factory=dict)
 
 
-def show_list(args: Namespace) -> None:
-    """Prints the tables that ship with prvr, or those of some files."""
+@_papers.command(name="list")
+def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None:
+    """List the tables and figures.
+
+    Args:
+        tables: tables of your own (default: those of papers)
+    """
     from prvr.evaluation.tables import new_table
     from prvr.papers import read_table, table_names
 
-    printed = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
-    for name in args.tables or table_names():
+    listing = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
+    for name in tables or table_names():
         table = read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
-        printed.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
-    stdout().print(printed)
+        listing.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
+    stdout().print(listing)
 
 
-def plan(args: Namespace) -> None:
-    """Prints the runs of tables, or a command for each."""
+@_papers.command
+def plan(
+    *tables: Annotated[str, _TABLE],
+    args: Selection = Selection(),
+    measure: bool = False,
+    commands: bool = False,
+    keys: Keys,
+) -> None:
+    """Show what a table needs, without computing it.
+
+    Build every configuration of a table and list its runs, with parameters, operations and steps.
+
+    Args:
+        measure: time a few training steps of each kind on this machine, and estimate the hours
+        commands: print one command per run instead, to be spread over machines; an empty line separates runs from those
+            that need them
+    """
     from prvr.papers import distinct_runs
     from prvr.papers.plan import plan_table
 
+    args = replace(args, tables=tables, keys=keys)
     choices, study = _choices(args)
     cells = _cells(args, choices, study)
     runs = distinct_runs(cells)
-    if not args.commands:
-        stdout().print(plan_table(runs, cells, study, device=device_of(args.device), measure=args.measure))
+    if not commands:
+        stdout().print(plan_table(runs, cells, study, device=device_of(args.device), measure=measure))
         return
     if study is None:
         raise CommandError("--commands: needs the folder of the study. Pass --output.")
@@ -142,108 +105,155 @@ def plan(args: Namespace) -> None:
         depth = run.depth
 
 
-def run(args: Namespace) -> None:
-    """Carries out the runs of tables that are not finished."""
+@_papers.command
+def run(
+    *tables: Annotated[str, _TABLE],
+    args: Selection = Selection(),
+    only: Annotated[list[str] | None, Several, Parameter(metavar="KEY")] = None,
+    jobs: Count = 1,
+    thread_count: Annotated[Threads, Parameter(name="--threads")] = None,
+    keys: Keys,
+) -> None:
+    """Train and evaluate what a table needs.
+
+    Train and evaluate every row that is not finished. Interrupt it at any time: the same command continues where it
+    stopped. Rows that several tables share are computed once.
+
+    Args:
+        only: only these runs, by the keys that `plan` prints
+        jobs: how many runs to do at a time
+    """
     from prvr.papers import distinct_runs
 
+    args = replace(args, tables=tables, keys=keys)
     choices, study = _choices(args)
     if study is None:
         raise CommandError("--output is missing. Pass the folder of a study, new or existing.")
-    cells, keys, failures = _cells(args, choices, study), set[str](), list["Failure"]()
+    cells, done, failures = _cells(args, choices, study), set[str](), list["Failure"]()
     runs = distinct_runs(cells)
-    if args.only is not None:
-        if unknown := set(args.only) - {run.key for run in runs}:
+    if only is not None:
+        if unknown := set(only) - {run.key for run in runs}:
             raise CommandError(f"--only {' '.join(sorted(unknown))}: no such runs; `prvr papers plan` prints the keys.")
-        runs = [run for run in runs if run.key in args.only]
-    while not failures and not keys.issuperset(run.key for run in runs):
-        failures = _carry_out(args, cells, runs, choices, study)
-        keys |= {run.key for run in runs}
-        if args.seeds is None and args.only is None:  # what is finished may be a reason for more seeds
+        runs = [run for run in runs if run.key in only]
+    while not failures and not done.issuperset(run.key for run in runs):
+        names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
+        failures = _perform(args, names, runs, choices, study, jobs, thread_count)
+        done |= {run.key for run in runs}
+        if args.seeds is None and only is None:  # what is finished may be a reason for more seeds
             cells = _cells(args, choices, study)
             runs = distinct_runs(cells)
     if failures:
         reasons = "; ".join(f"{failure.run.key}: {failure.reason}" for failure in failures)
         raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {reasons}")
-    if not args.quiet:
+    if not is_quiet():
         print(f"{study.results}: {len(runs)} runs, all finished")
-        sets = ["--sets", *args.sets] if args.sets else []
-        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets)
+        sets_option = ["--sets", *args.sets] if args.sets else []
+        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets_option)
 
 
-def _carry_out(
-    args: Namespace, cells: "Sequence[Cell]", runs: "Sequence[Run]", choices: "Choices", study: "Study"
+def _perform(
+    args: Selection,
+    names: Mapping[str, str],
+    runs: "Sequence[Run]",
+    choices: "Choices",
+    study: "Study",
+    jobs: int,
+    thread_count: int | None,
 ) -> "list[Failure]":
-    """Carries out the runs that are not finished, and returns those that failed."""
+    """Trains and evaluates the runs that are not finished, and returns those that failed."""
     from prvr.papers import Machine, perform_all, perform_in_processes
     from prvr.training import no_progress, terminal_bar
 
     for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
-        open_corpus_of(config, args.quiet)  # a missing one is noticed before the first run
+        open_corpus_of(config)  # a missing one is noticed before the first run
     for run in runs:
         study.expect_same_inputs(run)
     study.begin(choices)
-    names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
 
     def announce(number: int, run: "Run") -> None:
-        if not args.quiet:
+        if not is_quiet():
             print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
 
-    if args.jobs > 1:
-        more = ["--threads", str(args.threads or max(1, (os.cpu_count() or 1) // args.jobs)), "-q"]
-        return perform_in_processes(runs, study, args.jobs, lambda run: [*_command(args, run), *more], announce)
-    progress = no_progress if args.quiet else terminal_bar
-    with threads(args.threads):
+    if jobs > 1:
+        more = ["--threads", str(thread_count or max(1, (os.cpu_count() or 1) // jobs)), "-q"]
+        return perform_in_processes(runs, study, jobs, lambda run: [*_command(args, run), *more], announce)
+    progress = no_progress if is_quiet() else terminal_bar
+    with threads(thread_count):
         return perform_all(runs, study, Machine(device_of(args.device), progress), announce)
 
 
-def show(args: Namespace) -> None:
-    """Prints tables from the results of a study."""
+@_papers.command
+def show(
+    *tables: Annotated[str, _TABLE],
+    args: Selection = Selection(),
+    format: Literal["terminal", "markdown", "latex"] = "terminal",
+    plot: PngFile | None = None,
+    keys: Keys,
+) -> None:
+    """Show a table: ours, published, difference.
+
+    Print the results of a study, with the spread over its seeds, next to the published numbers.
+
+    Args:
+        format: how to print it
+        plot: also draw a sweep, or else the learning curves
+    """
     from prvr.papers import latex, markdown, read_table, shown, terminal_tables
     from prvr.papers.show import course_picture, sweep_picture
 
+    args = replace(args, tables=tables, keys=keys)
     choices, study = _choices(args)
     if study is None or not study.exists:
         raise CommandError("--output: expected a study; `prvr papers run` makes one.")
     for name in _tables(args):
         table = read_table(name)
-        args.seeds = table.seeds[:1]  # all finished seeds are shown
-        cells = _cells_of(name, args, choices, study)
+        first_seed = replace(args, seeds=list(table.seeds[:1]))  # all finished seeds are shown
+        cells = _cells_of(name, first_seed, choices, study)
         parts = list(shown(study, cells, choices))
         for part in parts:
-            if args.format != "terminal":
-                print(markdown(part) if args.format == "markdown" else latex(part))
+            if format != "terminal":
+                print(markdown(part) if format == "markdown" else latex(part))
                 continue
             for printed in terminal_tables(part):
                 stdout().print()
                 stdout().print(printed)
-        if args.plot is not None:
+        if plot is not None:
             from prvr.plot import save_figure
 
-            picture = sweep_picture(table, parts) if table.sweep is not None else course_picture(study, cells)
-            print(save_figure(picture, args.plot))
+            figure = sweep_picture(table, parts) if table.sweep is not None else course_picture(study, cells)
+            print(save_figure(figure, plot))
 
 
-def pack(args: Namespace) -> None:
-    """Writes a study as one file."""
+@_papers.command
+def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FILE.tar.xz")] = None) -> None:
+    """Write a finished study as one file.
+
+    Write the results of a study, without run folders, as one compressed file. `show` and `plan` read it like the
+    folder; to add runs to it, unpack it with `tar -xf`.
+
+    Args:
+        study: the folder of a study
+        output: the file (default: STUDY.tar.xz)
+    """
     from prvr.papers import Study
 
-    study = Study(args.study)
-    file = args.output or study.path.with_name(f"{study.path.resolve().name}.tar.xz")
-    study.pack(file)
+    opened = Study(study)
+    file = output or opened.path.with_name(f"{opened.path.resolve().name}.tar.xz")
+    opened.pack(file)
     print(file)
 
 
-def _tables(args: Namespace) -> list[str]:
+def _tables(args: Selection) -> list[str]:
     from prvr.papers import table_names
 
-    return table_names() if args.tables == ["all"] else list(args.tables)
+    return table_names() if args.tables == ("all",) else list(args.tables)
 
 
-def _cells(args: Namespace, choices: "Choices", study: "Study | None") -> "list[Cell]":
+def _cells(args: Selection, choices: "Choices", study: "Study | None") -> "list[Cell]":
     return [cell for name in _tables(args) for cell in _cells_of(name, args, choices, study)]
 
 
-def _cells_of(name: str, args: Namespace, choices: "Choices", study: "Study | None") -> "list[Cell]":
+def _cells_of(name: str, args: Selection, choices: "Choices", study: "Study | None") -> "list[Cell]":
     """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
     from prvr.papers import cells_of, due_cells, read_table
 
@@ -255,11 +265,11 @@ def _cells_of(name: str, args: Namespace, choices: "Choices", study: "Study | No
     return cells_of(table, choices, sets=sets, seeds=args.seeds or table.seeds)
 
 
-def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
-    """What the command line and the study choose for all rows, and the study."""
+def _choices(args: Selection) -> "tuple[Choices, Study | None]":
+    """The choices of the command line and the study for all rows, and the study."""
     from prvr.papers import Choices, Study
 
-    keys = parsed_keys(more_keys(args))
+    keys = parsed_keys(args.keys)
     corpora = dict[str, str]()
     for text in args.corpus:
         name, equals, collection = text.partition("=")
@@ -275,8 +285,8 @@ def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
     return study.choices(choices), study
 
 
-def _command(args: Namespace, run: "Run") -> list[str]:
-    """The words after `prvr` that carry out one run."""
+def _command(args: Selection, run: "Run") -> list[str]:
+    """The words after `prvr` that perform one run."""
     words = ["papers", "run", *args.tables, "--output", args.output, "--seeds", str(run.seed), "--only", run.key]
     if args.sets is not None:
         words += ["--sets", *args.sets]
@@ -287,4 +297,4 @@ def _command(args: Namespace, run: "Run") -> list[str]:
         words += ["--corpus", text]
     if args.device != "auto":
         words += ["--device", args.device]
-    return words + [word for key, value in more_keys(args).items() for word in (f"--{key}", value)]
+    return words + [word for key, value in args.keys.items() for word in (f"--{key}", value)]

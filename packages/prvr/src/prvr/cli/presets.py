@@ -1,15 +1,16 @@
-"""`prvr presets` and `prvr describe`: what configurations say, and what the systems that they make cost."""
+"""`prvr presets` and `prvr describe`: the configurations that ship with prvr, and the cost of a system."""
 
 import json
-from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.options import Parser, more_keys, parsed_keys, positive
+from prvr.cli.options import MODELS, Count, Keys, app, parsed_keys
 from prvr.config import (
     AnyModelConfig,
     Config,
@@ -28,47 +29,25 @@ if TYPE_CHECKING:
     from prvr.training.cost import PartCost
 
 
-def register(prvr: Parser) -> None:
-    """Adds the commands."""
-    parser = prvr.command("presets", run_presets, "List the presets, or print one", "[NAME] [--resolved]")
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="the preset to print: what it changes of its base, which it names"
-    )
-    parser.add_argument("--resolved", action="store_true", help="print every key of it, with the defaults")
-    parser = prvr.command(
-        "describe",
-        run_describe,
-        "Count the parameters and the arithmetic of a system, by part",
-        "NAME [--KEY VALUE ...] [OPTIONS]",
-        "Count the parameters of each part, and the operations for one query, one video, a pair of them and a training "
-        "step. Nothing is computed and no data are read. --KEY VALUE changes any key of the configuration.",
-    )
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        help="a preset, a configuration file, a run, a folder of save_pretrained, a pipeline's folder or its YAML file",
-    )
-    parser.add_argument(
-        "--frames", type=positive, metavar="N", help="frames of each video; by default, the most that the model reads"
-    )
-    parser.add_argument(
-        "--words", type=positive, metavar="N", help="words of each query; by default, the most that the model reads"
-    )
-    parser.option("--captions", default=5, type=positive, metavar="N", help="captions of each video in a training step")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers, for programs; `-` is standard output")
-    parser.accepts_keys = True
+_Json = Annotated[str | None, Parameter(name="--json", metavar="FILE")]
 
 
-def run_presets(args: Namespace) -> None:
-    """Prints the list, or the preset."""
-    if args.name is not None:
-        print(_resolved(args.name) if args.resolved else preset_text(args.name), end="")
+@app.command(group=MODELS)
+def presets(name: str | None = None, /, *, resolved: bool = False) -> None:
+    """List the presets, or print one.
+
+    Args:
+        name: the preset to print: its base, and what it changes of it
+        resolved: print every key of it, with the defaults
+    """
+    if name is not None:
+        print(_resolved(name) if resolved else preset_text(name), end="")
         return
-    if args.resolved:
+    if resolved:
         raise CommandError("--resolved: name the preset to print.")
-    for name in [*preset_names(), *preset_names("rerankers")]:
-        comments = list(takewhile(lambda line: line.startswith("#"), preset_text(name).splitlines()))
-        print(name, *(f"    {line.lstrip('# ')}" for line in comments[1:]), sep="\n")  # the first is the command
+    for preset in [*preset_names(), *preset_names("rerankers")]:
+        comments = list(takewhile(lambda line: line.startswith("#"), preset_text(preset).splitlines()))
+        print(preset, *(f"    {line.lstrip('# ')}" for line in comments[1:]), sep="\n")  # the first is the command
 
 
 def _resolved(name: str) -> str:
@@ -81,26 +60,54 @@ def _resolved(name: str) -> str:
     return dump_config(values)
 
 
-def run_describe(args: Namespace) -> None:
-    """Counts, and prints a table or writes JSON."""
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Lengths:
+    """What is counted.
+
+    Args:
+        frames: frames of each video (default: the maximum of the model)
+        words: words of each query (default: the maximum of the model)
+        captions: captions of each video in a training step
+    """
+
+    frames: Count | None = None
+    words: Count | None = None
+    captions: Count = 5
+
+
+@app.command(name="describe", group=MODELS)
+def run_describe(name: str, /, *, lengths: _Lengths = _Lengths(), json_file: _Json = None, keys: Keys) -> None:
+    """Count the parameters and the operations of a system, by part.
+
+    Count the parameters of each part, and the operations for one query, one video, a pair of them and a training step.
+    Nothing is computed and no data are read. --KEY VALUE changes any key of the configuration.
+
+    Args:
+        name: a preset, a configuration file, a run, a folder written by save_pretrained, or a pipeline (a folder or a
+            YAML file)
+        json_file: write the numbers, for programs; `-` is standard output
+    """
     from prvr.training.cost import PartCost, describe
 
-    config, stages = _system(args.name, parsed_keys(more_keys(args)))
-    parts = describe(config, frames=args.frames, words=args.words, captions=args.captions)
-    described = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, args)]
+    config, stages = _system(name, parsed_keys(keys))
+    parts = describe(config, **asdict(lengths))
+    costs = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, lengths)]
     total = PartCost.total(parts)
-    if args.json is not None:
-        values = {"name": args.name, "parts": parts, "total": total, "stages": described}
+    if json_file is not None:
+        values = {"name": name, "parts": parts, "total": total, "stages": costs}
         text = json.dumps(values, default=asdict, indent=2) + "\n"
-        if args.json == "-":
+        if json_file == "-":
             print(text, end="")
         else:
-            Path(args.json).write_text(text, encoding="utf-8", newline="\n")
-    if args.json != "-":
-        _show(args, config, [*parts, total], described)
+            Path(json_file).write_text(text, encoding="utf-8", newline="\n")
+    if json_file != "-":
+        _show(name, lengths, config, [*parts, total], costs)
 
 
-def _show(args: Namespace, config: Config | AnyModelConfig, parts: "list[PartCost]", stages: "list[PartCost]") -> None:
+def _show(
+    name: str, args: _Lengths, config: Config | AnyModelConfig, parts: "list[PartCost]", stages: "list[PartCost]"
+) -> None:
     from prvr.evaluation.tables import new_table
 
     model = config.model if isinstance(config, Config) else config
@@ -111,7 +118,7 @@ def _show(args: Namespace, config: Config | AnyModelConfig, parts: "list[PartCos
         captions = min(args.captions, config.data.captions_per_video or args.captions)
         below.append(f"a step: {config.train.batch_size} videos with {captions} captions each")
     columns = ("parameters", "a query", "a video", "a pair", "a step")
-    table = new_table(args.name, "\n".join(below), ["part"], columns)
+    table = new_table(name, "\n".join(below), ["part"], columns)
     for cost in parts:
         table.add_row(*_cells(cost), end_section=cost.part == "training step")
     table.add_section()
@@ -164,28 +171,28 @@ def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig
     if files.config_file is not None:
         return load_config(files.config_file, keys), stages
     if keys:
-        raise CommandError(f"{name}: has no config.yaml, so --{next(iter(keys))} cannot change it.")
+        raise CommandError(f"{name}: config.yaml is missing, so --{[*keys][-1]} cannot be changed.")
     model = read_model_config(weights)
     kind = TokenModelConfig if model.get("kind") == "tokens" else ModelConfig
     return validated(kind, model, str(weights / "config.json")), stages
 
 
 def _stage(
-    kind: str, settings: Any, place: Path | None, config: Config | AnyModelConfig, args: Namespace
+    kind: str, settings: Any, place: Path | None, config: Config | AnyModelConfig, lengths: _Lengths
 ) -> "list[PartCost]":
-    """What a stage costs; only re-rankers and second retrievers have parameters."""
+    """The cost of a stage; only re-rankers and second retrievers have parameters."""
     from prvr.stages import load_rerankers
     from prvr.training import is_reranker_run, read_reranker_config
     from prvr.training.cost import PartCost, describe, describe_reranker
 
     if kind == "retriever" and place is not None:
-        parts = describe(_system(str(place), {})[0], frames=args.frames, words=args.words, captions=args.captions)
+        parts = describe(_system(str(place), {})[0], **asdict(lengths))
         return [replace(cost, part=f"{kind}, {cost.part}") for cost in parts]
     if kind != "diffusion" or place is None:
         return [PartCost(kind)]
     trained = read_reranker_config(place / "config.yaml") if is_reranker_run(place) else None
     model = config.model if isinstance(config, Config) else config
-    frames = min(args.frames or model.max_frames, model.max_frames)
+    frames = min(lengths.frames or model.max_frames, model.max_frames)
     rows = {"frames": frames, "clips": model.num_clips, "both": frames + model.num_clips}
     return [
         describe_reranker(

@@ -1,138 +1,154 @@
-"""`prvr search`: the videos of an index that answer a sentence, a picture or a moment, and where in them."""
+"""`prvr search`: the videos that match a sentence, a picture or a moment, and where in them."""
 
 import logging
 import os
 import sys
-from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Group, Parameter
+from cyclopts.types import NormFloat
 from rich.console import Console
 
-from prvr.cli.clip import add_clip_options, moment
+from prvr.cli.clip import Exact, Force, clip_line, moment
 from prvr.cli.console import CommandError, load, stdout
-from prvr.cli.options import Parser, date, seconds
-from prvr.cli.where import add_place, opened_index
+from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
+from prvr.cli.where import Folder, LibraryOptions, opened_index
 from prvr.reading import printable
 
 if TYPE_CHECKING:
     from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
-_MOST = 10_000  # queries of a file
-
-
-def register(prvr: Parser) -> None:
-    """Adds the command."""
-    parser = prvr.command(
-        "search",
-        run,
-        "Find videos and moments by a sentence, a picture or a moment",
-        "FOLDER QUERY [--encoder NAME] [-k 10] [--json FILE] [--csv FILE] [--html FILE] [--paths] [--open]\n"
-        "FOLDER [QUERY] [--with SENTENCE] [--without SENTENCE] [--image PICTURE] [--like FILM@12:30] [OPTIONS]\n"
-        "FOLDER QUERY [--in FOLDER] [--name GLOB] [--after DATE] [--before DATE] [--save FOLDER] [OPTIONS]",
-        "Find the films of a folder that answer a sentence best, and the moment in each. New films are extracted and "
-        "indexed first, renamed ones are recognised, and those that are gone are forgotten. The time line shows how "
-        "well each part of a film matches. An index of `prvr index add` is searched as it is.",
-    )
-    add_place(parser)
-    parser.add_argument("query", metavar="QUERY", nargs="?", help="a sentence")
-    parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
-    _add_parts(parser)
-    parser.option("-k", "--top", default=10, metavar="K", help="videos for each sentence")
-    parser.option("--moments", metavar="N", default=3, help="the most moments of each video, in files")
-    parser.option("--min-confidence", metavar="X", default=0.0, help="leave out hits below this confidence, 0 to 1")
-    parser.add_argument("--json", metavar="FILE", help="write everything, for programs; `-` is standard output")
-    parser.add_argument("--csv", metavar="FILE", help="write one line for each video found; `-` is standard output")
-    parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")
-    parser.add_argument("--paths", action="store_true", help="print the paths of the videos found and nothing else")
-    parser.add_argument("--print0", action="store_true", help="like --paths, with a NUL after each, for `xargs -0`")
-    parser.add_argument("--open", action="store_true", help="open the best video in a player, at its moment if it can")
-    parser.add_argument("--save", metavar="FOLDER", help="write the best moment of each video found as a clip")
-    add_clip_options(parser)
-    _add_filters(parser)
-
-
-def _add_parts(parser: Parser) -> None:
-    group = parser.add_argument_group("more than a sentence: everything that is named is looked for at once")
-    group.add_argument(
-        "--with", dest="more", action="append", default=[], metavar="SENTENCE", help="also this; repeat it for more"
-    )
-    group.add_argument(
-        "--without", action="append", default=[], metavar="SENTENCE", help="rather not this; repeat it for more"
-    )
-    group.add_argument("--image", metavar="PICTURE", help="what a picture shows: a JPEG, PNG, WebP, GIF or BMP file")
-    group.add_argument(
-        "--like",
-        type=passage,
-        metavar="FILM@TIME",
-        help="what a film of the index shows at a time, or from a time to another: beach.mp4@12:30, "
-        "beach.mp4@12:30-12:45. The film itself is left out",
-    )
+_MAX_QUERIES = 10_000  # of a file
 
 
 def passage(text: str) -> tuple[str, float, float | None]:
-    """The type of an argument that takes a moment of a film, FILM@TIME or FILM@START-END.
+    """A moment of a video, VIDEO@TIME or VIDEO@START-END.
 
     Raises:
-        ArgumentTypeError: the text is something else.
+        ValueError: the text is something else.
 
     Examples:
         >>> passage("day 1/beach.mp4@12:30"), passage("me@home.mp4@90-95.5")
         (('day 1/beach.mp4', 750.0, None), ('me@home.mp4', 90.0, 95.5))
     """
-    film, at, time = text.rpartition("@")
-    if not at or not film:
-        raise ArgumentTypeError(
-            f"expected FILM@TIME, for example beach.mp4@12:30 or beach.mp4@12:30-12:45, got {text!r}"
-        )
-    return (film, *moment(time)) if "-" in time else (film, seconds(time), None)
+    video, at, time = text.rpartition("@")
+    if not at or not video:
+        raise ValueError(f"expected VIDEO@TIME, for example beach.mp4@12:30 or beach.mp4@12:30-12:45, got {text!r}")
+    return (video, *moment(time)) if "-" in time else (video, seconds(time), None)
 
 
-def _add_filters(parser: Parser) -> None:
-    group = parser.add_argument_group("filters: only videos that meet all of them are searched")
-    group.add_argument(
-        "--in",
-        dest="folders",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="videos below this folder, as it stands in their names; or a pattern of names, such as 'holiday*'. "
-        "Repeat it for more folders",
-    )
-    group.add_argument(
-        "--name",
-        dest="names",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="file names of this pattern, such as '*.mkv'; repeat it for more",
-    )
-    group.add_argument("--after", type=date, metavar="DATE", help="files last changed on this date or later")
-    group.add_argument("--before", type=date, metavar="DATE", help="files last changed before this date")
-    group.add_argument("--longer", type=seconds, metavar="SECONDS", help="videos of this duration or a longer one")
-    group.add_argument("--shorter", type=seconds, metavar="SECONDS", help="videos of this duration or a shorter one")
+@Parameter(name="*", group=Group("Query: all of these are searched for together", sort_key=2))
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions:
+    """The parts of a query other than its sentence.
+
+    Args:
+        file: a text file with one sentence per line, instead of QUERY
+        more: also this sentence; repeat it for more
+        without: exclude matches for this sentence; repeat it for more
+        image: a picture: a JPEG, PNG, WebP, GIF or BMP file
+        like: a video of the index at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
+            Excludes that video from the results
+    """
+
+    file: Annotated[Path | None, Parameter(metavar="FILE")] = None
+    more: Annotated[list[str], Parameter(name="--with", metavar="SENTENCE")] = field(default_factory=list)
+    without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
+    image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
+    like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
 
 
-def run(args: Namespace) -> None:
-    """Searches, prints the results, and writes and opens what was asked for."""
-    sentences, piped = _sentences(args), _piped(args)
+@Parameter(name="*", group=Group("Filters: only videos that match all of them are searched", sort_key=3))
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """The videos that are searched.
+
+    Args:
+        folders: videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*';
+            repeat it for more
+        names: file names that match this pattern, such as '*.mkv'; repeat it for more
+        after: files last modified on this date or later
+        before: files last modified before this date
+        longer: videos of at least this duration
+        shorter: videos of at most this duration
+    """
+
+    folders: Annotated[list[str], Parameter(name="--in", metavar="FOLDER")] = field(default_factory=list)
+    names: Annotated[list[str], Parameter(name="--name", metavar="GLOB")] = field(default_factory=list)
+    after: Date | None = None
+    before: Date | None = None
+    longer: Seconds | None = None
+    shorter: Seconds | None = None
+
+
+@Parameter(name="*", group=Group("Output", sort_key=4))
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The output of a search.
+
+    Args:
+        json: write everything, for programs; `-` is standard output
+        csv: write one line for each result; `-` is standard output
+        html: write a page with pictures, in one file
+        paths: print the paths of the results and nothing else
+        print0: like --paths, with a NUL after each, for `xargs -0`
+        open: open the best result in a player, at its moment if the player supports it
+        save: write the best moment of each result as a clip
+    """
+
+    json: Annotated[str | None, Parameter(metavar="FILE")] = None
+    csv: Annotated[str | None, Parameter(metavar="FILE")] = None
+    html: Annotated[str | None, Parameter(metavar="FILE")] = None
+    paths: bool = False
+    print0: bool = False
+    open: bool = False
+    save: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    exact: Exact = False
+    force: Force = False
+
+
+@app.command(name="search", group=VIDEOS)
+def run(
+    folder: Folder,
+    query: str | None = None,
+    /,
+    *,
+    library: LibraryOptions = LibraryOptions(),
+    parts: QueryOptions = QueryOptions(),
+    filters: FilterOptions = FilterOptions(),
+    args: OutputOptions = OutputOptions(),
+    top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
+    moments: Count = 3,
+    min_confidence: NormFloat = 0.0,
+) -> None:
+    """Find videos and moments by a sentence, a picture or a moment.
+
+    Find the videos of a folder that match a sentence best, and the moment in each. The folder's library is updated
+    first: new videos are indexed, renamed ones are recognised, and deleted ones are removed. The time line shows how
+    well each part of a video matches. An index made by `prvr index add` is searched as it is.
+
+    Args:
+        query: a sentence
+        top: the number of results for each sentence
+        moments: maximum moments per video in exported files
+        min_confidence: omit results below this confidence, 0 to 1
+    """
+    sentences, piped = _sentences(query, parts), _piped(args)
     load("prvr.search")
-    where = _filter(args)
+    where = _filter(filters)
     if (args.exact or args.force) and args.save is None:
-        raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
-    with opened_index(args) as index:
+        raise CommandError("--exact and --force can only be used with --save FOLDER.")
+    with opened_index(folder, library) as index:
         results = index.search_many(
-            _queries(args, sentences, index),
-            args.top,
-            moments=args.moments,
-            where=where,
-            min_confidence=args.min_confidence,
+            _queries(parts, sentences, index), top, moments=moments, where=where, min_confidence=min_confidence
         )
     if where is not None and results[0].videos and not any(result.hits for result in results):
-        logger.warning("none of %d videos meets the filters", results[0].videos)
+        logger.warning("no videos match the filters")
     if not piped:
         _show(stdout(), results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
@@ -145,37 +161,42 @@ def run(args: Namespace) -> None:
         _open(results, say)
 
 
-def _filter(args: Namespace) -> "SearchFilter | None":
+def _filter(args: FilterOptions) -> "SearchFilter | None":
     """The filter of the command line; None if every video is searched."""
     from prvr.search import SearchFilter
 
-    found = SearchFilter(args.folders, args.names, args.after, args.before, args.longer, args.shorter)
-    return None if found == SearchFilter([], []) else found
+    where = SearchFilter(args.folders, args.names, args.after, args.before, args.longer, args.shorter)
+    return None if where == SearchFilter([], []) else where
 
 
-def _piped(args: Namespace) -> bool:
-    """Whether standard output holds one result for a program, and nothing for people.
+def _piped(args: OutputOptions) -> bool:
+    """Whether standard output holds one result for a program, and no text for people.
 
     Raises:
-        CommandError: two results are to go there.
+        CommandError: two results would go there.
     """
-    wanted = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
-    wanted += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
-    if len(wanted) > 1:
-        raise CommandError(f"{' and '.join(wanted)}: only one of them can be standard output. Name files for the rest.")
-    return bool(wanted)
+    options = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
+    options += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
+    if len(options) > 1:
+        raise CommandError(
+            f"Only one of {' and '.join(options)} can write to standard output. Use files for the others."
+        )
+    return bool(options)
 
 
-def _queries(args: Namespace, sentences: "Sequence[str | None]", index: "VideoIndex") -> "list[Query]":
-    """A query for each sentence, with what else is asked for; None is no sentence."""
+def _queries(args: QueryOptions, sentences: "Sequence[str | None]", index: "VideoIndex") -> "list[Query]":
+    """A query for each sentence, with the other parts; None is no sentence."""
     from prvr.search import Query
 
-    like = args.like and (_film(args.like[0], index), *args.like[1:])
-    return [Query([*([] if one is None else [one]), *args.more], args.without, args.image, like) for one in sentences]
+    like = args.like and (_video_id(args.like[0], index), *args.like[1:])
+    return [
+        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like)
+        for sentence in sentences
+    ]
 
 
-def _film(name: str, index: "VideoIndex") -> str:
-    """The id of the film that is named by its id or its path; other names as they are, for the index to refuse."""
+def _video_id(name: str, index: "VideoIndex") -> str:
+    """The id of the video that is named by its id or its path; other names as they are, for the index to refuse."""
     if name in index or not Path(name).expanduser().exists():
         return name
     path = Path(name).expanduser()
@@ -183,16 +204,16 @@ def _film(name: str, index: "VideoIndex") -> str:
     return next((video for video in index.video_ids if index.video(video).path in names), name)
 
 
-def _sentences(args: Namespace) -> list[str | None]:
+def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
     other = bool(args.more or args.image is not None or args.like is not None)
-    if (args.query is None) == (args.file is None) and (args.query is not None or not other):
+    if (query is None) == (args.file is None) and (query is not None or not other):
         raise CommandError(
-            'search takes a sentence, or --file with one a line: prvr search FOLDER "a dog catches a ball". '
-            "--image PICTURE and --like FILM@TIME need none."
+            'Expected either a sentence or --file, for example: prvr search FOLDER "a dog catches a ball". With '
+            "--image PICTURE or --like VIDEO@TIME, the sentence is optional."
         )
     if args.file is None:
-        return [args.query]
-    path = Path(args.file).expanduser()
+        return [query]
+    path = args.file.expanduser()
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -200,8 +221,10 @@ def _sentences(args: Namespace) -> list[str | None]:
     except OSError as error:
         raise CommandError(f"--file {path}: cannot be read ({error.strerror}). Name a text file.") from error
     queries = [line.strip() for line in lines if line.strip()]
-    if not 1 <= len(queries) <= _MOST:
-        raise CommandError(f"--file {path}: {len(queries):,} sentences, expected 1 to {_MOST:,}, one a line.")
+    if not 1 <= len(queries) <= _MAX_QUERIES:
+        raise CommandError(
+            f"--file {path}: expected 1 to {_MAX_QUERIES:,} sentences, one per line, got {len(queries):,}."
+        )
     return [*queries]
 
 
@@ -215,7 +238,7 @@ def _show(console: Console, results: "Sequence[SearchResult]") -> None:
         console.print(result_table(result, width=console.width, plain=plain))
 
 
-def _write(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
     from prvr.search.output import write_csv, write_html, write_json
 
     for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
@@ -226,41 +249,40 @@ def _write(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[st
 
 
 def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
-    """Writes the path of each video found to standard output, once, as the bytes that the file system has."""
+    """Writes the path of each result to standard output, once, as the bytes of the file system."""
     from prvr.search.output.files import write_stdout
 
     paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
     write_stdout(b"".join(os.fsencode(path) + end for path in paths))
 
 
-def _save(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
-    """Writes the best moment of each hit into a folder; a film that cannot be read is named, and the others go on."""
-    from prvr.cli.clip import told
+def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    """Writes the best moment of each result into a folder; videos that cannot be read are skipped with a warning."""
     from prvr.video import VideoError, clip_name, write_clip
 
     hits = [(n, rank, hit) for n, result in enumerate(results, 1) for rank, hit in enumerate(result.hits, 1)]
-    failed: VideoError | None = None
+    folder, failed = args.save or Path(), False
     written = 0
     for number, rank, hit in hits:
         place = f"{rank:02}" if len(results) == 1 else f"{number:02}-{rank:02}"
-        target = Path(args.save) / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
+        target = folder / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
         try:
             clip = write_clip(hit.video.path, hit.start, hit.end, target, exact=args.exact, force=args.force)
         except VideoError as error:
-            failed = error
+            failed = True
             logger.warning("no clip: %s", printable(str(error)))
         else:
             written += 1
-            say(told(clip, hit.start, args.exact))
-    if failed is not None and not written:
-        raise CommandError(f"--save {args.save}: no clip could be made of {len(hits)} videos found.")
+            say(clip_line(clip, hit.start, args.exact))
+    if failed and not written:
+        raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
 
 
 def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
-    """Opens the best video of the first sentence that has one."""
-    from prvr.cli.player import open_film
+    """Opens the best result of the first sentence that has one."""
+    from prvr.cli.player import open_video_file
 
     best = next((result.hits[0] for result in results if result.hits), None)
     if best is None:
-        raise CommandError("--open: no video was found, so there is none to open.")
-    say(printable(open_film(Path(best.video.path), best.start)))
+        raise CommandError("--open: no results, so there is no video to open.")
+    say(printable(open_video_file(Path(best.video.path), best.start)))

@@ -1,65 +1,65 @@
-"""`prvr serve`: the search page and an HTTP API for an index."""
+"""`prvr serve`: the search page and an HTTP API for a folder of videos or an index."""
 
 import os
 import sys
-from argparse import Namespace
+from typing import Annotated
 
-from prvr.cli.options import Parser
-from prvr.cli.where import add_place, opened_index
+from cyclopts import Parameter
+
+from prvr.cli.options import VIDEOS, Whole, app
+from prvr.cli.where import Folder, LibraryOptions, opened_index
 from prvr.errors import require
 
 
-def register(prvr: Parser) -> None:
-    """Adds the command."""
-    parser = prvr.command(
-        "serve",
-        run,
-        "Serve the search page and an HTTP API for films",
-        "FOLDER [--encoder NAME] [--host HOST] [--port PORT] [--token-file FILE] [OPTIONS]",
-        "Serve the search page of a folder of films, or of an index, where results can be watched, and an HTTP API, "
-        "whose schema is at /openapi.json, until Ctrl-C. A folder is brought up to date first. Only this machine can "
-        "reach it, unless --host says otherwise; other machines then need a token, which is read from a file or from "
-        "the environment variable PRVR_TOKEN.",
-    )
-    add_place(parser)
-    parser.option("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 is all of this machine")
-    parser.option("--port", default=8000, help="the port to listen on; 0 takes any that is free")
-    parser.add_argument(
-        "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a name by which clients call this server; repeat it for more",
-    )
-    parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must send")
-    parser.add_argument("--without-token", action="store_true", help="serve other machines without a token")
-    parser.option("--rate", default=40.0, help="requests per second for each client; 0 is no limit")
-    parser.option(
-        "--client-connections", metavar="N", default=64, help="open connections for each client; 0 is no limit"
-    )
+@app.command(name="serve", group=VIDEOS)
+def run(
+    folder: Folder,
+    /,
+    *,
+    library: LibraryOptions = LibraryOptions(),
+    host: str = "127.0.0.1",
+    port: Whole = 8000,
+    allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
+    token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
+    without_token: bool = False,
+    rate: float = 40.0,
+    client_connections: Whole = 64,
+) -> None:
+    """Serve the search page and an HTTP API for videos.
 
+    Serve the search page of a folder of videos or of an index, where results can be played, and an HTTP API, whose
+    schema is at /openapi.json. A folder is updated first. Only this machine can connect, unless --host is set; other
+    machines then need a token, which is read from a file or from the environment variable PRVR_TOKEN. Stop it with
+    Ctrl-C.
 
-def run(args: Namespace) -> None:
-    """Serves until Ctrl-C."""
+    Args:
+        host: the address to listen on; 0.0.0.0 means all network interfaces
+        port: the port to listen on; 0 means any free port
+        allow_host: a host name by which clients reach this server; repeat it for more
+        token_file: a file with the token that clients must send
+        without_token: serve other machines without a token
+        rate: requests per second for each client; 0 means no limit
+        client_connections: open connections for each client; 0 means no limit
+    """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "serve", "prvr serve")
     from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
 
-    token = read_token(args.token_file)
-    check_bind(args.host, token, args.without_token)
-    limits = ServeLimits(rate=args.rate, client_connections=args.client_connections)
-    settings = ServeSettings(tuple(args.allow_host), token, limits=limits)
-    note = "with a token" if token else "without a token: anyone who reaches it can search and watch"
-    with opened_index(args) as index:
+    token = read_token(token_file)
+    check_bind(host, token, without_token)
+    limits = ServeLimits(rate=rate, client_connections=client_connections)
+    settings = ServeSettings(tuple(allow_host), token, limits=limits)
+    note = "with a token" if token else "without a token: anyone who can connect can search and watch"
+    with opened_index(folder, library) as index:
         ended = serve(
             index,
-            args.host,
-            args.port,
+            host,
+            port,
             settings=settings,
-            without_token=args.without_token,
+            without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
         )
-    if not ended:  # a thread still computes what no client waits for; the interpreter must not wait for it
+    if not ended:  # a search that no client waits for still runs in a thread; do not wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -241,7 +241,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
     """
     if kind is Config:
-        import_modules(values.get("imports"), source)
+        import_modules(values.get("imports"), f"{source}: imports")
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
@@ -315,8 +315,7 @@ def import_modules(names: Any, source: str) -> None:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # a module that it imports is missing
             raise ConfigError(
-                f"{source}: imports: no module named {name!r}. Install it, add its folder to PYTHONPATH, or run in its "
-                "folder"
+                f"{source}: no module named {name!r}. Install it, add its folder to PYTHONPATH, or run in its folder"
             ) from error
         finally:
             sys.path.remove("")

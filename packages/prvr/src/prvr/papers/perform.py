@@ -195,7 +195,7 @@ def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
     if not run.folder.is_dir():
         raise DataError(
             f"{run.folder}: no such folder. Convert the authors' checkpoint into it: prvr convert checkpoint FILE "
-            f"--dataset NAME --out {run.folder}"
+            f"--dataset NAME --output {run.folder}"
         )
     study.save(run, _evaluated(open_system(run.folder, device=machine.device), run, machine))
 

@@ -127,5 +127,5 @@ def draw_examples(given: PlotInput, settings: ExamplesSettings) -> "Figure":
             given.system.pipeline, packed, [query], settings.top, encoded=encoded, device=given.device, seed=seed
         )
         durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
-        films = None if settings.films is None else Path(settings.films).expanduser()
-        return examples_figure([example], durations, pictures_of(packed.source.corpus, packed.source.split, films))
+        files = None if settings.files is None else Path(settings.files).expanduser()
+        return examples_figure([example], durations, pictures_of(packed.source.corpus, packed.source.split, files))

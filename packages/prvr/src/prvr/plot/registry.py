@@ -5,7 +5,7 @@ Reading them imports no torch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -22,88 +22,121 @@ PLOTS: "Registry[Callable[[PlotInput, Any], Figure]]" = Registry("plot")
 """Every plot by name; a part takes a `prvr.plot.PlotInput` and its settings, and gives a figure."""
 
 
-def _option(default: Any, text: str, shown: str = "N", **bounds: Any) -> Any:
-    """A field whose text is the help of an option; `shown` stands for its value there."""
-    return Field(default=default, description=text, title=shown, **bounds)
-
-
-def _row(what: str) -> Any:
-    text = f"the id of a {what} of the split, or its number, from 0"
-    return _option("0", text, what.upper(), coerce_numbers_to_str=True)
+Seed = Annotated[int, Field(ge=0, le=SEED)]
+Id = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""An id, or a number from 0."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class TrajectorySettings:
-    """Which query is shown, and how its candidates are generated."""
+    """Which query is shown, and how its candidates are generated.
 
-    query: str = _row("query")
-    candidates: int | None = _option(None, "the number of candidates; by default, that of the re-ranker", ge=1, le=MANY)
-    steps: int | None = _option(None, "the steps of the sampler; by default, those of the re-ranker", ge=1, le=LARGE)
-    panels: int = _option(6, "the noise levels to draw as bars", ge=2, le=100)
-    seed: int | None = _option(None, "the seed of the noise; by default, that of the stage", ge=0, le=SEED)
+    Args:
+        query: the id of a query of the split, or its number, from 0
+        candidates: the number of candidates (default: that of the re-ranker)
+        steps: the steps of the sampler (default: those of the re-ranker)
+        panels: the number of noise levels that are drawn as bars
+        seed: the seed of the noise (default: that of the stage)
+    """
+
+    query: Id = "0"
+    candidates: Annotated[int, Field(ge=1, le=MANY)] | None = None
+    steps: Annotated[int, Field(ge=1, le=LARGE)] | None = None
+    panels: Annotated[int, Field(ge=2, le=100)] = 6
+    seed: Seed | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
 class ScoresSettings:
-    """The corpora, and the histograms of their scores."""
+    """The corpora, and the histograms of their scores.
 
-    transfer: tuple[str, ...] = _option(
-        (), "use these corpora too, on which the run was not trained", "ROOT/COLLECTION"
-    )
-    bins: int = _option(50, "the bins of each histogram", ge=1, le=10_000)
+    Args:
+        transfer: also use these corpora (ROOT/COLLECTION), on which the model was not trained
+        bins: the bins of each histogram
+    """
+
+    transfer: tuple[str, ...] = ()
+    bins: Annotated[int, Field(ge=1, le=10_000)] = 50
 
 
 @dataclass(frozen=True, config=STRICT)
 class AttentionSettings:
-    """Which video is shown."""
+    """Which video is shown.
 
-    video: str = _row("video")
+    Args:
+        video: the id of a video of the split, or its number, from 0
+    """
+
+    video: Id = "0"
 
 
 @dataclass(frozen=True, config=STRICT)
 class RatiosSettings:
-    """The reports, and what is shown of them."""
+    """The reports, and what is shown of them.
 
-    reports: tuple[str, ...] = _option(
-        (), "further runs whose reports stand beside, or files of `prvr evaluate` such as evaluation.json", "RUN"
-    )
-    metric: Literal["sumr", "r1", "r5", "r10", "r100"] = _option("sumr", "the recall", "{sumr,r1,r5,r10,r100}")
+    Args:
+        reports: further runs to compare, or files of `prvr evaluate` such as evaluation.json
+        metric: the recall
+    """
+
+    reports: tuple[str, ...] = ()
+    metric: Literal["sumr", "r1", "r5", "r10", "r100"] = "sumr"
 
 
 @dataclass(frozen=True, config=STRICT)
 class FramesSettings:
-    """Which video is shown."""
+    """Which video is shown.
 
-    video: str = _row("video")
-    seed: int = _option(0, "the seed of t-SNE and of the untrained weights", ge=0, le=SEED)
+    Args:
+        video: the id of a video of the split, or its number, from 0
+        seed: the seed of t-SNE and of the untrained weights
+    """
+
+    video: Id = "0"
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, config=STRICT)
 class HyperbolicSettings:
-    """Which points are shown."""
+    """Which points are shown.
 
-    points: int = _option(3000, "how many points in all", ge=8, le=MANY)
-    seed: int = _option(0, "the seed of the sample", ge=0, le=SEED)
+    Args:
+        points: the number of points
+        seed: the seed of the sample
+    """
+
+    points: Annotated[int, Field(ge=8, le=MANY)] = 3000
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, config=STRICT)
 class RegistersSettings:
-    """Which videos and steps are shown."""
+    """Which videos and steps are shown.
 
-    videos: int = _option(24, "how many videos, the first of the split", ge=2, le=1000)
-    panels: int = _option(5, "the steps to show, the first and the last among them", ge=2, le=20)
-    seed: int = _option(0, "the seed of t-SNE", ge=0, le=SEED)
+    Args:
+        videos: the number of videos, the first of the split
+        panels: the number of steps, the first and the last among them
+        seed: the seed of t-SNE
+    """
+
+    videos: Annotated[int, Field(ge=2, le=1000)] = 24
+    panels: Annotated[int, Field(ge=2, le=20)] = 5
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, config=STRICT)
 class ExamplesSettings:
-    """Which query is shown, and where frames come from."""
+    """Which query is shown, and where frames come from.
 
-    query: str = _row("query")
-    top: int = _option(5, "how many videos", ge=1, le=50)
-    films: str | None = _option(
-        None, "a folder of video files named by their ids; a toy corpus is drawn without it", "FOLDER"
-    )
+    Args:
+        query: the id of a query of the split, or its number, from 0
+        top: the number of videos
+        files: a folder of video files named by their ids; not needed for a toy corpus
+    """
+
+    query: Id = "0"
+    top: Annotated[int, Field(ge=1, le=50)] = 5
+    files: str | None = None
 
 
 for _name, _module, _settings, _description in (
