@@ -16,7 +16,7 @@ from prvr.cli import main
 from prvr.config import ConfigError
 from prvr.errors import InputError
 from prvr.evaluation.significance import holm, seeds_test
-from prvr.losses.terms import Contrastive
+from prvr.losses.matching import Contrastive
 from prvr.papers import (
     Choices,
     Run,

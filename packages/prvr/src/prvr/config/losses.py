@@ -9,7 +9,7 @@ is registered by a module that the configuration names in `imports`, or that the
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic.dataclasses import dataclass
@@ -32,10 +32,21 @@ NEEDS = {
 }
 """What a loss may need of a model, as messages say it. A loss of a branch that is turned off is left out silently."""
 
+_S = TypeVar("_S")
 _UNKNOWN = PydanticCustomError("unexpected_keyword_argument", "unexpected keyword argument")
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+def _loss(name: str, part: str, description: str, *needs: str) -> Callable[[type[_S]], type[_S]]:
+    """Registers a loss of `prvr.losses` with the decorated record of its settings."""
+
+    def register(settings: type[_S]) -> type[_S]:
+        LOSSES.register(name, f"prvr.losses.{part}", description, settings, needs)
+        return settings
+
+    return register
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -46,6 +57,7 @@ class LossSettings:
     """0 = off: the loss is not computed."""
 
 
+@_loss("triplet", "matching:Triplet", "Margin ranking by clips and by frames.", "pooled")
 @dataclass(frozen=True, config=STRICT)
 class TripletSettings:
     """Margin ranking: the right video above a wrong one, and the right queries above a wrong one."""
@@ -59,6 +71,7 @@ class TripletSettings:
     average over queries (DreamPRVR supplement eq. 31)."""
 
 
+@_loss("info_nce_clips", "matching:ClipInfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
 @dataclass(frozen=True, config=STRICT)
 class ClipInfoNCESettings:
     """InfoNCE over clips."""
@@ -70,6 +83,7 @@ class ClipInfoNCESettings:
     printed, which needs scores above 0: see train.on_nonfinite."""
 
 
+@_loss("info_nce_frames", "matching:FrameInfoNCE", "InfoNCE by frames.", "pooled", "frames")
 @dataclass(frozen=True, config=STRICT)
 class FrameInfoNCESettings:
     """InfoNCE over frames."""
@@ -79,6 +93,18 @@ class FrameInfoNCESettings:
     """As that of clips."""
 
 
+@_loss("contrastive", "matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).")
+@dataclass(frozen=True, config=STRICT)
+class ContrastiveSettings(LossSettings):
+    """Contrast of the total scores."""
+
+    temperature: Temperature = 0.01
+    """tau of eq. 11 of DiffusionRet, or its initial value."""
+    learned: bool = False
+    """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
+
+
+@_loss("diversity", "queries:Diversity", "Pushes the queries of one video apart (GMMFormer).")
 @dataclass(frozen=True, config=STRICT)
 class DiversitySettings:
     """Pushes the queries of one video apart, because they describe different moments."""
@@ -96,6 +122,7 @@ class DiversitySettings:
     """Exponent of the focal factor."""
 
 
+@_loss("query_structure", "queries:QueryStructure", "Contrast of queries by video (DreamPRVR).")
 @dataclass(frozen=True, config=STRICT)
 class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
@@ -103,6 +130,7 @@ class QueryStructureSettings(LossSettings):
     temperature: Temperature = 0.08
 
 
+@_loss("entailment", "cones:entailment", "The cone of a video holds its queries (HLFormer).", "pooled")
 @dataclass(frozen=True, config=STRICT)
 class EntailmentSettings(LossSettings):
     """The entailment cone of a video should hold its queries."""
@@ -112,6 +140,10 @@ class EntailmentSettings(LossSettings):
     min_radius: float = Field(default=0.1, ge=1e-6, le=1e3)
 
 
+_loss("prior_kl", "denoising:PriorKL", "KL of the registers' prior (DreamPRVR).", "prior")(LossSettings)
+
+
+@_loss("diffusion", "denoising:Diffusion", "Denoising of the registers (DreamPRVR).", "diffusion")
 @dataclass(frozen=True, config=STRICT)
 class DiffusionSettings(LossSettings):
     """Teaches the denoiser of the registers to end in perturbed text embeddings."""
@@ -120,16 +152,11 @@ class DiffusionSettings(LossSettings):
     """gamma of the textual perturbation sampler (TPS), which makes the targets."""
 
 
-@dataclass(frozen=True, config=STRICT)
-class ContrastiveSettings(LossSettings):
-    """Contrast of the total scores."""
-
-    temperature: Temperature = 0.01
-    """tau of eq. 11 of DiffusionRet, or its initial value."""
-    learned: bool = False
-    """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
+_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "words")(LossSettings)
+_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "words")(LossSettings)
 
 
+@_loss("evidence", "evidence:Evidence", "Scores as evidence for videos (Holmes).", "pooled")
 @dataclass(frozen=True, config=STRICT)
 class EvidenceSettings(LossSettings):
     """Scores as evidence for the videos of a batch: each branch and their fusion (Holmes)."""
@@ -145,6 +172,7 @@ class EvidenceSettings(LossSettings):
     """Share of the scores' softmax in the target of a relabelled query."""
 
 
+@_loss("dissent", "evidence:Dissent", "Agreement of certain branches (Holmes).", "pooled", "clips", "frames")
 @dataclass(frozen=True, config=STRICT)
 class DissentSettings(LossSettings):
     """Draws the probabilities of both branches together where both are certain (Holmes)."""
@@ -153,6 +181,7 @@ class DissentSettings(LossSettings):
     """As that of `evidence`."""
 
 
+@_loss("transport", "transport:Transport", "Each query has its own clips (Holmes).", "pooled", "clips")
 @dataclass(frozen=True, config=STRICT)
 class TransportSettings(LossSettings):
     """Each query should find its own clips of its video (Holmes); off in the warm-up, `train.warm_up_epochs`."""
@@ -166,33 +195,13 @@ class TransportSettings(LossSettings):
     """Entropic regularisation of the transport, or temperature of the softmax."""
 
 
+@_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")
 @dataclass(frozen=True, config=STRICT)
 class DistillationSettings(LossSettings):
     """Draws the total scores to those of a system that teaches, `train.teacher`."""
 
     temperature: float = Field(default=0.1, ge=1e-3, le=1e6)
     """tau of both softmaxes over the videos of a batch."""
-
-
-def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
-    LOSSES.register(name, f"prvr.losses.terms:{part}", description, settings, needs)
-
-
-_register("triplet", "Triplet", "Margin ranking by clips and by frames.", TripletSettings, "pooled")
-_register("info_nce_clips", "ClipInfoNCE", "InfoNCE of dot products by clips.", ClipInfoNCESettings, "pooled", "clips")
-_register("info_nce_frames", "FrameInfoNCE", "InfoNCE by frames.", FrameInfoNCESettings, "pooled", "frames")
-_register("contrastive", "Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).", ContrastiveSettings)
-_register("diversity", "Diversity", "Pushes the queries of one video apart (GMMFormer).", DiversitySettings)
-_register("query_structure", "QueryStructure", "Contrast of queries by video (DreamPRVR).", QueryStructureSettings)
-_register("entailment", "entailment", "A video's cone holds its queries (HLFormer).", EntailmentSettings, "pooled")
-_register("prior_kl", "PriorKL", "KL of the registers' prior (DreamPRVR).", LossSettings, "prior")
-_register("diffusion", "Diffusion", "Denoising of the registers (DreamPRVR).", DiffusionSettings, "diffusion")
-_register("text_distances", "TextDistances", "Distances of queries stay (MSC-PRVR).", LossSettings, "words")
-_register("text_angles", "TextAngles", "Angles between queries stay (MSC-PRVR).", LossSettings, "words")
-_register("evidence", "Evidence", "Scores as evidence for videos (Holmes).", EvidenceSettings, "pooled")
-_register("dissent", "Dissent", "Agreement of certain branches (Holmes).", DissentSettings, "pooled", "clips", "frames")
-_register("transport", "Transport", "Each query has its own clips (Holmes).", TransportSettings, "pooled", "clips")
-_register("distillation", "Distillation", "Draws total scores to a teacher's (Hinton et al.).", DistillationSettings)
 
 
 def with_weights(losses: Any) -> Any:

@@ -1,17 +1,13 @@
 """The losses: pure functions of scores or embeddings, and the terms that apply them to the output of a retriever.
 
-A term is registered in `prvr.config.losses`, beside its weight and settings.
+A term is registered in `prvr.config.losses`, with its settings.
 """
 
+from prvr.losses.cones import Entailment, entailment
+from prvr.losses.denoising import Diffusion, PriorKL
 from prvr.losses.evidence import dissent_loss, evidential_loss, fuse_evidence
-from prvr.losses.queries import (
-    angle_geometry_loss,
-    distance_geometry_loss,
-    diversity_loss,
-    query_structure_loss,
-)
-from prvr.losses.scores import (
-    Negatives,
+from prvr.losses.matching import (
+    Temperature,
     contrastive_loss,
     distillation_loss,
     info_nce_loss,
@@ -20,7 +16,13 @@ from prvr.losses.scores import (
     triplet_loss,
     triplet_pairs_loss,
 )
-from prvr.losses.terms import Diffusion, Entailment, LossInputs, PriorKL, Temperature, Term, entailment
+from prvr.losses.queries import (
+    angle_geometry_loss,
+    distance_geometry_loss,
+    diversity_loss,
+    query_structure_loss,
+)
+from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, transport_targets
 
 __all__ = [

@@ -7,10 +7,14 @@ Quantify Classification Uncertainty", 2018). Functions that make targets (`share
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from prvr.config.losses import DissentSettings, EvidenceSettings
+from prvr.losses.term import LossInputs, Term
 
 
 def evidence_of(scores: Float[Tensor, "*q k"], temperature: float) -> Float[Tensor, "*q k"]:
@@ -181,3 +185,39 @@ def doubtful_queries(groups: Sequence[Int[Tensor, " q"]]) -> Bool[Tensor, " q"]:
     """
     every = torch.stack(list(groups))
     return (every != UNDETERMINED).all(0) & (every == POLYSEMOUS).any(0)
+
+
+class Evidence(Term[EvidenceSettings]):
+    """`evidential_loss` of each branch and of the fusion of both (Holmes); doubtful queries get softer targets.
+
+    In the warm-up all targets are the videos that the queries were written for.
+    """
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The sum of the losses of clips, of frames and of both."""
+        scores = [s for s in (inputs.output.scores.clips, inputs.output.scores.frames) if s is not None]
+        target, temperature = self.targets(inputs, scores), self.settings.temperature
+        losses = [evidential_loss(s, target, temperature) for s in scores]
+        if len(scores) == 2:
+            losses.append(dirichlet_loss(fuse_evidence(*(evidence_of(s, temperature) for s in scores)), target).mean())
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def targets(self, inputs: LossInputs, scores: Sequence[Float[Tensor, "q v"]]) -> Float[Tensor, "q v"]:
+        """`(q, v)` rows that add up to 1, for the scores of one branch or two."""
+        c, truth, right = self.settings, inputs.labels.ground_truth, inputs.labels.positives
+        own = shared_targets(right, scores[0].dtype)
+        if inputs.warm_up or c.relabelling == "none":
+            return own
+        groups = [query_groups(s, evidence_of(s, c.temperature), truth, right, c.division) for s in scores]
+        likely = torch.stack([s.softmax(1) for s in scores]).mean(0)
+        return mixed_targets(own, likely, c.smoothing, doubtful_queries(groups))
+
+
+class Dissent(Term[DissentSettings]):
+    """`dissent_loss` of clips and frames (Holmes)."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How much the branches disagree where both are certain."""
+        scores = (inputs.output.scores.clips, inputs.output.scores.frames)
+        return dissent_loss(*(evidence_of(cast(Tensor, s), self.settings.temperature) for s in scores))

@@ -7,6 +7,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.config import LossSettings
+from prvr.config.losses import DiversitySettings, QueryStructureSettings
+from prvr.losses.term import LossInputs, Term
+
+_MOST_ANGLES = 64  # queries whose angles are compared
+
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
     """Pairs of different queries of one video."""
@@ -133,3 +139,41 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
     losses = F.smooth_l1_loss(cosines[0], cosines[1], reduction="none")
     counted = apart[:, :, None] & apart[:, None] & ~torch.eye(len(text), dtype=torch.bool, device=text.device)
     return (losses * counted).sum() / counted.sum().clamp_min(1)
+
+
+class Diversity(Term[DiversitySettings]):
+    """`diversity_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The diversity loss of the queries of each video."""
+        c, owner = self.settings, inputs.labels.query_to_video
+        return diversity_loss(inputs.text, owner, c.margin, c.scale, c.power, c.form)
+
+
+class QueryStructure(Term[QueryStructureSettings]):
+    """`query_structure_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The query structure loss."""
+        return query_structure_loss(inputs.text, inputs.labels.query_to_video, self.settings.temperature)
+
+
+class TextDistances(Term[LossSettings]):
+    """`distance_geometry_loss` of the queries and the mean features of their words."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the distances of the queries are from those of their words."""
+        return distance_geometry_loss(inputs.text, inputs.mean_words)
+
+
+class TextAngles(Term[LossSettings]):
+    """`angle_geometry_loss` of the queries and the mean features of their words; of 64 queries, drawn from more."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the angles of the queries are from those of their words."""
+        text, fixed = inputs.text, inputs.mean_words
+        if len(text) > _MOST_ANGLES:
+            draw = torch.rand(len(text), device=text.device, generator=inputs.generator)
+            sample = draw.topk(_MOST_ANGLES).indices
+            text, fixed = text[sample], fixed[sample]
+        return angle_geometry_loss(text, fixed)

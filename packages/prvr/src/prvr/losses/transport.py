@@ -8,7 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.config import AnyModelConfig, ModelConfig, released_part
+from prvr.config.losses import TransportSettings
 from prvr.losses.evidence import dirichlet_loss, evidence_of
+from prvr.losses.term import LossInputs, Term
+from regdiff import RegisterGenerator
 
 
 def queries_of_videos(
@@ -157,3 +161,34 @@ def intra_video_loss(
     losses = dirichlet_loss(evidence_of(similarity, temperature), target) * mask
     counts = mask.sum(1)
     return (losses.sum(1) / counts.clamp_min(1)).sum() / (counts > 0).sum().clamp_min(1)
+
+
+class Transport(Term[TransportSettings]):
+    """`intra_video_loss` of queries and clips with targets by optimal transport, or without (Holmes); 0 in the warm-up.
+
+    The similarities are targets and logits at once: gradients pass through the logits, and through their range.
+    """
+
+    def __init__(
+        self, settings: TransportSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__(settings, model)
+        assert isinstance(model, ModelConfig)
+        self.scale, targets = unit_interval, transport_targets
+        if model.compat.transport == "released":
+            choice = "model.compat.transport='released'"
+            self.scale = released_part("loss_parts:released_unit_interval", choice)
+            targets = released_part("loss_parts:released_transport_targets", choice)
+        self.targets = {"transport": targets, "softmax": softmax_targets}[settings.targets]
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The intra-video loss."""
+        clips = inputs.output.video.clips
+        assert clips is not None
+        if inputs.warm_up:
+            return 0 * clips[0, 0, 0]  # part of the graph: it may be the only term
+        labels = inputs.labels
+        queries, mask = queries_of_videos(labels.query_to_video, len(clips), labels.most_queries)
+        similarity = self.scale(block_cosines(inputs.text[queries], clips), mask)
+        target = self.targets(similarity, mask, self.settings.epsilon)
+        return intra_video_loss(similarity, target, mask, self.settings.temperature)

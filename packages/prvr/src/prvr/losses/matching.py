@@ -4,14 +4,25 @@ They take a boolean `positives` matrix `(q, v)` and have no loop over videos or 
 unnormalised scores, y_q the video that query q was written for.
 """
 
-from typing import Literal
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-Negatives = Literal["random", "hard", "hardest"]
+from prvr.config import AnyModelConfig
+from prvr.config.losses import (
+    ClipInfoNCESettings,
+    ContrastiveSettings,
+    DistillationSettings,
+    FrameInfoNCESettings,
+    TripletSettings,
+)
+from prvr.errors import InputError
+from prvr.losses.term import LossInputs, Negatives, Term
+from prvr.types import Labels
+from regdiff import RegisterGenerator
 
 
 def _pick(candidates: Bool[Tensor, "r n"], generator: torch.Generator | None) -> Int[Tensor, " r"]:
@@ -219,3 +230,93 @@ def distillation_loss(
     """
     target = (teacher.detach().to(scores) / temperature).log_softmax(1)
     return F.kl_div((scores / temperature).log_softmax(1), target, reduction="batchmean", log_target=True)
+
+
+class Triplet(Term[TripletSettings]):
+    """`triplet_loss` of the cosines of clips and of frames, or `triplet_pairs_loss`."""
+
+    def forward(self, inputs: LossInputs) -> dict[str, Tensor]:
+        """The triplet losses by branch, "triplet_clips" and "triplet_frames"."""
+        c, labels, scores = self.settings, inputs.labels, inputs.output.scores
+        truth, positives = labels.ground_truth, labels.positives
+        loss = triplet_loss if c.form == "videos" else triplet_pairs_loss
+        return {
+            f"triplet_{branch}": loss(
+                cosines, truth, positives, c.margin, inputs.negatives, c.hard_pool, inputs.generator
+            )
+            for branch, cosines in (("clips", scores.clips), ("frames", scores.frames))
+            if cosines is not None
+        }
+
+
+class ClipInfoNCE(Term[ClipInfoNCESettings]):
+    """`info_nce_loss` of the dot products of clips, or another form of it."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of clips."""
+        scores = inputs.output.scores
+        return _info_nce(self.settings.form, scores.clips, scores.clips_dot, inputs.labels)
+
+
+class FrameInfoNCE(Term[FrameInfoNCESettings]):
+    """`info_nce_loss` of the dot products of frames, or another form of it."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of frames."""
+        scores = inputs.output.scores
+        return _info_nce(self.settings.form, scores.frames, scores.frames_dot, inputs.labels)
+
+
+def _info_nce(form: str, cosines: Tensor | None, dots: Tensor | None, labels: Labels) -> Tensor:
+    if form == "log_sum":
+        return info_nce_loss(cast(Tensor, dots), labels.positives)
+    loss = info_nce_pairs_loss if form == "pairs" else info_nce_ratio_loss
+    return loss(cast(Tensor, cosines), labels.positives)
+
+
+class Temperature(nn.Module):
+    """A learned temperature, kept positive as the exponential of a parameter, as in CLIP.
+
+    Args:
+        initial: initial value, above 0.
+    """
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.tensor(initial).log().neg())
+
+    def forward(self) -> Float[Tensor, ""]:
+        """The temperature."""
+        return self.logarithm.neg().exp()
+
+
+class Contrastive(Term[ContrastiveSettings]):
+    """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
+
+    def __init__(
+        self, settings: ContrastiveSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__(settings, model)
+        self.temperature = Temperature(settings.temperature) if settings.learned else None
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The contrastive loss of the total scores."""
+        temperature = self.settings.temperature if self.temperature is None else self.temperature()
+        return contrastive_loss(inputs.output.scores.total, inputs.labels.positives, temperature)
+
+
+class Distillation(Term[DistillationSettings]):
+    """`distillation_loss` of the total scores, with the scores of the teacher for the videos of the batch."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the scores are from the teacher's.
+
+        Raises:
+            InputError: the labels are without the teacher's scores.
+        """
+        if inputs.labels.teacher is None:
+            raise InputError(
+                "loss.distillation needs the scores of a teacher, and this batch has none. Pass them as Batch.teacher, "
+                "as prvr.training.train does, or set it to 0"
+            )
+        return distillation_loss(inputs.output.scores.total, inputs.labels.teacher, self.settings.temperature)

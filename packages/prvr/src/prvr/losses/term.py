@@ -1,0 +1,67 @@
+"""What a loss term receives, and its base class; see `prvr.config.LOSSES` for the registered ones."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from prvr.config import AnyModelConfig
+from prvr.errors import InputError
+from prvr.types import Labels, RetrieverOutput, query_vectors
+from regdiff import RegisterGenerator
+
+S = TypeVar("S")
+Negatives = Literal["random", "hard", "hardest"]
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """The arguments of one call of the objective, as each term receives them; see `prvr.objective.Objective`."""
+
+    output: RetrieverOutput
+    labels: Labels
+    negatives: Negatives = "random"
+    register_targets: Float[Tensor, "v n d"] | None = None
+    warm_up: bool = False
+    generator: torch.Generator | None = None
+
+    @cached_property
+    def text(self) -> Float[Tensor, "q d"]:
+        """`(q, d)`: one vector per query."""
+        return query_vectors(self.output.text)
+
+    @property
+    def mean_words(self) -> Float[Tensor, "q e"]:
+        """`(q, e)` unit vectors of the queries, the mean features of their words.
+
+        Raises:
+            InputError: the labels are without them, as in training by several processes.
+        """
+        if self.labels.mean_words is None:
+            raise InputError(
+                "loss.text_distances and loss.text_angles compare the words of all queries of a batch, and these "
+                "labels have none, as when several processes train: train with one, or set both to 0"
+            )
+        return self.labels.mean_words
+
+
+class Term(nn.Module, ABC, Generic[S]):
+    """A loss term before it is weighted.
+
+    Args:
+        settings: its own settings.
+        model: configuration of the retriever that is trained.
+        registers: the register generator of that retriever, if it has one.
+    """
+
+    def __init__(self, settings: S, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__()
+        self.settings = settings
+
+    @abstractmethod
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""] | dict[str, Tensor]:
+        """The unweighted loss of one step; of several parts, each by its name."""
