@@ -24,7 +24,11 @@ def arrows() -> set[tuple[str, str]]:
     parts = {*LIBRARIES, *graph.find_children("prvr")}
     for part in parts:
         graph.squash_module(part)
-    upstream = {part: graph.find_upstream_modules(part) & parts for part in parts}
+    upstream = {part: graph.find_modules_directly_imported_by(part) & parts - {part} for part in parts}
+    for middle in parts:  # what it reaches without a way through the names of `prvr` itself, which are imported later
+        for part in parts:
+            if middle in upstream[part]:
+                upstream[part] |= upstream[middle]
     box = {part: frozenset(other for other in upstream[part] if part in upstream[other]) | {part} for part in parts}
     below = {box[part]: {box[other] for other in upstream[part]} - {box[part]} for part in parts}
     label = {members: ", ".join(sorted(name.removeprefix("prvr.") for name in members)) for members in below}
@@ -41,7 +45,7 @@ def drawing() -> str:
     lines = [f'  "{importer}" -> "{imported}";' for importer, imported in sorted(arrows())]
     style = [
         "  rankdir=TB; ranksep=0.25; nodesep=0.4; bgcolor=white;",
-        '  node [shape=box, style="rounded,filled", fillcolor="#eef2fb", fontname="Helvetica", fontsize=13];',
+        '  node [shape=box, style="rounded,filled", fillcolor="#eef2fb", fontname="Helvetica", height=0.3];',
         '  edge [color="#5b6b8c", arrowsize=0.6];',
         *(f'  "{name}" [fillcolor="#fdf3dc"];' for name in LIBRARIES),
     ]
