@@ -208,12 +208,16 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
-def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, split, encoded, direction) -> None:
+def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(
+    scores, split, encoded, direction, monkeypatch
+) -> None:
     reranker = make(direction)
     inputs = reranker_inputs(encoded, reranker.config)
     with torch.inference_mode():
         pool = hard_candidates(scores, split, direction, 6)
-    kept, anew = (Pairing(reranker, inputs, pool, mib) for mib in (100, 0))
+    kept = Pairing(reranker, inputs, pool)
+    monkeypatch.setattr("prvr.training.candidates.CACHE", 0)
+    anew = Pairing(reranker, inputs, pool)
     rows = torch.tensor([3, 0, 5])
     picked = pool.draw(rows, 4, torch.Generator().manual_seed(1))
     for a, b in zip(kept.pairs(rows, picked), anew.pairs(rows, picked), strict=True):
@@ -251,7 +255,7 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
         given = inputs.text[rows], inputs.frames[drawn], inputs.mask[drawn]
     else:
         given = inputs.text[drawn], inputs.frames[videos], inputs.mask[videos]
-    target, pairing = torch.arange(3).expand(5, 3) == 0, Pairing(reranker, inputs, source, 100)
+    target, pairing = torch.arange(3).expand(5, 3) == 0, Pairing(reranker, inputs, source)
     losses = [
         reranker.loss_of_pairs(
             target,

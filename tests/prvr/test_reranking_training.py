@@ -339,21 +339,11 @@ class TestStrategies:
 
 class TestMaterial:
     def test_the_reported_split_is_neither_learned_from_nor_selects(self, splits) -> None:
-        paper = Splits(splits.train, splits.report, splits.report)
-        for config in (make_config(), make_config(candidates__learn_from="selection")):
-            for given in (splits, paper):
-                train, selection = learning_splits(config, given)
-                ids = set(train.video_ids), set(selection.video_ids)
-                assert not ids[0] & ids[1]
-                assert not (ids[0] | ids[1]) & set(splits.report.video_ids)
-        learned = learning_splits(make_config(candidates__learn_from="selection"), splits)
-        assert set(learned[0].video_ids) | set(learned[1].video_ids) == set(splits.selection.video_ids)
-
-    def test_views_with_dropout_train_and_differ(self, straight, retriever, splits, tmp_path) -> None:
-        config = make_config(candidates__dropout_views=2, train__epochs=1)
-        results = [train_reranker(config, retriever, splits, output=tmp_path / name) for name in "ab"]
-        assert same_end(results[0].output, results[1].output)
-        assert results[0].history[0]["loss"] != straight.history[0]["loss"]
+        for given in (splits, Splits(splits.train, splits.report, splits.report)):
+            train, selection = learning_splits(given)
+            ids = set(train.video_ids), set(selection.video_ids)
+            assert not ids[0] & ids[1]
+            assert not (ids[0] | ids[1]) & set(splits.report.video_ids)
 
     def test_one_direction_alone(self, straight, retriever, splits, tmp_path) -> None:
         result = train_reranker(make_config(directions=("v2t",)), retriever, splits, output=tmp_path / "run")

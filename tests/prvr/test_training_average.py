@@ -155,7 +155,7 @@ def test_a_state_without_the_mean_is_refused(
     state = state_of(run)
     del state["average"]
     torch.save(state, run / "last" / "state.pt")
-    with pytest.raises(TrainingError, match="average is missing"):
+    with pytest.raises(TrainingError, match="average: Field required"):
         resume(run, splits=splits, device="cpu")
 
 

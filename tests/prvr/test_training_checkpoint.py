@@ -230,13 +230,6 @@ def test_best_survives_a_kill_at_its_two_renames(tmp_path: Path, rename: int, su
     assert [path.name for path in tmp_path.iterdir() if path.name != "last"] == ["best"]
 
 
-def test_the_best_that_an_older_version_was_replacing_is_put_back(tmp_path: Path) -> None:
-    (tmp_path / "best.replaced").mkdir()
-    (tmp_path / "best.replaced" / "card").write_text("old")
-    recover(tmp_path)
-    assert snapshot(tmp_path) == {"best/card": b"old"}
-
-
 def test_an_objective_without_parameters_is_saved_too(tmp_path: Path) -> None:
     save_best(tmp_path / "best", tiny_retriever(), nn.Identity(), "")
     assert load_file(tmp_path / "best" / "objective.safetensors") == {}

@@ -13,6 +13,9 @@ from prvr.evaluation.rank import count_rows
 from prvr.stages import CandidateReranker, Direction, RerankerInputs, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.diffusion.network import Pairs
 
+CACHE = 2**30
+"""Bytes of pooled vectors that are kept."""
+
 
 class HardCandidates:
     """The right candidate of each training row and the wrong ones that the retriever scores highest.
@@ -57,7 +60,7 @@ class BatchCandidates:
 
     def __init__(self, direction: Direction, owner: Int[Tensor, " q"]) -> None:
         queries = torch.arange(len(owner))
-        self.owner = owner
+        self.owner, self.columns = owner, None
         self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
@@ -103,16 +106,15 @@ def hard_candidates(
                 "needed."
             )
         parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices)
-    # Copies: what was scored in inference mode cannot take part in training.
-    hardest = torch.cat([part[:, :size] for part in parts]).clone()
+    hardest = torch.cat([part[:, :size] for part in parts])
     queries = torch.arange(len(owner), device=owner.device)
-    if direction == "t2v":
-        return HardCandidates(queries.clone(), torch.cat([owner[:, None], hardest], 1).clone())
-    return HardCandidates(owner.clone(), torch.cat([queries[:, None], hardest[owner]], 1).clone())
+    asks, right = (queries, owner) if direction == "t2v" else (owner, queries)
+    columns = torch.cat([right[:, None], hardest if direction == "t2v" else hardest[owner]], 1)
+    return HardCandidates(asks.clone(), columns.clone())  # what was made in inference mode cannot be trained on
 
 
 class Pairing:
-    """Pooled queries and candidates of training rows: pooled once where they fit into memory, else in each step.
+    """Pooled queries and candidates of training rows: pooled once where they take at most 1 GiB, else in each step.
 
     The text-frame attention has no parameters and the embeddings are frozen: what it gives never changes.
 
@@ -120,25 +122,18 @@ class Pairing:
         reranker: whose direction and pooling are meant.
         inputs: embeddings of the split.
         candidates: of each row.
-        cache_mib: most memory for pooled vectors.
     """
 
     def __init__(
-        self,
-        reranker: CandidateReranker,
-        inputs: RerankerInputs,
-        candidates: HardCandidates | BatchCandidates,
-        cache_mib: int,
+        self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: HardCandidates | BatchCandidates
     ) -> None:
         self.view, self.pool, self.inputs, self.candidates = reranker.view, reranker.pool, inputs, candidates
         self._asks = candidates.asks.to(inputs.text.device)
         self._pooled: Float[Tensor, "q c d"] | None = None
-        if isinstance(candidates, HardCandidates):
-            columns, text = candidates.columns, inputs.text
-            if columns.numel() * text.shape[-1] * text.element_size() <= cache_mib * 2**20:
-                blocks = torch.arange(len(columns), device=columns.device).split(128)
-                pairs = [self._gather(rows, columns[rows]) for rows in blocks]
-                self._pooled = torch.cat([pair.candidates if self._by_text else pair.queries for pair in pairs])
+        columns, text = candidates.columns, inputs.text
+        if columns is not None and columns.numel() * text.shape[-1] * text.element_size() <= CACHE:
+            parts = [self._gather(rows, columns[rows]) for rows in torch.arange(len(columns)).split(128)]
+            self._pooled = torch.cat([pairs.candidates if self._by_text else pairs.queries for pairs in parts])
 
     @property
     def _by_text(self) -> bool:

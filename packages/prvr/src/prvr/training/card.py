@@ -1,11 +1,17 @@
 """The model cards of trained retrievers and re-rankers: README.md of a checkpoint folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from prvr.config import Config, TokenModelConfig
+from prvr.config import Config
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.training.reranker_config import RerankerRunConfig
+
+_HEAD = """---
+library_name: prvr
+tags:
+- text-to-video-retrieval
+"""
 
 
 def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
@@ -17,7 +23,6 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         split: name of that split.
         epoch: the epoch of the checkpoint, from 0; -1 = before the first.
     """
-    values = {"R@1": scores.r1, "R@5": scores.r5, "R@10": scores.r10, "R@100": scores.r100, "SumR": scores.sumr}
     if config.train.average:
         selected = f"No epoch was chosen: this is {config.train.kept_text(epoch)} (from 0), `train.average`."
     elif config.train.protocol == "paper":
@@ -30,12 +35,11 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         selected = (
             f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
         )
-    kind = "Retriever"
-    if isinstance(config.model, TokenModelConfig):
-        kind = "TokenRetriever" if config.model.clip is None else "ClipRetriever"
-    made = "Without any training, as it starts," if epoch < 0 else f"Epoch {epoch} (from 0)"
-    made = "The mean" if len(config.train.kept_epochs(epoch)) > 1 else made
-    return f"""{_head("partially-relevant-video-retrieval")}
+    weights = "The mean" if len(config.train.kept_epochs(epoch)) > 1 else f"Epoch {epoch} (from 0)"
+    weights = "Without any training, as it starts," if epoch < 0 else weights
+    values = [scores.r1, scores.r5, scores.r10, scores.r100, scores.sumr]
+    return f"""{_HEAD}- partially-relevant-video-retrieval
+---
 # {config.name}
 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,
@@ -43,14 +47,16 @@ A retriever of untrimmed videos by sentences that describe a part of them. Train
 
 {selected}
 
-{made} on `{split}`, {scores.queries} queries, text to video, in percent:
+{weights} on `{split}`, {scores.queries} queries, text to video, in percent:
 
-{_table(["metric", "value"], [[name, f"{value:.1f}"] for name, value in values.items()])}
+| R@1 | R@5 | R@10 | R@100 | SumR |
+| --- | --- | --- | --- | --- |
+| {" | ".join(f"{value:.1f}" for value in values)} |
 
 ```python
-from prvr.models import {kind}
+from prvr.models import load_pretrained
 
-retriever = {kind}.from_pretrained("path/to/this/folder")
+retriever = load_pretrained("path/to/this/folder")
 ```
 
 `objective.safetensors` holds the parameters of the losses, which retrieval does not need.
@@ -67,10 +73,13 @@ def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any
     """
     chosen = "The epoch (from 0) and the weight of the probability were"
     if config.train.average:
-        last = max(one["epoch"] for one in best.values())
+        last = max(score["epoch"] for score in best.values())
         chosen = f"No epoch was chosen: this is {config.train.kept_text(last)} (from 0). The weight was"
-    rows = [[name, one["epoch"], f"{one['weight']:g}", f"{one['rsum']:.1f}"] for name, one in best.items()]
-    return f"""{_head("diffusion")}
+    rows = [
+        f"| {name} | {score['epoch']} | {score['weight']:g} | {score['rsum']:.1f} |" for name, score in best.items()
+    ]
+    return f"""{_HEAD}- diffusion
+---
 # {config.name}
 
 Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
@@ -78,7 +87,9 @@ embeddings of that retriever alone; strategy `{config.strategy}`, {config.networ
 
 {chosen} chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
 
-{_table(["direction", "epoch", "weight", "Rsum"], rows)}
+| direction | epoch | weight | Rsum |
+| --- | --- | --- | --- |
+{chr(10).join(rows)}
 
 ```python
 from prvr.stages import load_rerankers
@@ -86,12 +97,3 @@ from prvr.stages import load_rerankers
 rerankers = load_rerankers("path/to/this/folder")
 ```
 """
-
-
-def _head(tag: str) -> str:
-    return f"---\nlibrary_name: prvr\ntags:\n- {tag}\n- text-to-video-retrieval\n---\n"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import pickle
 import re
 import secrets
@@ -10,10 +11,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from pydantic import StrictInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -95,36 +99,111 @@ def load_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def check_state(state: Mapping[str, Any], kinds: Mapping[str, Any], source: Path) -> None:
-    """Whether a state has what a run needs.
+@dataclass(frozen=True)
+class Score:
+    """The validation score of a network after an epoch.
 
     Args:
-        state: what `load_state` gave.
-        kinds: by key, the type of its value.
-        source: where it was read.
-
-    Raises:
-        TrainingError: something is missing or of another type: the state of something else.
+        epoch: from 0; -1 = before the first. With `train.average`, the last of those that are averaged.
+        value: in percent.
+        details: what else describes it, as plain values.
     """
-    for key, kind in kinds.items():
-        if key not in state or not isinstance(state[key], kind):
-            found = f"{key} is a {type(state[key]).__name__}" if key in state else f"{key} is missing"
-            raise TrainingError(f"{source}: not the state of such a run: {found}. Name its own run folder.")
+
+    epoch: int = -1
+    value: float = -math.inf
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def restore_optimizer(optimizer: Any, scheduler: Any, state: Mapping[str, Any], source: Path) -> None:
+@dataclass
+class TrainerState:
+    """How far an epoch has come, with the sums of its loss terms.
+
+    Args:
+        step: batches of the epoch that are done, skipped ones included.
+        skipped: steps that were left out because loss or gradient was not finite.
+        rate: learning rate of the last step.
+        seconds: spent in the steps so far, also before an interruption.
+        processor: seconds of all processor cores in these steps, of this process alone.
+        sums: the sums of each loss term over the steps that were not skipped.
+    """
+
+    step: StrictInt = 0
+    skipped: int = 0
+    rate: float = 0.0
+    seconds: float = 0.0
+    processor: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def add(self, terms: Mapping[str, float]) -> None:
+        """Adds the loss terms of a step to the sums."""
+        for name, value in terms.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def means(self) -> dict[str, float]:
+        """The mean of each loss term over the steps that were not skipped; empty if all were."""
+        return {name: value / (self.step - self.skipped) for name, value in self.sums.items()}
+
+
+@dataclass(config={"arbitrary_types_allowed": True})
+class SavedState:
+    """What a resumed run continues from; `TrainerState` and random states are those of a step inside an epoch.
+
+    Args:
+        config: the configuration of the run.
+        parts: the classes of its networks, their parts and loss terms, by path.
+        networks: the weights of each network.
+        best: the best score of each network.
+        epoch: the epochs that are complete.
+        history: the lines of `metrics.jsonl`.
+        optimizer, scheduler: their state dicts.
+        average: the mean of the weights; empty where none is taken.
+        skipped_in_row: steps skipped one after the other.
+        position: how far the next epoch has come; None = not begun.
+        random: as `random_states` returned them.
+        constants: further values that stay as they are during a run.
+    """
+
+    config: dict[str, Any]
+    parts: dict[str, str]
+    networks: dict[str, dict[str, Any]]
+    best: dict[str, Score]
+    epoch: StrictInt
+    history: list[dict[str, Any]]
+    optimizer: dict[str, Any]
+    scheduler: dict[str, Any] | None
+    average: dict[str, Tensor]
+    skipped_in_row: StrictInt
+    position: TrainerState | None
+    random: dict[str, Any] | None
+    constants: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> "SavedState":
+        """The state in a file.
+
+        Raises:
+            TrainingError: as `load_state`, or something is missing or of another type.
+        """
+        try:
+            return TypeAdapter(cls).validate_python(load_state(path))
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]
+            key = ".".join(map(str, problem["loc"]))
+            raise TrainingError(f"{path}: not a state of `prvr train`: {key}: {problem['msg']}.") from error
+
+
+def restore_optimizer(optimizer: Any, scheduler: Any, state: SavedState, source: Path) -> None:
     """Takes over `optimizer` and, where there is one, `scheduler` of a state.
 
     Raises:
         TrainingError: they are of other parameters, or of something else.
     """
-    check_state(state, {"optimizer": dict, "scheduler": dict | None if scheduler is None else dict}, source)
     try:
-        optimizer.load_state_dict(state["optimizer"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # it does not look at what it is given
+        optimizer.load_state_dict(state.optimizer)
+        if scheduler is not None:
+            scheduler.load_state_dict(state.scheduler)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # they do not look at what they are given
         raise TrainingError(f"{source}: the optimiser's state does not fit these parameters ({error!r})") from error
-    if scheduler is not None:
-        scheduler.load_state_dict(state["scheduler"])
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:
@@ -211,7 +290,7 @@ def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors") 
     try:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise TrainingError(f"{path}: cannot be read ({error}). Put back a copy of it, or train again.") from error
+        raise TrainingError(f"{path}: cannot be read ({error}). Restore it from a backup, or train again.") from error
     load_weights(module, weights, path)
 
 
@@ -222,7 +301,7 @@ def recover(run: Path) -> None:
 
 
 def _recover(folder: Path) -> None:
-    name = re.compile(re.escape(folder.name) + r"(\.[0-9a-f]{8})?" + re.escape(_REPLACED))
+    name = re.compile(re.escape(folder.name) + r"\.[0-9a-f]{8}" + re.escape(_REPLACED))
     for replaced in [path for path in folder.parent.iterdir() if name.fullmatch(path.name) and is_real_folder(path)]:
         if folder.exists():
             remove_marked(replaced)
@@ -240,33 +319,23 @@ def random_states(objective: torch.Generator) -> dict[str, Any]:
         objective: the generator of the loss terms; its device is the one trained on.
     """
     device = objective.device
-    states: dict[str, Any] = {
-        "device": device.type,
-        "cpu": torch.get_rng_state(),
-        "objective": objective.get_state(),
-    }
-    if device.type == "cuda":
-        states["accelerator"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["accelerator"] = torch.mps.get_rng_state()
-    return states
+    states = {"device": device.type, "cpu": torch.get_rng_state(), "objective": objective.get_state()}
+    return states if device.type == "cpu" else states | {"accelerator": torch.get_device_module(device).get_rng_state()}
 
 
 def restore_random_states(states: Mapping[str, Any], objective: torch.Generator) -> bool:
-    """Puts back what `random_states` gave, if the run is still on a device of the same kind.
+    """Restores what `random_states` returned, if the run is still on a device of the same kind.
 
     Returns:
-        whether it could be: generators of other devices have other states.
+        Whether it is: generators of other devices have other states.
     """
     device = objective.device
     if states["device"] != device.type:
         return False
     torch.set_rng_state(states["cpu"])
     objective.set_state(states["objective"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states["accelerator"], device)
-    elif device.type == "mps":
-        torch.mps.set_rng_state(states["accelerator"])
+    if device.type != "cpu":
+        torch.get_device_module(device).set_rng_state(states["accelerator"])
     return True
 
 

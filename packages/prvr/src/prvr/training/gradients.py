@@ -8,9 +8,8 @@ the result: the negatives are those of the whole batch.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -19,43 +18,13 @@ from torch import Tensor, nn
 
 from prvr.errors import InputError
 from prvr.losses import Negatives
+from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.training.processes import process_count, sum_over_processes
-from prvr.types import (
-    Batch,
-    Labels,
-    RetrieverOutput,
-    Texts,
-    VideoEmbedding,
-    cat_padded,
-    pad_to,
-    tensors_of,
-    with_tensors,
-)
+from prvr.types import Batch, Labels, Texts, VideoEmbedding, cat_padded, pad_to, tensors_of, with_tensors
 from regdiff import Registers
 
 Context = Callable[[], contextlib.AbstractContextManager]
-
-
-@runtime_checkable
-class EncodesInParts(Protocol):
-    """Every retriever: it encodes a batch, and makes what the losses look at from encodings of several."""
-
-    def encode(self, batch: Any, /) -> tuple[Any, VideoEmbedding, Any]:
-        """Queries, videos and registers of a batch."""
-        ...
-
-    def output(self, text: Any, video: VideoEmbedding, registers: Any, /) -> RetrieverOutput:
-        """The output of the model, which the losses read, from encodings of a whole batch."""
-        ...
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """The method of `torch.nn.Module`."""
-        ...
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """The method of `torch.nn.Module`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +37,7 @@ class _Encoded:
 
 
 def backward_in_parts(
-    retriever: EncodesInParts,
+    retriever: AnyRetriever,
     objective: Objective,
     chunks: Sequence[Batch],
     labels: Labels,
@@ -173,7 +142,7 @@ def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: gathered(tensor, sizes) for (name, tensor), sizes in zip(own.items(), table, strict=True)}
 
 
-def _gradients(*modules: EncodesInParts | nn.Module) -> list[Tensor]:
+def _gradients(*modules: nn.Module) -> list[Tensor]:
     return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
 
 

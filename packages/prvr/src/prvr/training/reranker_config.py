@@ -24,12 +24,6 @@ class CandidatesConfig:
     """The wrong ones are drawn anew in each step from this many that the retriever scores highest; capped by what the
     split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
     released code."""
-    learn_from: Literal["train", "selection"] = "train"
-    """train: the retriever's own training split, whose queries it ranks better than new ones; selection: one half of
-    the videos that select, which the retriever was not trained on, while the other half continues to select."""
-    dropout_views: int = Field(default=0, ge=0, le=1024)
-    """Encode the training split this many times with the retriever's dropout on, and use one of the encodings in each
-    step: candidates are then ranked more as those of new queries are. 0 = once, without dropout."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -52,8 +46,6 @@ class RerankerTrainConfig(TrainerConfig):
         default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
     )
     """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
-    cache_mib: int = Field(default=1024, ge=0, le=LARGE)
-    """Pooled queries and candidates are kept in memory up to this size, else pooled anew in each step."""
 
 
 @dataclass(frozen=True, config=STRICT)

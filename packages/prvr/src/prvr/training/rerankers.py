@@ -34,13 +34,13 @@ from prvr.stages import (
 )
 from prvr.training.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
 from prvr.training.card import reranker_card
-from prvr.training.checkpoint import derived_seed, replace_folder
+from prvr.training.checkpoint import Score, derived_seed, replace_folder
 from prvr.training.data import Splits
 from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
 from prvr.training.reranker_config import RerankerRunConfig
 from prvr.training.run import Run, RunOptions, open_run
-from prvr.training.task import Score, Selection
+from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 
 Encode = Callable[..., EncodedSplit]
@@ -160,7 +160,7 @@ class RerankerTask:
         for direction in config.directions:
             self.networks[direction] = CandidateReranker(config.network, direction).to(self.device)
             _start(self.networks[direction], config.train.start)
-        train, self.selection_split = learning_splits(config, splits)
+        train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
         self.pairings = self._pairings(train)
         encoded = encode(retriever, self.selection_split, device=self.device, seed=config.train.seed)
@@ -169,25 +169,20 @@ class RerankerTask:
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
         self.shard = Shard(accelerator.process_index, accelerator.num_processes)
 
-    def _pairings(self, train: PackedSplit) -> dict[Direction, list[Pairing]]:
-        """For each direction the training rows with their candidates, once for each encoding of the training split."""
+    def _pairings(self, train: PackedSplit) -> dict[Direction, Pairing]:
+        """The training rows of each direction with their candidates."""
         config, seed, device = self.config, self.config.train.seed, self.device
-        views = [derived_seed(seed, "view", view) for view in range(config.candidates.dropout_views)]
-        encodings = [encode_split(self.retriever, train, device=device, seed=view, dropout=True) for view in views]
-        encodings = encodings or [self.encode(self.retriever, train, device=device, seed=seed)]
-        owner, size = torch.from_numpy(train.query_to_video), config.candidates.pool
-        cache = config.train.cache_mib // (len(encodings) * len(self.networks))
-        pairings: dict[Direction, list[Pairing]] = {direction: [] for direction in self.networks}
-        for encoded in encodings:
-            inputs = reranker_inputs(encoded, config.network)
+        encoded = self.encode(self.retriever, train, device=device, seed=seed)
+        inputs, size = reranker_inputs(encoded, config.network), config.candidates.pool
+        pairings: dict[Direction, Pairing] = {}
+        with evaluation_mode(self.retriever, device, seed):
+            scores = ScoreMatrix(self.retriever, encoded, train.relevant)
             for direction, reranker in self.networks.items():
                 if size == "batch":
-                    candidates = BatchCandidates(direction, owner)
+                    candidates = BatchCandidates(direction, torch.from_numpy(train.query_to_video))
                 else:
-                    with evaluation_mode(self.retriever, device, seed):
-                        scores = ScoreMatrix(self.retriever, encoded, train.relevant)
-                        candidates = hard_candidates(scores, train, direction, size)
-                pairings[direction].append(Pairing(reranker, inputs, candidates, cache))
+                    candidates = hard_candidates(scores, train, direction, size)
+                pairings[direction] = Pairing(reranker, inputs, candidates)
         return pairings
 
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Tensor, str]]:
@@ -205,8 +200,7 @@ class RerankerTask:
         own = self.shard.of(size)
         rows, losses = batch[own].to(self.device), dict[str, Tensor]()
         for direction, reranker in self.networks.items():
-            pairings = self.pairings[direction]
-            pairing = pairings[int(torch.randint(len(pairings), (), generator=self.draws))]
+            pairing = self.pairings[direction]
             places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
             noise, timesteps = self._draw_noise(places.shape, own)
             if not len(rows):  # a last batch with fewer rows than processes
@@ -317,19 +311,14 @@ def rsum(metrics: RetrievalMetrics) -> float:
     return metrics.r1 + metrics.r5 + metrics.r10
 
 
-def learning_splits(config: RerankerRunConfig, splits: Splits) -> tuple[PackedSplit, PackedSplit]:
+def learning_splits(splits: Splits) -> tuple[PackedSplit, PackedSplit]:
     """The split that re-rankers are trained on and the one that selects; the reported split is neither.
 
     Where the retriever was selected on the reported split (protocol "paper"), a tenth of the training videos selects.
-
-    Args:
-        config: the configuration of the run.
-        splits: the splits of the retriever.
     """
-    train, selection = splits.train, splits.selection
-    if selection is splits.report:
-        train, selection = holdout(train, 0.1)
-    return (train, selection) if config.candidates.learn_from == "train" else holdout(selection, 0.5)
+    if splits.selection is splits.report:
+        return holdout(splits.train, 0.1)
+    return splits.train, splits.selection
 
 
 @torch.no_grad()

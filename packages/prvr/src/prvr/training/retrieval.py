@@ -27,12 +27,12 @@ from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
 from prvr.training.card import retriever_card
-from prvr.training.checkpoint import derived_seed, load_best, save_best
+from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.data import Splits, Teacher, open_splits, training_batches
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run import Run, RunFolder, RunOptions, open_run
-from prvr.training.task import Score, Selection
+from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
 from regdiff import RegisterDenoiser
@@ -151,7 +151,7 @@ def _teacher_scores(config: Config, teacher: Teacher | None, split: PackedSplit,
     system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
     with run.stop.at_once():  # nothing is trained yet
         scores = system.scores(split, config.train, device=run.accelerator.device)
-    saved = None if run.state is None else run.state.get("teacher")
+    saved = None if run.state is None else run.state.constants.get("teacher")
     if isinstance(saved, Tensor):
         now, before = scores[:1].float(), saved.float()
         if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):

@@ -26,7 +26,7 @@ from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
-from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
+from prvr.training.checkpoint import SavedState, recover, save_state, write_file
 from prvr.training.processes import (
     EpochProgress,
     StopRequest,
@@ -128,12 +128,8 @@ class RunFolder:
                 stack.callback(self._remove_if_not_begun)
             yield
 
-    def open(self, config: Any, resume: bool) -> dict[str, Any] | None:
-        """The state to go on from; None for a new run, or where the old one was stopped before its first was saved.
-
-        Args:
-            config: the record that `config_to_dict` stored in the state, of this stage or another.
-            resume: whether to go on with what lies there.
+    def open(self, config: Any, resume: bool) -> SavedState | None:
+        """The state to continue from; None for a new run, or where the old one was stopped before its first was saved.
 
         Raises:
             TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
@@ -141,19 +137,16 @@ class RunFolder:
         self._check(resume)
         if not resume:
             return None
-        state = load_state(self.state) if self.state.exists() else None
-        if state is not None:
-            check_state(state, {"config": Mapping, "epoch": int, "history": list}, self.state)
-            changes = differences(state["config"], config_to_dict(config))
-            if changes:
-                raise TrainingError(
-                    f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
-                    "Resume with its own config.yaml, or start a new run in another folder."
-                )
-        elif self._has_saved_an_epoch:
-            load_state(self.state)  # raises: there was training, but its state is gone
-        else:
+        if not self.state.exists() and not self._has_saved_an_epoch:
             logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
+            return None
+        state = SavedState.load(self.state)
+        changes = differences(state.config, config_to_dict(config))
+        if changes:
+            raise TrainingError(
+                f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
+                "Resume with its own config.yaml, or start a new run in another folder."
+            )
         return state
 
     def _check(self, resume: bool) -> None:
@@ -241,7 +234,7 @@ class Run:
     accelerator: Accelerator
     stop: StopRequest
     progress: EpochProgress = no_progress
-    state: Mapping[str, Any] | None = None
+    state: SavedState | None = None
 
 
 @contextmanager
@@ -290,29 +283,26 @@ def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Fig
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     epochs = [line["epoch"] for line in history]
-    names = list(dict.fromkeys(name for line in history for name in line["loss"]))
-    for name in names:
+    for name in dict.fromkeys(name for line in history for name in line["loss"]):
         values = [line["loss"].get(name, float("nan")) for line in history]
-        total = name == "total"
-        left.plot(epochs, values, label=name, color="black" if total else None, linewidth=2 if total else 1, marker=".")
+        style = {"color": "black", "linewidth": 2} if name == "total" else {"linewidth": 1}
+        left.plot(epochs, values, label=name, marker=".", **style)
     left.set(xlabel="epoch", ylabel="loss (weighted terms)")
-    if names and all(value > 0 for line in history for value in line["loss"].values()):
-        left.set_yscale("log")
-    if names:
-        left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    measure, name = ("rsum", "Rsum, both directions") if any("rsum" in line for line in history) else ("sumr", "SumR")
-    scores = [line[measure] for line in history]
+    rsum = any("rsum" in line for line in history)
+    scores = [line["rsum" if rsum else "sumr"] for line in history]
     right.plot(epochs, scores, color="black", marker=".")
-    if scores:
+    right.set(xlabel="epoch", ylabel="Rsum, both directions" if rsum else "SumR")
+    if history:
+        if all(value > 0 for line in history for value in line["loss"].values()):
+            left.set_yscale("log")
+        left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
         averaged = history[-1].get("averaged")
-        kept = -1 if averaged else max(range(len(scores)), key=scores.__getitem__)
+        kept = len(scores) - 1 if averaged else max(range(len(scores)), key=scores.__getitem__)
         what = f"mean of epochs {averaged[0]} to {averaged[-1]}" if averaged else "best"
         right.plot(epochs[kept], scores[kept], "o", color="tab:red", label=f"{what}: {scores[kept]:.1f}")
-        chance = history[-1].get("chance")
-        if chance is not None:
+        if (chance := history[-1].get("chance")) is not None:
             right.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance: {chance:.1f}")
         right.legend(fontsize="small", loc="center right")
-    right.set(xlabel="epoch", ylabel=name)
     for axes in (left, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

@@ -14,27 +14,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.errors import DivergedError
+from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
 from prvr.training.run import RunConfig
 
 logger = logging.getLogger(__name__)
 
 _SHOWN = 8
-
-
-@dataclass(frozen=True)
-class Score:
-    """The validation score of a network after an epoch.
-
-    Args:
-        epoch: from 0; -1 = before the first. With `train.average`, the last of those that are averaged.
-        value: in percent.
-        details: what else describes it, as plain values.
-    """
-
-    epoch: int = -1
-    value: float = -math.inf
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import torch
@@ -14,9 +14,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import config_to_dict, flat
 from prvr.errors import TrainingError
-from prvr.reading import parse_record
 from prvr.training.checkpoint import (
-    check_state,
+    SavedState,
+    Score,
+    TrainerState,
     derived_seed,
     load_weights,
     random_states,
@@ -25,7 +26,7 @@ from prvr.training.checkpoint import (
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
 from prvr.training.run import Run, RunConfig, differences
-from prvr.training.task import NonFinitePolicy, Score, Selection, StepMetrics, Task, TrainingStep
+from prvr.training.task import NonFinitePolicy, Selection, StepMetrics, Task, TrainingStep
 
 logger = logging.getLogger(__name__)
 
@@ -33,36 +34,6 @@ CURVES_EVERY = 10.0
 """Seconds between two drawings of the curves, which take a few tenths of a second: more than an epoch of a tiny run."""
 
 Report = TypeVar("Report")
-
-
-@dataclass
-class TrainerState:
-    """How far an epoch has come, with the sums of its loss terms.
-
-    Args:
-        step: batches of the epoch that are done, skipped ones included.
-        skipped: steps that were left out because loss or gradient was not finite.
-        rate: learning rate of the last step.
-        seconds: spent in the steps so far, also before an interruption.
-        processor: seconds of all processor cores in these steps, of this process alone.
-        sums: the sums of each loss term over the steps that were not skipped.
-    """
-
-    step: int = 0
-    skipped: int = 0
-    rate: float = 0.0
-    seconds: float = 0.0
-    processor: float = 0.0
-    sums: dict[str, float] = field(default_factory=dict)
-
-    def add(self, terms: Mapping[str, float]) -> None:
-        """Adds the loss terms of a step to the sums."""
-        for name, value in terms.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-
-    def means(self) -> dict[str, float]:
-        """The mean of each loss term over the steps that were not skipped; empty if all were."""
-        return {name: value / (self.step - self.skipped) for name, value in self.sums.items()}
 
 
 class WeightAverage:
@@ -165,30 +136,21 @@ class Trainer:
         """Whether patience ran out before the last epoch."""
         return self.epoch < self.config.train.epochs
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        source = self.run.folder.state
-        kinds = {"parts": dict, "networks": dict, "best": dict, "average": dict, "skipped_in_row": int}
-        check_state(state, kinds | {"position": dict | None, "random": dict | None}, source)
-        changes = differences(state["parts"], part_names(self.task.networks))
-        if changes:
+    def _restore(self, state: SavedState) -> None:
+        source, networks = self.run.folder.state, self.task.networks
+        if changes := differences(state.parts, part_names(networks)):
+            more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise TrainingError(
-                f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}"
-                f"{f' and {len(changes) - 3} more' if len(changes) > 3 else ''}. Resume with the model, losses and "
-                "stages that the run began with."
+                f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}{more}. Resume with the model, losses "
+                "and stages that the run began with."
             )
-        check_state(state["networks"], dict.fromkeys(self.task.networks, dict), source)
-        check_state(state["best"], dict.fromkeys(self.task.networks, dict), source)
-        for name, network in self.task.networks.items():
-            load_weights(network, state["networks"][name], source)
-            self.best[name] = parse_record(Score, state["best"][name], f"{source}: best")
-        self.average.mean = state["average"]
-        if self.config.train.average and self.best_epoch >= 0 and not self.average.mean:
-            raise TrainingError(f"{source}: not the state of such a run: average is empty. Name its own run folder.")
+        for name, network in networks.items():
+            load_weights(network, state.networks.get(name, {}), source)
         restore_optimizer(self.optimizer, self.scheduler, state, source)
-        self.epoch, self.history, self._random = state["epoch"], state["history"], state["random"]
-        self.nonfinite.in_row = state["skipped_in_row"]
-        if state["position"] is not None:
-            self.state = parse_record(TrainerState, state["position"], f"{source}: position")
+        self.best |= state.best
+        self.epoch, self.history, self._random = state.epoch, state.history, state.random
+        self.average.mean, self.nonfinite.in_row = state.average, state.skipped_in_row
+        self.state = state.position or TrainerState()
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
 
@@ -359,7 +321,7 @@ class Trainer:
 
     def _state_dict(self) -> dict[str, Any]:
         """The state between two epochs."""
-        return self.constants | {
+        return {
             "config": config_to_dict(self.config),
             "parts": part_names(self.task.networks),
             "networks": {name: network.state_dict() for name, network in self.task.networks.items()},
@@ -372,6 +334,7 @@ class Trainer:
             "skipped_in_row": self.nonfinite.in_row,
             "position": None,
             "random": None,
+            "constants": self.constants,
         }
 
     def _save_epoch(self) -> None:
