@@ -98,7 +98,7 @@ def test_its_settings_are_keys_like_all_others(folder: Path, cache: str) -> None
     assert load_config(path).loss.weight("centring") == 0.1  # the file names the module
     path.write_text(dump_config(config).replace("- own_losses", ""), encoding="utf-8")
     forget()
-    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*own, name its module with --import"):
+    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*own: name its module with --import"):
         load_config(path)
 
 

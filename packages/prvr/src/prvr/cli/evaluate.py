@@ -325,8 +325,8 @@ def show_baselines(
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
     """
-    from prvr.evaluation.tables import beside_table
-    from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
+    from prvr.evaluation.tables import zero_shot_table
+    from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot
     from prvr.training import open_split
     from prvr.training.data import run_corpus
 
@@ -335,10 +335,10 @@ def show_baselines(
         if not has_zero_shot(corpus):
             return None
         with closing(open_split(config, split or config.data.eval_split)) as packed:
-            beside = beside_zero_shot(report, corpus, packed)
+            comparison = compare_zero_shot(report, corpus, packed)
     except (DataError, MissingExtraError) as error:  # the report itself is complete without it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
         return None
     console.print()
-    console.print(beside_table(beside, note))
-    return beside
+    console.print(zero_shot_table(comparison, note))
+    return comparison
