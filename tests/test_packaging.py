@@ -262,15 +262,21 @@ PAGES = [
 
 
 @pytest.fixture
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a page registers is forgotten after it."""
+def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page registers is removed after it."""
+    from prvr.cli import app
     from prvr.config import BLOCKS, FUSIONS, LOSSES
     from prvr.corpora import BENCHMARKS
+    from prvr.plot import PLOTS
     from prvr.stages import STAGES
     from prvr.video import ENCODERS
 
-    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, STAGES, ENCODERS):
+    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, PLOTS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    commands = set(app)
+    yield
+    for name in set(app) - commands:
+        del app[name]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
