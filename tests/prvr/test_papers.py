@@ -115,10 +115,23 @@ def runs(table: Path | str, choices: Choices, seeds: Sequence[int] = (0,)) -> li
     return distinct_runs(cells_of(read_table(table), choices, seeds=seeds))
 
 
+def by_row(table: Path | str, choices: Choices, sets: Sequence[str] | None = None) -> dict[str, Run]:
+    """The run of each row with seed 0."""
+    cells = cells_of(read_table(table), choices, sets=sets)
+    return {cell.row.name: cell.run for cell in cells if cell.run is not None}
+
+
+def written(folder: Path, **changes: object) -> Path:
+    """`TABLE` with some of its values changed."""
+    path = folder / "changed.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(TABLE) | changes), encoding="utf-8")
+    return path
+
+
 def reported(study: Study, table: Path, choices: Choices) -> dict[str, np.ndarray]:
     """The ranks of every run that has a report, by key."""
     results = {run.key: study.result(run) for run in runs(table, choices, (0, 1))}
-    return {key: found.report.ranks for key, found in results.items() if found is not None and found.report}
+    return {key: result.report.ranks for key, result in results.items() if result is not None and result.report}
 
 
 class TestFiles:
@@ -132,15 +145,9 @@ class TestFiles:
         assert {cell.set_name for cell in cells} == set(table.sets)
 
     def test_tables_share_the_runs_that_they_have_in_common(self) -> None:
-        first, second = (
-            {cell.row.name: cell.run for cell in cells_of(read_table(name), Choices(), sets=["tvr"])}
-            for name in ("hlformer-table-2", "hlformer-figure-3-blocks")
-        )
-        same = first["HLFormer (full)"], second["8 blocks, half of them Lorentz"]
-        assert same[0] is not None
-        assert same[1] is not None
-        assert same[0].key == same[1].key
-        assert len({run.key for run in first.values() if run is not None}) == len(first)
+        first, second = (by_row(name, Choices(), ["tvr"]) for name in ("hlformer-table-2", "hlformer-figure-3-blocks"))
+        assert first["HLFormer (full)"].key == second["8 blocks, half of them Lorentz"].key
+        assert len({run.key for run in first.values()}) == len(first)
 
     @pytest.mark.parametrize(
         ("name", "table", "sets"),
@@ -161,36 +168,24 @@ class TestFiles:
             assert {line.name for line in part.lines if None in line.ours} == set(), part.title
             assert not any("not finished" in line.judged for line in part.lines)
 
-    def test_the_large_test_evaluates_what_the_toy_corpus_has_trained(self) -> None:
-        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["toy", "toy-large"])
-        trained = {cell.row.name: cell.run for cell in found if cell.set_name == "toy"}
-        tested = {cell.row.name: cell.run for cell in found if cell.set_name == "toy-large"}
-        for name, run in tested.items():
-            assert run is not None
-            assert (run.kind, run.over, run.config.data.collection) == ("evaluate", trained[name], "toy-large")
-
     def test_runs_that_differ_in_anything_have_keys_of_their_own(self, tmp_path: Path) -> None:
         changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
         changes += ["{stages: [{kind: qb_norm}]}", "{stages: [{kind: qb_norm, beta: 3}]}"]
         rows = [f"{{name: {place}, over: full, evaluate: {how}}}" for place, how in enumerate(changes)]
         rows += [f"{{name: {what}, over: full, plot: {{what: frames, settings: {{video: {what}}}}}}}" for what in "ab"]
-        values = yaml.safe_load(TABLE) | {"rows": [{"name": "full"}, *yaml.safe_load(f"[{', '.join(rows)}]")]}
-        for row in values["rows"]:
-            row["name"] = str(row["name"])
-        path = tmp_path / "many.yaml"
-        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        values = [{"name": "full"}, *yaml.safe_load(f"[{', '.join(rows)}]")]
+        path = written(tmp_path, rows=[row | {"name": str(row["name"])} for row in values])
         assert len({run.arm for run in runs(path, Choices())}) == len(rows) + 1
 
-    def test_rows_report_what_the_authors_report_unless_a_user_says_otherwise(self) -> None:
-        table = read_table("hlformer-table-2")
-        for choices, sets, split in (
-            (Choices(), ["tvr"], "val"),
-            (Choices({"data.eval_split": "test"}), ["tvr"], "test"),
-            (Choices(), ["toy"], "test"),
-        ):
-            run = cells_of(table, choices, sets=sets)[0].run
-            assert run is not None
-            assert run.config.data.eval_split == split
+    @pytest.mark.parametrize(
+        ("keys", "name", "split"),
+        [({}, "tvr", "val"), ({"data.eval_split": "test"}, "tvr", "test"), ({}, "toy", "test")],
+    )
+    def test_rows_report_what_the_authors_report_unless_a_user_says_otherwise(
+        self, keys: dict[str, str], name: str, split: str
+    ) -> None:
+        splits = {run.config.data.eval_split for run in by_row("hlformer-table-2", Choices(keys), [name]).values()}
+        assert splits == {split}
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -205,11 +200,8 @@ class TestFiles:
         ],
     )
     def test_a_file_that_cannot_be_read_is_explained(self, tmp_path: Path, change: str, message: str) -> None:
-        values = yaml.safe_load(TABLE) | yaml.safe_load(change)
-        path = tmp_path / "bad.yaml"
-        path.write_text(yaml.safe_dump(values), encoding="utf-8")
         with pytest.raises(ConfigError, match=re.escape(message)):
-            read_table(path)
+            read_table(written(tmp_path, **yaml.safe_load(change)))
 
     def test_unknown_names_are_explained(self) -> None:
         with pytest.raises(InputError, match="did you mean hlformer-table-2"):
@@ -219,48 +211,28 @@ class TestFiles:
 
 
 class TestStudy:
-    def test_every_kind_of_row_leaves_its_result(self, done: Study, table: Path, choices: Choices) -> None:
-        found = {run.key: done.result(run) for run in runs(table, choices)}
-        assert len(found) == 8
-        assert all(result is not None for result in found.values())
-        kinds = [run.kind for run in runs(table, choices)]
-        assert sorted(kinds) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3
+    def test_every_kind_of_row_leaves_its_result_and_is_not_run_again(
+        self, done: Study, table: Path, choices: Choices
+    ) -> None:
+        wanted = runs(table, choices)
+        assert sorted(run.kind for run in wanted) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3
+        assert all(done.result(run) is not None for run in wanted)
+        assert perform_all(wanted, done, Machine(), lambda number, run: pytest.fail(run.key)) == []
 
     def test_a_row_is_taught_by_the_system_of_another(self, done: Study, table: Path, choices: Choices) -> None:
-        cells = {cell.row.name: cell.run for cell in cells_of(read_table(table), choices)}
-        taught, teacher = cells["taught"], cells["normalised"]
-        assert taught is not None
-        assert teacher is not None
+        rows = by_row(table, choices)
+        taught = rows["taught"]
         assert taught.over is not None
-        assert (taught.over.key, taught.trained.key) == (teacher.key, taught.key)
+        assert (taught.over.key, taught.trained.key) == (rows["normalised"].key, taught.key)
         lines = (done.run_folder(taught) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         assert json.loads(lines[0])["loss"]["distillation"] > 0
 
     def test_rows_differ_where_their_settings_do(self, done: Study, table: Path, choices: Choices) -> None:
-        ranks = {
-            cell.row.name: found.report.ranks
-            for cell in cells_of(read_table(table), choices)
-            if cell.run is not None and (found := done.result(cell.run)) is not None and found.report is not None
-        }
+        by_key = reported(done, table, choices)
+        ranks = {name: by_key[run.key] for name, run in by_row(table, choices).items() if run.key in by_key}
         for one, other in (("full", "clips"), ("full", "other weights"), ("full", "re-ranked"), ("full", "taught")):
             assert not np.array_equal(ranks[one], ranks[other]), (one, other)
         assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
-
-    def test_a_second_call_computes_nothing(self, done: Study, table: Path, choices: Choices) -> None:
-        began: list[str] = []
-        perform_all(runs(table, choices), done, Machine(), lambda number, run: began.append(run.key))
-        assert began == []
-
-    def test_tables_are_rebuilt_from_the_small_files_alone(
-        self, done: Study, table: Path, choices: Choices, tmp_path: Path
-    ) -> None:
-        shutil.copytree(done.folder, tmp_path / "kept", ignore=shutil.ignore_patterns("runs"))
-        again = Study(tmp_path / "kept")
-        cells = cells_of(read_table(table), choices)
-        (ours,), (kept,) = (list(shown(study, cells, choices)) for study in (done, again))
-        assert [line.ours for line in ours.lines] == [line.ours for line in kept.lines]
-        size = sum(path.stat().st_size for path in again.results.glob("*.*") if path.suffix != ".png")
-        assert size < 20_000 * len(reported(done, table, choices))
 
     def test_weights_that_were_deleted_are_trained_again_where_a_row_needs_them(
         self, done: Study, table: Path, choices: Choices, tmp_path: Path
@@ -334,6 +306,8 @@ class TestStudy:
         packed, cells = Study(file), cells_of(read_table(table), choices)
         packed.pack(again)
         assert file.read_bytes() == again.read_bytes()
+        pictures = sum(path.stat().st_size for path in done.results.glob("*.png"))
+        assert file.stat().st_size < pictures + 20_000 * len(reported(done, table, choices))
         assert packed.choices(Choices()) == done.choices(Choices())
         for ours, theirs in zip(shown(done, cells, choices), shown(packed, cells, choices), strict=True):
             assert [replace(line, picture=None) for line in ours.lines] == [
@@ -374,9 +348,7 @@ class TestCheckpoints:
     @pytest.fixture
     def table(self, tmp_path: Path) -> Path:
         rows = [{"name": "HLFormer"}, {"name": "the authors' checkpoint", "checkpoint": "hlformer-{set}"}]
-        path = tmp_path / "with-checkpoint.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(TABLE) | {"rows": rows}), encoding="utf-8")
-        return path
+        return written(tmp_path, rows=rows)
 
     def save(self, folder: Path, seed: int) -> AnyRetriever:
         """A small model with random weights in the folder that the row names."""
@@ -422,8 +394,8 @@ class TestCheckpoints:
 
     def test_keys_of_a_model_do_not_reach_the_preset_of_another_family(self) -> None:
         changes = {"model.hidden": 32, "model.query_dim": 48, "model.frame_projection": "linear"}
-        cells = cells_of(read_table("diffusionret-table-1"), Choices(changes, checkpoints=Path("converted")))
-        kinds = {cell.run.kind: cell.run.config.model for cell in cells if cell.run is not None}
+        rows = by_row("diffusionret-table-1", Choices(changes, checkpoints=Path("converted")))
+        kinds = {run.kind: run.config.model for run in rows.values()}
         assert (kinds["train"].query_dim, kinds["checkpoint"].query_dim) == (48, 1)
 
     def test_another_checkpoint_under_the_same_name_is_noticed(
@@ -497,10 +469,8 @@ class TestShow:
     def test_a_sweep_is_drawn_as_curves(self, tmp_path: Path, done: Study, table: Path, choices: Choices) -> None:
         from prvr.papers.show import sweep_picture
 
-        values = yaml.safe_load(TABLE) | {"sweep": {"xlabel": "branches"}}
-        values["rows"] = [row | {"x": float(place)} for place, row in enumerate(values["rows"][:2])]
-        path = tmp_path / "sweep.yaml"
-        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        rows = [row | {"x": float(place)} for place, row in enumerate(yaml.safe_load(TABLE)["rows"][:2])]
+        path = written(tmp_path, sweep={"xlabel": "branches"}, rows=rows)
         swept = read_table(path)
         figure = sweep_picture(swept, list(shown(done, cells_of(swept, choices), choices)))
         lines = [line.get_ydata() for axes in figure.axes for line in axes.lines]
@@ -533,8 +503,8 @@ class TestShow:
 
 
 def run_mean(study: Study, run: Run, choices: Choices) -> float:
-    found = [study.result(replace(run, seed=seed)) for seed in study.seeds(run.arm)]
-    return float(np.mean([result.report.text_to_video.sumr for result in found if result and result.report]))
+    results = [study.result(replace(run, seed=seed)) for seed in study.seeds(run.arm)]
+    return float(np.mean([result.report.text_to_video.sumr for result in results if result and result.report]))
 
 
 class TestCommands:
@@ -543,9 +513,7 @@ class TestCommands:
         return [str(table), "--output", str(study), *keys, "--data.cache_dir", str(cache)]
 
     def test_plan_run_show(self, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        table = tmp_path / "small.yaml"
-        values = yaml.safe_load(TABLE)
-        table.write_text(yaml.safe_dump(values | {"rows": values["rows"][:3:2]}), encoding="utf-8")
+        table = written(tmp_path, rows=yaml.safe_load(TABLE)["rows"][:3:2])
         words = self.words(table, tmp_path / "study", toy_cache)
         assert main(["papers", "plan", *words, "--measure"]) == 0
         out = capsys.readouterr().out
