@@ -175,7 +175,8 @@ def test_the_window_peaks_on_the_diagonal_and_ignores_trimming() -> None:
     assert torch.equal(window.diagonal(), torch.ones(12, dtype=torch.float64))
     assert torch.equal(window, window.mT)
     assert (window.diff(dim=1)[0] < 0).all()
-    assert torch.equal(gaussian_window(5, 2.0, reference=12), window[:5, :5])
+    windows = GaussianWindows([2.0], 12).double()
+    assert torch.equal(windows(5)[0], window[:5, :5])
     assert gaussian_window(1, 2.0).tolist() == [[1.0]]
 
 
@@ -435,10 +436,10 @@ def test_register_targets_default_to_perturbed_mean_queries() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"words": torch.zeros(4, 8, 6)}, "sequence of 8 exceeds the 7 positions"),
+        ({"words": torch.zeros(4, 8, 6)}, "8 words, this model takes at most 7"),
         ({"words": torch.zeros(4, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
         ({"frames": torch.zeros(2, 13, 10)}, "13 frames, this model takes at most 12"),
-        ({"clips": torch.zeros(2, 5, 10)}, "5 clips per video.*built for 4"),
+        ({"clips": torch.zeros(2, 5, 10)}, "5 clips, this model takes exactly 4"),
     ],
 )
 def test_input_of_another_size_is_refused(change: dict[str, Tensor], message: str) -> None:

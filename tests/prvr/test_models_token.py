@@ -17,7 +17,7 @@ from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import find_moments
 from prvr.losses import contrastive_loss
 from prvr.models import TokenRetriever, load_pretrained
-from prvr.models.token_parts import last_word
+from prvr.models.token_retriever import last_word
 from prvr.objective import Objective
 from prvr.scoring import token_alignment
 from prvr.training import open_split, train

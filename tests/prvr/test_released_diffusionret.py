@@ -138,4 +138,4 @@ def test_what_does_not_fit_is_refused(
         assert named in explained(command, capsys)
         assert not out.exists()
     command = ["convert", "checkpoint", str(made.file), "--dataset", "tvr", "--output", str(out)]
-    assert "was not made for tvr: name one of msrvtt" in explained(command, capsys)
+    assert "no checkpoints for tvr: choose one of msrvtt" in explained(command, capsys)

@@ -2,9 +2,8 @@
 
 from prvr.models.auto import AnyRetriever, build_retriever, clips_alone, is_clips_of, load_pretrained, reconfigured
 from prvr.models.clip_retriever import ClipRetriever
-from prvr.models.layers import project_bounds
+from prvr.models.layers import TokenWeights, project_bounds
 from prvr.models.retriever import Retriever
-from prvr.models.token_parts import TokenWeights
 from prvr.models.token_retriever import TokenRetriever
 
 __all__ = [

@@ -23,24 +23,25 @@ from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
+Window = Float[Tensor, "k l l"] | None
+"""Weights in time of each of k blocks; None = unlimited."""
+RegisterTokens = Float[Tensor, "v n d"] | None
+"""Additional keys and values of each sequence; None = none."""
+
 
 class Mixer(Protocol):
     """Mixes positions: one input `(b, m, d)` for all blocks to `(k, b, m, d)`, padded or packed alike."""
 
     def __call__(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None,
-        registers: Float[Tensor, "v n d"] | None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """Mix.
 
         Args:
             x: `(b, m, d)` rows, which all blocks read.
             sequences: how they lie, and which are valid.
-            window: `(k, l, l)` weights in time of each block; None = unlimited.
-            registers: `(v, n, d)` additional keys and values of each sequence.
+            window: `(k, l, l)`, see `Window`.
+            registers: `(v, n, d)`, see `RegisterTokens`.
         """
         ...
 
@@ -61,7 +62,7 @@ def key_mask(mask: Bool[Tensor, "v l"] | None, registers: int) -> Bool[Tensor, "
 
 def windowed(
     logits: Float[Tensor, "k v h l s"],
-    window: Float[Tensor, "k l l"] | None,
+    window: Window,
     mask: Bool[Tensor, "v 1 1 s"] | None,
     registers: int,
     scale: float = 1.0,
@@ -117,11 +118,7 @@ class EuclideanMixer(nn.Module):
         self.dropout = model.dropout
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None,
-        registers: Float[Tensor, "v n d"] | None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block, see `Mixer`.
 
@@ -169,11 +166,7 @@ class TransformerBlocks(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None = None,
-        registers: Float[Tensor, "v n d"] | None = None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window = None, registers: RegisterTokens = None
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
@@ -193,27 +186,21 @@ class AttentionBlocks(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None = None,
-        registers: Float[Tensor, "v n d"] | None = None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window = None, registers: RegisterTokens = None
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         mixed = self.project(self.mixer(x, sequences, window, registers))
         return self.norm(x + self.dropout(mixed))
 
 
-def gaussian_window(length: int, width: float | None, reference: int | None = None) -> Float[Tensor, "l l"]:
+def gaussian_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     r"""Window $G_{ij} = \exp(-((j - i)/(n - 1))^2 / 2s^2)$ with $s = \max(w, 0.01)/9$, in float64.
 
-    Exactly 1 on the diagonal, symmetric, and independent of `length`: the scale is set by `reference`, so trimming
-    padded positions changes nothing (GMMFormer eq. 3, HLFormer eq. 10; their form lies in `prvr.released`).
+    Exactly 1 on the diagonal and symmetric (GMMFormer eq. 3, HLFormer eq. 10; their form lies in `prvr.released`).
 
     Args:
-        length: number of positions.
+        length: number of positions n.
         width: w; None gives a window of ones.
-        reference: n, positions the unit of time is divided into; default `length`.
 
     Examples:
         >>> gaussian_window(3, 9.0).diagonal().tolist()
@@ -221,8 +208,7 @@ def gaussian_window(length: int, width: float | None, reference: int | None = No
     """
     if width is None:
         return torch.ones(length, length, dtype=torch.float64)
-    unit = max((reference or length) - 1, 1)
-    position = torch.arange(length, dtype=torch.float64) / unit
+    position = torch.arange(length, dtype=torch.float64) / max(length - 1, 1)
     sigma = max(width, 0.01) / 9
     return torch.exp(-((position[None] - position[:, None]) ** 2) / (2 * sigma**2))
 

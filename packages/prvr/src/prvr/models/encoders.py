@@ -12,13 +12,13 @@ from prvr.errors import InputError
 from prvr.models.blocks import (
     AttentionBlocks,
     GaussianWindows,
+    RegisterTokens,
     TransformerBlocks,
     gaussian_window,
     printed_window,
 )
-from prvr.models.layers import AttentionPooling, InputProjection, Positions, initialise
+from prvr.models.layers import AttentionPooling, InputProjection, Positions, TokenWeights, initialise
 from prvr.models.rows import Sequences
-from prvr.models.token_parts import TokenWeights
 from prvr.scoring import unit_rows, word_scores
 from prvr.types import TextEmbedding, Texts, VideoEmbedding
 
@@ -182,10 +182,7 @@ class BlockStack(nn.Module):
         self.register_buffer("order", torch.tensor(order).argsort() if mixed else None, persistent=False)
 
     def blocks(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        registers: Float[Tensor, "v n d"] | None = None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
     ) -> Float[Tensor, "k v l d"]:
         """Output of every block before the fusion, in the configured order; padding that was not computed is 0."""
         outputs = [
@@ -196,10 +193,7 @@ class BlockStack(nn.Module):
         return sequences.pad(joined if self.order is None else joined[self.order])
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        registers: Float[Tensor, "v n d"] | None = None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
     ) -> Float[Tensor, "v l d"]:
         """All blocks, fused: rows `(b, m, d)` to padded sequences `(v, l, d)`."""
         return self.fusion(self.blocks(x, sequences, registers), sequences.mask)
@@ -233,10 +227,7 @@ class BranchEncoder(nn.Module):
         return self.positions(x, sequences)
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        registers: Float[Tensor, "v n d"] | None = None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
     ) -> Float[Tensor, "v l d"]:
         """The result of `embed` through all layers, padded; rows of padding hold nothing of use."""
         if registers is not None and self.registers is not None:

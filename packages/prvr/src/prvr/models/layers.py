@@ -6,18 +6,25 @@ computation. `stacked_dims` tells the optimiser how many leading axes count sepa
 Dropout has its own implementation because on a CPU drawing one float per element costs more than all else.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from prvr.config import AnyModelConfig
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
 
 _LEVELS = 2**16  # values that a draw of 16 bits can have
 _BLOCK = 2**17  # elements worked on at a time on a CPU: they stay in its cache
+_SIZES = {
+    "words": ("query_dim", "max_words"),
+    "clips": ("video_dim", "num_clips"),
+    "frames": ("video_dim", "max_frames"),
+}
+"""The keys of `model` that hold the width and the length of sequences."""
 
 
 @runtime_checkable
@@ -29,40 +36,28 @@ class Bounded(Protocol):
         ...
 
 
-def expect_width(name: str, x: Float[Tensor, "*b f"], width: int, key: str) -> None:
-    """Refuse features of another width than a model was built for.
+def expect_fits(name: Literal["words", "clips", "frames"], x: Shaped[Tensor, "b l f"], config: AnyModelConfig) -> None:
+    """Refuses sequences that a model was not built for.
 
     Args:
-        name: what the features are of, in the plural.
-        x: the features.
-        width: expected size of the last axis.
-        key: the key of `model` that holds it.
+        name: what they consist of.
+        x: `(b, l, f)` the sequences.
+        config: the configuration of the model.
 
     Raises:
-        InputError: another width.
+        InputError: another width, a longer sequence, or another number of clips.
     """
-    if x.shape[-1] != width:
+    width_key, length_key = _SIZES[name]
+    width, length = getattr(config, width_key), getattr(config, length_key)
+    if x.shape[2] != width:
         raise InputError(
-            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
-            f"on, or set model.{key}={x.shape[-1]} and train anew"
+            f"{name} have {x.shape[2]} features, this model was built for {width}: use the features it was trained "
+            f"on, or set model.{width_key}={x.shape[2]} and train again"
         )
-
-
-def expect_at_most(name: str, x: Shaped[Tensor, "b l ..."], most: int, key: str) -> None:
-    """Refuse sequences that are longer than a model was built for.
-
-    Args:
-        name: what a sequence consists of, in the plural.
-        x: the sequences; their second axis is the length.
-        most: largest length.
-        key: the key of `model` that holds it.
-
-    Raises:
-        InputError: a longer sequence.
-    """
-    if x.shape[1] > most:
+    if x.shape[1] > length or (name == "clips" and x.shape[1] != length):
+        bound = "exactly" if name == "clips" else "at most"
         raise InputError(
-            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{key}): pool or cut them before "
+            f"got {x.shape[1]} {name}, this model takes {bound} {length} (model.{length_key}): pool or cut them first "
             "(prvr.data does)"
         )
 
@@ -157,11 +152,7 @@ class InputProjection(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds a learned position embedding, then layer norm and dropout.
-
-    Raises:
-        ValueError: the input is longer than the table.
-    """
+    """Adds a learned position embedding, then layer norm and dropout."""
 
     def __init__(self, length: int, dim: int, dropout: float) -> None:
         super().__init__()
@@ -172,11 +163,6 @@ class Positions(nn.Module):
 
     def forward(self, x: Float[Tensor, "b m d"], sequences: Sequences) -> Float[Tensor, "b m d"]:
         """Rows `(b, m, d)`, padded or packed as `sequences` says, each with the embedding of its position."""
-        if sequences.length > len(self.table):
-            raise InputError(
-                f"a sequence of {sequences.length} exceeds the {len(self.table)} positions of this model: "
-                "pool or cut it before (prvr.data does)"
-            )
         at = sequences.positions
         # Not by indexing: its gradient adds rows of several threads in any order, so that no two runs agree.
         table = self.table[at] if isinstance(at, slice) else F.embedding(at, self.table)
@@ -197,6 +183,30 @@ class AttentionPooling(nn.Module):
         if mask is not None:
             logits = logits.masked_fill(~mask, -torch.inf)
         return torch.einsum("bl,bld->bd", logits.softmax(-1), x)
+
+
+class TokenWeights(nn.Module):
+    """Weights of `prvr.scoring.token_alignment`: g = Softmax(MLP(x)) over valid tokens (DiffusionRet, eq. 10).
+
+    Args:
+        width: d of the tokens.
+        hidden: width of the hidden layer; default: twice that of the tokens.
+
+    Examples:
+        >>> weights = TokenWeights(width=4)(torch.randn(2, 3, 4), torch.tensor([[True, True, False]] * 2))
+        >>> weights.sum(-1).allclose(torch.ones(2)), weights[:, 2].tolist()
+        (True, [0.0, 0.0])
+    """
+
+    def __init__(self, width: int, hidden: int | None = None) -> None:
+        super().__init__()
+        hidden = hidden or 2 * width
+        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+
+    def forward(self, tokens: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"]) -> Float[Tensor, "b l"]:
+        """Weights of the tokens; `mask` is True at valid ones."""
+        logits = self.net(tokens.masked_fill(~mask[..., None], 0)).squeeze(-1)
+        return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~mask, 0)
 
 
 def masked_mean(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b d"]:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from lorentz import nn as lorentz_nn
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
 from prvr.config import ModelConfig
-from prvr.models.blocks import key_mask, pad_window, windowed
+from prvr.models.blocks import RegisterTokens, Window, key_mask, pad_window, windowed
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
 
-def join_registers(x: Float[Tensor, "b m d"], registers: Float[Tensor, "v n d"] | None) -> Float[Tensor, "b s d"]:
+def join_registers(x: Float[Tensor, "b m d"], registers: RegisterTokens) -> Float[Tensor, "b s d"]:
     """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end."""
     if registers is None:
         return x
@@ -128,11 +128,7 @@ class LorentzMixer(nn.Module):
         return project(sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4), c)
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None,
-        registers: Float[Tensor, "v n d"] | None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block, see `prvr.models.blocks.Mixer`.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from prvr.config import BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
 from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, build_blocks
-from prvr.models.layers import AttentionPooling, expect_at_most, expect_width, initialise
+from prvr.models.layers import AttentionPooling, expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import max_scores, normalised
@@ -36,22 +36,10 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
             "registers:released_registers", "compat.register_noise, .register_times or .register_constants"
         )(config)
     else:
-        generator = make_register_generator(
-            config.hidden,
-            chosen.num,
-            config.heads,
-            steps=chosen.steps,
-            layers=chosen.layers,
-            kind=chosen.kind,
-            start=chosen.start,
-            loss_timesteps=chosen.loss_timesteps,
-            length=config.num_clips,
-            dropout=config.dropout,
-            scheduler=chosen.scheduler,
-            scheduler_options=chosen.scheduler_options,
-            prediction_type=chosen.prediction_type,
-            num_sampling_steps=chosen.sampling_steps,
-        )
+        same = ("steps", "layers", "kind", "start", "loss_timesteps", "scheduler", "scheduler_options")
+        options: dict[str, Any] = {key: getattr(chosen, key) for key in (*same, "prediction_type")}
+        options |= {"num_sampling_steps": chosen.sampling_steps, "length": config.num_clips, "dropout": config.dropout}
+        generator = make_register_generator(config.hidden, chosen.num, config.heads, **options)
     initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
     for module in generator.modules():  # after all matrices, whose draws stay what they were
         if isinstance(module, nn.GRU):  # as DreamPRVR does
@@ -109,7 +97,7 @@ class Retriever(PretrainedModel):
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
-        expect_width("words", words, self.config.query_dim, "query_dim")
+        expect_fits("words", words, self.config)
         sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
         sentence = self.query(words, sequences)
         if self.frame_query is None:
@@ -136,11 +124,8 @@ class Retriever(PretrainedModel):
     def _encode_video(
         self, clips: Tensor, frames: Tensor, frame_mask: Tensor, valid: int | None = None
     ) -> tuple[VideoEmbedding, Registers | None]:
-        expect_width("clips", clips, self.config.video_dim, "video_dim")
-        expect_width("frames", frames, self.config.video_dim, "video_dim")
-        if clips.shape[1] != self.config.num_clips:
-            raise InputError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
-        expect_at_most("frames", frames, self.config.max_frames, "max_frames")
+        expect_fits("clips", clips, self.config)
+        expect_fits("frames", frames, self.config)
         registers = tokens = encoded_clips = encoded_frames = mask = None
         if self.clips is not None:
             every_clip = Sequences(None, self.config.num_clips)

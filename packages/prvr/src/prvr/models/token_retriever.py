@@ -5,20 +5,115 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig, released_part, validated
 from prvr.errors import InputError
-from prvr.models.layers import expect_at_most, expect_width
+from prvr.models.layers import TokenWeights, expect_fits
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.token_parts import TemporalTransformer, TokenWeights, build_projection, last_word, weighted_words
 from prvr.scoring import at_least_float32, token_alignment
 from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
 __all__ = ["TokenRetriever", "TokenRetrieverBase"]
 
 _Model = TypeVar("_Model", bound="TokenRetrieverBase")
+
+
+def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """x sigmoid(1.702 x), the activation of CLIP."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class TemporalTransformer(nn.Module):
+    """Frames with positions through pre-norm layers shaped as CLIP's text layers, added to the frames themselves.
+
+    Positions and what each layer adds start at zero: a new one doubles its frames, so that cosines are those of the
+    features until training, or `prvr.models.clip_retriever.start_from_clip`, changes it.
+
+    Args:
+        width: d.
+        heads: number of heads of the attention.
+        layers: how many.
+        length: the length of the position table.
+        dropout: inside the layers.
+        eps: what their norms add to the variance.
+
+    Examples:
+        >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
+        >>> temporal = TemporalTransformer(width=8, heads=2, layers=1, length=6, dropout=0.0)
+        >>> torch.equal(temporal(frames, mask), 2 * frames)
+        True
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(length, width))
+        self.layers = nn.ModuleList(_layer(width, heads, dropout, eps) for _ in range(layers))
+
+    def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """Frames after attending to each other; padded rows become 0, whatever they hold.
+
+        Args:
+            frames: `(v, l, d)` frame features, at most as many as there are positions.
+            mask: `(v, l)` True = valid.
+        """
+        frames = frames.masked_fill(~mask[..., None], 0)
+        x = frames + self.positions[: frames.shape[1]]
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~mask)
+        return (frames + x).masked_fill(~mask[..., None], 0)
+
+
+def _layer(width: int, heads: int, dropout: float, eps: float) -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout, quick_gelu, layer_norm_eps=eps, batch_first=True, norm_first=True
+    )
+    for last in (layer.self_attn.out_proj, layer.linear2):
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    return layer
+
+
+def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
+    """CLIP's projections have no bias. A square one starts as the identity, another keeps lengths on average.
+
+    Args:
+        kind: "linear", or "none" for the identity.
+        width: the width of the features.
+        hidden: width of the result.
+    """
+    if kind == "none":
+        return nn.Identity()
+    linear = nn.Linear(width, hidden, bias=False)
+    if width == hidden:
+        nn.init.eye_(linear.weight)
+    else:
+        nn.init.normal_(linear.weight, std=hidden**-0.5)
+    return linear
+
+
+def weighted_words(
+    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
+) -> Float[Tensor, "q d"]:
+    r"""$\sum_i g_t^i w_i / \lVert w_i \rVert$: times a unit frame it is the weighted mean of the words' cosines.
+
+    Examples:
+        >>> words, mask = torch.tensor([[[2.0, 0.0], [0.0, 3.0]]]), torch.tensor([[True, True]])
+        >>> weighted_words(words, mask, torch.tensor([[0.25, 0.75]])).tolist()
+        [[0.25, 0.75]]
+    """
+    return torch.einsum("qw,qwd->qd", weights.masked_fill(~mask, 0).to(words.dtype), F.normalize(words, dim=-1))
+
+
+def last_word(
+    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
+) -> Float[Tensor, "q d"]:
+    """The last valid word of each query."""
+    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask).masked_fill(~mask, -1)
+    at = places.amax(1).clamp_min(0)
+    return words.gather(1, at[:, None, None].expand(-1, 1, words.shape[2]))[:, 0]
 
 
 class TokenRetrieverBase(PretrainedModel, ABC):
@@ -74,8 +169,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
-        expect_width("words", words, self.config.query_dim, "query_dim")
-        expect_at_most("words", words, self.config.max_words, "max_words")
+        expect_fits("words", words, self.config)
         embedded = self.embed_words(words, word_mask)
         weights = self.weigh_words(embedded, word_mask)
         return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
@@ -98,8 +192,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         Raises:
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
-        expect_width("frames", frames, self.config.video_dim, "video_dim")
-        expect_at_most("frames", frames, self.config.max_frames, "max_frames")
+        expect_fits("frames", frames, self.config)
         embedded = self.embed_frames(frames, frame_mask, valid)
         return VideoEmbedding(frames=self.temporal(embedded, frame_mask), frame_mask=frame_mask)
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.blocks import key_mask, windowed
+from prvr.models.blocks import RegisterTokens, Window, key_mask, windowed
 from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
 from prvr.models.rows import Sequences
@@ -82,11 +82,7 @@ class ReleasedLorentzMixer(nn.Module):
         return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
 
     def context(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None,
-        registers: Float[Tensor, "v n d"] | None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m a"]:
         """Aggregated values with the heads concatenated."""
         extra = 0 if registers is None else registers.shape[1]
@@ -109,11 +105,7 @@ class ReleasedLorentzMixer(nn.Module):
         return sequences.pack(mean.transpose(2, 3).flatten(-2))
 
     def forward(
-        self,
-        x: Float[Tensor, "b m d"],
-        sequences: Sequences,
-        window: Float[Tensor, "k l l"] | None,
-        registers: Float[Tensor, "v n d"] | None,
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block; see `prvr.models.blocks.Mixer`."""
         # These formulas lose everything in bf16: autocast stays outside.
