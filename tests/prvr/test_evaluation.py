@@ -322,14 +322,13 @@ def numbers(split, size):
 def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(split, planted, ties):
     for part in (split, planted, split.subset([1, 3, 8])):
         scores = torch.randint(0, 6, (len(part.query_ids), len(part.video_ids))).double()  # many ties
-        edges = (0.0, 0.1, 1.0)
         expected = evaluate(
             Given(scores),
             part,
-            EvaluationConfig(query_batch=4, ties=ties, bootstrap=20, seed=5, ratio_edges=edges),
+            EvaluationConfig(query_batch=4, ties=ties, bootstrap=20, seed=5),
             encoded=numbers(part, 3),
         )
-        found = report_from_scores(scores, part, EvaluationConfig(ties=ties, bootstrap=20, seed=5, ratio_edges=edges))
+        found = report_from_scores(scores, part, EvaluationConfig(ties=ties, bootstrap=20, seed=5))
         assert found == replace(expected, text_to_text=None)
         for name in ("ranks", "video_ranks", "query_to_video"):
             assert getattr(found, name).tolist() == getattr(expected, name).tolist()
@@ -345,16 +344,6 @@ def test_what_is_no_matrix_of_scores_is_refused(split):
         report_from_scores(scores, split)
     with pytest.raises(ValueError, match=f"NaN for 1 of .* {names}"):
         evaluate(Given(scores), split, encoded=numbers(split, 3))
-
-
-def test_no_interval_on_request_and_progress_is_told(model, split):
-    told = []
-    report = evaluate(
-        model, split, EvaluationConfig(bootstrap=0, video_batch=10, query_batch=50), progress=lambda *s: told.append(s)
-    )
-    assert report.intervals == {}
-    assert told[:4] == [("videos", 10, 20), ("videos", 20, 20), ("queries", 50, 100), ("queries", 100, 100)]
-    assert told[-1] == ("scores", told[-1][2], told[-1][2])
 
 
 def test_examples_name_what_is_true_and_what_was_found(model, split):

@@ -91,13 +91,9 @@ def test_streaming_never_asks_for_more_than_a_block_and_scores_the_diagonal_twic
         return scores[rows, columns]
 
     queries, videos = [slice(i, i + 8) for i in range(0, 40, 8)], [slice(i, i + 4) for i in range(0, 20, 4)]
-    steps = []
-    stream_counts(
-        score, torch.stack([torch.arange(40), owner], 1), queries, videos, progress=lambda *step: steps.append(step)
-    )
+    stream_counts(score, torch.stack([torch.arange(40), owner], 1), queries, videos)
     assert len(asked) == 5 + 25  # 5 blocks hold relevant pairs
     assert all(rows in queries and columns in videos for rows, columns in asked)
-    assert steps == [(i, 30) for i in range(1, 31)]
 
 
 @given(problems(max_queries=6))

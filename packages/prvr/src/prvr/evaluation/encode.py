@@ -1,6 +1,6 @@
-"""A split through a model, once: what evaluation, moments and the training of a stage begin with."""
+"""The embeddings of a split, for evaluation, moments and the training of a stage."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,9 +13,6 @@ from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.stages.stage import SplitInputs
 from prvr.types import Encoder, FirstStage, cat_texts
 
-Progress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
-
 
 def encode_split(
     system: FirstStage | Pipeline,
@@ -26,45 +23,32 @@ def encode_split(
     query_batch: int = 256,
     seed: int = 0,
     dropout: bool = False,
-    progress: Progress | None = None,
 ) -> EncodedSplit:
     """Encodes every video and every query of a split once.
 
-    Runs in evaluation mode without gradients; afterwards the modes of all modules and the random state are as before.
+    Runs in evaluation mode without gradients. The modes of all modules and the random state are restored.
 
     Args:
-        system: a retriever, or a pipeline, whose stages then encode what they read themselves; moved to `device`.
+        system: a retriever, or a pipeline, whose encoders all encode the split; moved to `device`.
         split: a packed split.
-        device: where to compute and keep the embeddings; default: where the model's parameters are.
-        video_batch: how many videos are encoded at a time.
-        query_batch: how many queries are encoded at a time.
-        seed: the seed of whatever the model samples (registers that start from a prior); the same seed gives the same
-            embeddings.
+        device: the device of the embeddings; None for that of the model's parameters.
+        video_batch: number of videos that are encoded at a time.
+        query_batch: number of queries that are encoded at a time.
+        seed: the seed of samples that the model draws, such as registers from a prior.
         dropout: in training mode instead, with the dropout of the model drawn by `seed`; without gradients as well.
-        progress: called with ("videos" or "queries", done, total).
 
     Raises:
-        DataError: a stage reads what the corpus of the split does not have.
+        DataError: the corpus of the split lacks the inputs of a stage.
     """
     pipeline = as_pipeline(system)
     where = device_of(pipeline.first, device)
 
     def encoded(model: Encoder, some: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
-            videos, texts, done = [], [], 0
             for module in model.modules():
                 module.training = dropout
-            for batch in batches_on(where, some.video_batches(video_batch)):
-                videos.append(model.encode_video(*batch[:3]))
-                done += len(batch[0])
-                if progress is not None:
-                    progress("videos", done, len(split.video_ids))
-            done = 0
-            for batch in batches_on(where, some.query_batches(query_batch)):
-                texts.append(model.encode_text(*batch[:2]))
-                done += len(batch[0])
-                if progress is not None:
-                    progress("queries", done, len(split.query_ids))
+            videos = [model.encode_video(*batch[:3]) for batch in batches_on(where, some.video_batches(video_batch))]
+            texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, some.query_batches(query_batch))]
             return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
 
     stages = tuple(
@@ -74,7 +58,7 @@ def encode_split(
 
 
 def device_of(retriever: Encoder, device: torch.device | str | None) -> torch.device:
-    """The device that was asked for, else that of the model's parameters."""
+    """`device`, or that of the model's parameters if it is None."""
     if device is not None:
         return torch.device(device)
     first = next(retriever.parameters(), None)
@@ -83,7 +67,7 @@ def device_of(retriever: Encoder, device: torch.device | str | None) -> torch.de
 
 @contextmanager
 def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
-    """Evaluation mode, no gradients, seeded; modes of all modules and the random state are restored."""
+    """Evaluation mode without gradients and with a seed; modes and the random state are restored afterwards."""
     models: list[Encoder] = [system.first if isinstance(system, Pipeline) else system]
     if isinstance(system, Pipeline):
         models += [stage.encoder for stage in system.stages if stage.encoder is not None]

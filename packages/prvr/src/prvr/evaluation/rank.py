@@ -14,7 +14,7 @@ from torch import Tensor
 from prvr.config import TrainConfig
 from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.encode import Progress, device_of, encode_split, evaluation_mode
+from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.metrics import (
     RECALLS,
     RankCounts,
@@ -31,9 +31,6 @@ from prvr.stages.matrix import EncodedSplit, ScoreMatrix
 from prvr.stages.pipelines import Pipeline, as_pipeline, rescored
 from prvr.types import Direction, FirstStage, query_vectors
 
-_Scored = Callable[[int, int], None]
-"""Called with (blocks done, blocks in all)."""
-
 RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
 """Edges of the moment-to-video-ratio groups (0, .2], (.2, .4], (.4, 1]."""
 
@@ -46,7 +43,6 @@ class EvaluationConfig:
         ties: the rank among irrelevant videos with the same score: "worst", "mean" or "best".
         bootstrap: number of resamples for the 95 % intervals; 0 for no intervals.
         seed: the seed of the bootstrap, and of samples that the model draws.
-        ratio_edges: ascending edges of the moment-to-video-ratio groups.
         caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
             computes all scores a second time.
         video_batch: number of videos that are encoded and scored at a time; affects memory and speed only.
@@ -56,7 +52,6 @@ class EvaluationConfig:
     ties: Ties = "worst"
     bootstrap: int = 1000
     seed: int = 0
-    ratio_edges: Sequence[float] = RATIO_EDGES
     caption_sets: bool = False
     video_batch: int = 64
     query_batch: int = 256
@@ -78,7 +73,6 @@ def evaluate(
     *,
     encoded: EncodedSplit | None = None,
     device: torch.device | str | None = None,
-    progress: Progress | None = None,
 ) -> EvaluationReport:
     """Ranks every video for every query, and every query for every video, and reports all metrics.
 
@@ -91,7 +85,6 @@ def evaluate(
         config: the settings of the evaluation.
         encoded: the result of `encode_split` for this split, on the same device; None encodes it.
         device: None for the device of the model's parameters.
-        progress: called with ("videos", "queries" or "scores", done, total).
 
     Raises:
         InputError: a score is NaN (names a query and a video), or an option is out of range.
@@ -101,11 +94,10 @@ def evaluate(
     where = device_of(pipeline.first, device)
     if encoded is None:
         sizes: Any = {"video_batch": config.video_batch, "query_batch": config.query_batch}
-        encoded = encode_split(pipeline, split, device=where, seed=config.seed, progress=progress, **sizes)
-    scored = None if progress is None else partial(progress, "scores")
+        encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
     with evaluation_mode(pipeline, where, config.seed):
         count = _count_stages if pipeline.stages else _count_first
-        counts = count(pipeline, split, encoded, config, scored)
+        counts = count(pipeline, split, encoded, config)
         owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(
             query_vectors(encoded.text), owner.to(where), config.ties, config.query_batch
@@ -154,9 +146,7 @@ def ranked_rows(
         yield rows, rescored(bound, first.rows(direction, rows), rows)
 
 
-def _count_first(
-    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: _Scored | None
-) -> _Counts:
+def _count_first(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig) -> _Counts:
     """Both directions from blocks of the first stage's scores.
 
     The blocks of one part of the gallery follow each other, so that one part at a time is prepared for scoring.
@@ -168,7 +158,7 @@ def _count_first(
     def score(queries: Int[Tensor, " r"], videos: slice) -> Tensor:
         return first.score(encoded.text[queries], prepared(videos.start)).total
 
-    return _count_blocks(score, split, encoded.slices, config, encoded.text.device, progress)
+    return _count_blocks(score, split, encoded.slices, config, encoded.text.device)
 
 
 def _count_blocks(
@@ -177,7 +167,6 @@ def _count_blocks(
     videos: Sequence[slice],
     config: EvaluationConfig,
     device: torch.device,
-    progress: _Scored | None = None,
 ) -> _Counts:
     """Both directions from one pass over blocks of scores, of queries by their indices and a slice of videos."""
     owner = torch.from_numpy(split.query_to_video)
@@ -197,22 +186,18 @@ def _count_blocks(
         videos,
         query_ids=[split.query_ids[i] for i in order.tolist()],
         video_ids=split.video_ids,
-        progress=progress,
     )
     sets = stream_set_counts(block, owner[order], queries, videos).cpu() if config.caption_sets else None
     return to_video.cpu()[place], to_text.cpu(), sets
 
 
-def _count_stages(
-    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: _Scored | None
-) -> _Counts:
+def _count_stages(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig) -> _Counts:
     """Each direction by itself, some rows with the whole gallery at a time."""
     finite = query_vectors(encoded.text).isfinite().all(1)
     if not bool(finite.all()):
         query = split.query_ids[int(finite.int().argmin())]
         raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Remove it")
     matrix, owner = ScoreMatrix(pipeline.first, encoded, split.relevant), torch.from_numpy(split.query_to_video)
-    done, total = 0, sum(-(-rows // config.query_batch) for rows in (len(owner), len(split)))
     counts: dict[Direction, list[RankCounts]] = {"t2v": [], "v2t": []}
     sets: list[RankCounts] = []
     for direction, parts in counts.items():
@@ -221,9 +206,6 @@ def _count_stages(
             if config.caption_sets and direction == "v2t":
                 whole = [slice(0, len(owner))]
                 sets.append(stream_set_counts(lambda q, _, of=scores: of.mT[q], owner, whole, [rows]))
-            done += 1
-            if progress is not None:
-                progress(done, total)
     to_video, to_text = (RankCounts.cat(parts).cpu() for parts in counts.values())
     return to_video, to_text, RankCounts.cat(sets).cpu() if sets else None
 
@@ -294,7 +276,7 @@ def moment_groups(
         ValueError: fewer than two edges, or edges that do not ascend.
     """
     if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
-        raise InputError(f"ratio_edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
+        raise InputError(f"edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
     groups, ratio = [], moment_ratios(moments)
     for low, high in pairwise(edges):
         inside = (ratio > low) & (ratio <= high)
@@ -340,7 +322,7 @@ def _report(
         video_to_text=to_text.metrics(ties),
         text_to_text=text_to_text,
         intervals=intervals,
-        groups=moment_groups(to_video, split.moments, ties, config.ratio_edges),
+        groups=moment_groups(to_video, split.moments, ties),
         tags=tag_metrics(to_video, split.tags, ties),
         query_ids=split.query_ids,
         video_ids=split.video_ids,

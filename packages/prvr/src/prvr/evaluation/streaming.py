@@ -1,4 +1,4 @@
-"""Ranks from blocks: counts add up, so the matrix of all queries with all videos is never held whole."""
+"""Ranks from blocks of scores: the matrix of all queries with all videos is never in memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,22 +17,20 @@ def stream_counts(
     *,
     query_ids: Sequence[str] = (),
     video_ids: Sequence[str] = (),
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RankCounts, RankCounts]:
-    """Ranks in both directions from blocks of a score matrix that is never held whole.
+    """Ranks in both directions from blocks of a score matrix.
 
-    The blocks that hold relevant pairs are scored first, which gives the score to beat of every query and every video;
-    then every block is scored once and compared with both. Where queries are ordered by their video the first pass
-    touches little more than the diagonal. Memory is that of one block and of the pairs.
+    A first pass over the blocks with relevant pairs finds the best relevant score of every query and every video. A
+    second pass compares every block with both. If queries are ordered by their video, the first pass needs little more
+    than the diagonal. Memory is that of one block and of the pairs.
 
     Args:
-        score: gives the block `(rows, columns)` of the score matrix.
+        score: computes the block `(rows, columns)` of the score matrix.
         pairs: (query, video) indices of all relevant pairs; every query at least once, no pair twice.
         queries: consecutive slices that cover the rows.
         videos: consecutive slices that cover the columns.
         query_ids: names of the rows, for messages.
         video_ids: names of the columns, for messages.
-        progress: called with (blocks done, blocks in all).
 
     Returns:
         Counts of each query against the videos, and of each video that has a query, in order of its index, against the
@@ -59,16 +57,14 @@ def stream_counts(
     order = number.argsort(stable=True)
     rows, columns = rows[order], columns[order]
     numbers, sizes = torch.unique_consecutive(number[order], return_counts=True)
-    found, offset, done, total = [], 0, 0, len(numbers) + len(queries) * len(videos)
+    parts, offset = [], 0
     for block, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
         q, v = queries[block // len(videos)], videos[block % len(videos)]
         scores = score(q, v)
         here = slice(offset, offset + size)
-        found.append(scores[(rows[here] - q.start).to(scores.device), (columns[here] - v.start).to(scores.device)])
-        offset, done = offset + size, done + 1
-        if progress is not None:
-            progress(done, total)
-    own = torch.cat(found)
+        parts.append(scores[(rows[here] - q.start).to(scores.device), (columns[here] - v.start).to(scores.device)])
+        offset += size
+    own = torch.cat(parts)
     rows, columns = rows.to(own.device), columns.to(own.device)
 
     lists = [_Counter(own, rows, num_queries), _Counter(own, columns, num_videos)]
@@ -77,9 +73,6 @@ def stream_counts(
             scores = score(q, v)
             lists[0].add(scores, q)
             lists[1].add(scores.T, v)
-            done += 1
-            if progress is not None:
-                progress(done, total)
     reject_nan(lists[0].nan, lists[1].nan, query_ids, video_ids)
     return lists[0].counts(), lists[1].counts()[columns.unique()]
 
@@ -97,7 +90,7 @@ def stream_set_counts(
     each video of a block.
 
     Args:
-        score: gives the block `(rows, columns)` of the score matrix.
+        score: computes the block `(rows, columns)` of the score matrix.
         owner: `(q,)` the video that each query was written for.
         queries: consecutive slices that cover the rows.
         videos: consecutive slices that cover the columns.

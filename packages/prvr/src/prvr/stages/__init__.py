@@ -1,8 +1,9 @@
 """A pipeline and its stages, which re-score the ranking of a first stage."""
 
 from prvr.stages.anchors import AnchorSettings, AnchorStage, anchor_scores
-from prvr.stages.diffusion.candidate_reranker import CandidateReranker, RerankerInputs, reranker_inputs
+from prvr.stages.diffusion.candidate_reranker import CandidateReranker, reranker_inputs
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
+from prvr.stages.diffusion.network import RerankerInputs
 from prvr.stages.diffusion.reranking import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
 from prvr.stages.joint_space import ZeroShotSettings, ZeroShotStage
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns, merge_top_k, rescore_best

@@ -140,8 +140,7 @@ class Pairing:
         return self.view.name == "t2v"
 
     def _gather(self, rows: Tensor, columns: Tensor) -> Pairs:
-        text, frames, mask = self.inputs.text, self.inputs.frames, self.inputs.mask
-        return self.view.gather(self.pool, text, frames, mask, self._asks[rows], columns)
+        return self.view.gather(self.pool, self.inputs, self._asks[rows], columns)
 
     def pairs(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Pairs:
         """Queries and candidates of some rows.
@@ -185,7 +184,7 @@ def counts_by_weight(
     for rows in matrix.blocks(direction, block):
         scores = matrix.rows(direction, rows)
         columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
-        pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
+        pairs = reranker.gather(inputs, rows, columns)
         likely, best = reranker.probabilities(pairs, seed=seed), scores.gather(1, columns)
         for count, weight in zip(counts, weights, strict=True):
             reranked = merge_top_k(scores, columns, reranker.combined(best, likely, weight))

@@ -1,7 +1,6 @@
 """The re-ranker of DiffusionRet: it generates a distribution over the best candidates of a retriever."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import torch
@@ -17,6 +16,7 @@ from prvr.stages.diffusion.config import RerankerConfig, reranker_config_from_di
 from prvr.stages.diffusion.network import (
     CandidateDenoiser,
     Pairs,
+    RerankerInputs,
     TextFrameAttention,
     TextToVideo,
     VideoToText,
@@ -39,21 +39,6 @@ It generates a distribution over the best candidates of a retriever (DiffusionRe
 trained on (`config.json`: `width`, `trained_on`).
 """
 _VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
-
-
-@dataclass(frozen=True)
-class RerankerInputs:
-    """Embeddings of a split as a `CandidateReranker` reads them.
-
-    Args:
-        text: `(q, d)`.
-        frames: `(v, f, d)`; may be of lower precision, and on another device than the text.
-        mask: `(v, f)` True = valid.
-    """
-
-    text: Float[Tensor, "q d"]
-    frames: Float[Tensor, "v f d"]
-    mask: Bool[Tensor, "v f"]
 
 
 def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
@@ -254,29 +239,27 @@ class CandidateReranker(
             rows: texts in direction "t2v", videos in direction "v2t".
             columns: the candidates of each row.
         """
-        return self.view.gather(self.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
+        return self.view.gather(self.pool, inputs, rows, columns)
 
     @torch.no_grad()
     def probabilities(
         self,
         pairs: Pairs,
-        *,
         initial: Float[Tensor, "b n"] | None = None,
-        num_steps: int | None = None,
-        timesteps: Sequence[int] | None = None,
+        *,
         seed: int = 0,
+        **options: Unpack[SampleOptions],
     ) -> Float[Tensor, "b n"]:
         """The generated probability of each candidate.
 
         Args:
             pairs: the result of `gather`.
-            initial, num_steps, timesteps, seed: as in `rerank`.
+            initial, seed, options: as in `rerank`.
         """
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
             initial = None if initial is None else initial.to(self._like)
-            sample = self.process.sample_seeded(initial, prepared, seed, num_steps=num_steps, timesteps=timesteps)
-            return self.output.probability(sample)
+            return self.output.probability(self.process.sample_seeded(initial, prepared, seed, **options))
 
     def combined(
         self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
@@ -302,10 +285,9 @@ class CandidateReranker(
         top_k: int | None = None,
         weight: float | None = None,
         initial: Float[Tensor, "q k"] | None = None,
-        num_steps: int | None = None,
-        timesteps: Sequence[int] | None = None,
         seed: int = 0,
         batch_size: int = 256,
+        **options: Unpack[SampleOptions],
     ) -> Float[Tensor, "q v"]:
         """Adds `weight` times the generated probability to the scores of the `top_k` best columns of each row.
 
@@ -322,9 +304,9 @@ class CandidateReranker(
             top_k: number of candidates; None for that of `initial`, or `config.candidates` or the whole gallery.
             weight: None for `config.weight`.
             initial: `(q, top_k)` x_K of each row, for its candidates in descending order of their scores.
-            num_steps, timesteps: as in `sample`.
             seed: the seed of the noise.
             batch_size: number of rows that are denoised together; changes memory, and the result by rounding.
+            options: `num_steps` or `timesteps`, as in `sample`.
 
         Raises:
             ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is not finite, a
@@ -347,8 +329,7 @@ class CandidateReranker(
             start = None if initial is None else initial[rows]
 
             def rescore(best: Tensor, columns: Tensor, rows: slice = rows, start: Tensor | None = start) -> Tensor:
-                pairs = self.gather(inputs, rows, columns)
-                likely = self.probabilities(pairs, initial=start, num_steps=num_steps, timesteps=timesteps, seed=seed)
+                likely = self.probabilities(self.gather(inputs, rows, columns), start, seed=seed, **options)
                 return self.combined(best, likely, weight)
 
             parts.append(rescore_best(scores[rows], top_k, rescore))

@@ -80,6 +80,26 @@ def _blank(frames: Tensor, frame_mask: Tensor) -> Tensor:
     return frames.masked_fill(~frame_mask[..., None], 0)
 
 
+@dataclass(frozen=True)
+class RerankerInputs:
+    """Embeddings of a split as a `CandidateReranker` reads them.
+
+    Args:
+        text: `(q, d)`.
+        frames: `(v, f, d)`; may be of lower precision, and on another device than the text.
+        mask: `(v, f)` True = valid.
+    """
+
+    text: Float[Tensor, "q d"]
+    frames: Float[Tensor, "v f d"]
+    mask: Bool[Tensor, "v f"]
+
+    @property
+    def block(self) -> int:
+        """The number of videos whose frames are gathered at a time."""
+        return max(1, _BLOCK // (self.frames.shape[1] * self.frames.shape[2]))
+
+
 class Pairs(NamedTuple):
     """Queries `(b, m, d)`, one for all candidates (m = 1) or one for each (m = n), and candidates `(b, n, d)`."""
 
@@ -104,24 +124,15 @@ class TextToVideo:
         pooled = pool(each, frames.flatten(0, 1), frame_mask.flatten(0, 1))
         return Pairs(text[:, None], pooled.view(rows, num, -1))
 
-    def gather(
-        self,
-        pool: Pool,
-        text: Tensor,
-        frames: Tensor,
-        frame_mask: Tensor,
-        rows: slice | Tensor,
-        columns: Int[Tensor, "r k"],
-    ) -> Pairs:
+    def gather(self, pool: Pool, inputs: RerankerInputs, rows: slice | Tensor, columns: Int[Tensor, "r k"]) -> Pairs:
         """Pairs of the texts `rows` with the videos `columns` of each, a bounded number of frames at a time."""
-        queries, (groups, members) = text[rows], _grouped(columns.flatten().to(frames.device))
-        device, members = queries.device, members.to(queries.device)
-        pooled = queries.new_empty(columns.numel(), text.shape[-1])
-        size = max(1, _BLOCK // (frames.shape[1] * frames.shape[2]))
-        for videos, pairs in zip(groups.split(size), members.split(size), strict=True):
-            used = pairs >= 0
-            texts = queries[pairs.clamp_min(0) // columns.shape[1]]
-            pooled[pairs[used]] = pool(texts, frames[videos].to(queries), frame_mask[videos].to(device))[used]
+        queries, (groups, members) = inputs.text[rows], _grouped(columns.flatten().to(inputs.frames.device))
+        pooled = queries.new_empty(columns.numel(), queries.shape[-1])
+        for videos, pairs in zip(groups.split(inputs.block), members.split(inputs.block), strict=True):
+            pairs = pairs.to(queries.device)
+            used, texts = pairs >= 0, queries[pairs.clamp_min(0) // columns.shape[1]]
+            frames, mask = inputs.frames[videos].to(queries), inputs.mask[videos].to(queries.device)
+            pooled[pairs[used]] = pool(texts, frames, mask)[used]
         return Pairs(queries[:, None], pooled.view(*columns.shape, -1))
 
 
@@ -153,18 +164,10 @@ class VideoToText:
         text = text.expand(len(frames), *text.shape[-2:])
         return Pairs(pool(text, frames, frame_mask), text)
 
-    def gather(
-        self,
-        pool: Pool,
-        text: Tensor,
-        frames: Tensor,
-        frame_mask: Tensor,
-        rows: slice | Tensor,
-        columns: Int[Tensor, "r k"],
-    ) -> Pairs:
+    def gather(self, pool: Pool, inputs: RerankerInputs, rows: slice | Tensor, columns: Int[Tensor, "r k"]) -> Pairs:
         """Pairs of the videos `rows` with the texts `columns` of each, a bounded number of frames at a time."""
-        size = max(1, _BLOCK // (frames.shape[1] * frames.shape[2]))
-        blocks = zip(frames[rows].split(size), frame_mask[rows].split(size), columns.split(size), strict=True)
+        text, size = inputs.text, inputs.block
+        blocks = zip(*(x.split(size) for x in (inputs.frames[rows], inputs.mask[rows], columns)), strict=True)
         parts = [self.pair(pool, text[some], x.to(text), mask.to(text.device)) for x, mask, some in blocks]
         return Pairs(*(torch.cat(both) for both in zip(*parts, strict=True)))
 
