@@ -365,7 +365,7 @@ class TestBadInput:
             train_reranker(make_config(), other, splits, output=straight.output, resume=True)
 
     def test_another_width(self, retriever, splits, tmp_path) -> None:
-        with pytest.raises(ValueError, match="have width 8, this re-ranker was built for 9"):
+        with pytest.raises(ValueError, match="got width 8, this re-ranker expects 9"):
             train_reranker(make_config(reranker__width=9), retriever, splits, output=tmp_path / "run")
 
     @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ class TestBadInput:
         [
             ({"train__epoch": 3}, "unknown key 'train.epoch'; did you mean train.epochs"),
             ({"strategy": "both"}, "strategy: .*got 'both'"),
-            ({"reranker__sampling_steps": 9}, "sampling_steps=9 is beyond steps=4"),
+            ({"reranker__sampling_steps": 9}, "sampling_steps=9 is larger than steps=4"),
             ({"directions": ("t2v", "t2v")}, "each once"),
             ({"candidates__num": 1}, "candidates.num"),
             ({"train__weights": (-1.0,)}, r"train\.weights.*greater than or equal to 0, got -1"),
@@ -385,7 +385,7 @@ class TestBadInput:
             make_config(**changes)
 
     def test_a_folder_without_rerankers(self, tmp_path) -> None:
-        with pytest.raises(DataError, match="no re-ranker in it"):
+        with pytest.raises(DataError, match="no re-ranker"):
             load_rerankers(tmp_path)
 
     def test_features_that_are_not_numbers(self, retriever, splits, tmp_path) -> None:
