@@ -266,9 +266,9 @@ def test_nothing_valid_is_refused() -> None:
     retriever, batch = build(), make_batch()
     text = retriever.encode_text(batch.words, batch.word_mask)
     video = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
-    with pytest.raises(ValueError, match="word_mask: row 0 has no valid word"):
+    with pytest.raises(ValueError, match="word_mask: row 0 has no valid entry"):
         retriever.score(dataclasses.replace(text, mask=torch.zeros_like(text.mask)), video)
-    with pytest.raises(ValueError, match="frame_mask: row 0 has no valid frame"):
+    with pytest.raises(ValueError, match="frame_mask: row 0 has no valid entry"):
         retriever.score(text, dataclasses.replace(video, frame_mask=torch.zeros_like(batch.frame_mask)))
     with pytest.raises(ValueError, match="no frames"):
         retriever.score(text, prvr.VideoEmbedding(clips=batch.clips))

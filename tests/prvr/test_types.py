@@ -32,10 +32,10 @@ def _batch(**changes) -> prvr.Batch:
         ({"words": torch.zeros(2, 5, 7)}, "word_mask has shape|query_to_video has shape"),
         ({"frames": torch.zeros(2, 6, 4)}, "clips have 3 features, frames 4"),
         ({"relevant": torch.ones(3, 3, dtype=torch.bool)}, r"Batch\.relevant is .*expected torch\.bool \(3, 2\)"),
-        ({"frame_mask": torch.zeros(2, 6, dtype=torch.bool)}, "frame_mask has no valid entry for video 0"),
+        ({"frame_mask": torch.zeros(2, 6, dtype=torch.bool)}, "frame_mask: row 0 has no valid entry"),
         (
             {"word_mask": torch.arange(15).reshape(3, 5) < 10, "query_ids": ("a", "b", "c#enc#1")},
-            "word_mask has no valid entry for query 2 .'c#enc#1'.",
+            "word_mask: row 2 .'c#enc#1'. has no valid entry",
         ),
         (
             {

@@ -1,4 +1,4 @@
-"""The errors that a user can mend. Whatever else is raised is a fault of the program, and shows its traceback."""
+"""Errors that a user can fix. Anything else is a bug in the program, and shows its traceback."""
 
 import errno
 import importlib
@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from types import ModuleType
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
-"""Codes of `OSError` that say that the disk, or what one may use of it, is full."""
+"""Codes of `OSError` for a full disk or an exceeded quota."""
 
 
 class PrvrError(Exception):
-    """Something that the user can mend: the message says what was found, what was expected and what to do.
+    """An error that the user can fix: the message says what was read, what was expected and what to do.
 
     All other error classes of `prvr` derive from it. The command line prints its message and exits with 2.
     """
@@ -22,19 +22,19 @@ class InputError(PrvrError, ValueError):
 
 
 class DataError(PrvrError, ValueError):
-    """Data on disk that cannot be used: the message names the file or id, what was expected and how to mend it."""
+    """Data on disk that cannot be used: the message names the file or id, what was expected and how to fix it."""
 
 
 class TrainingError(PrvrError, RuntimeError):
-    """A run that cannot start, continue or be saved; the message says what was found and what to do."""
+    """A run that cannot start, continue or be saved."""
 
 
 class DivergedError(TrainingError):
-    """A loss or gradient that is not finite has ended a training."""
+    """A loss or gradient that is not finite has ended the training."""
 
 
 class MissingExtraError(PrvrError, ImportError):
-    """An optional library that is not installed; the message holds the line that installs it."""
+    """An optional library that is not installed; the message has the command that installs it."""
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
@@ -61,14 +61,14 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "prvr[{extra}]"') from error
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that does not exist: the closest names, and all that are known.
+def unknown_name(what: str, name: str, names: Iterable[str]) -> str:
+    """The message for a name that does not exist: the closest names, and all names.
 
     Examples:
         >>> unknown_name("loss", "tripet", ["triplet", "diversity"])
         "unknown loss 'tripet'; did you mean triplet? Known: triplet, diversity"
     """
-    known = list(known)
-    close = get_close_matches(str(name), known, n=3)
+    names = list(names)
+    close = get_close_matches(str(name), names, n=3)
     suggestion = f"; did you mean {', '.join(close)}?" if close else "."
-    return f"unknown {what} {name!r}{suggestion} Known: {', '.join(known) or 'none'}"
+    return f"unknown {what} {name!r}{suggestion} Known: {', '.join(names) or 'none'}"

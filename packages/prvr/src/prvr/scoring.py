@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.types import VideoEmbedding
+from prvr.types import VideoEmbedding, expect_mask
 
 __all__ = [
     "at_least_float32",
@@ -246,7 +246,7 @@ def token_alignment(
         ...     torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item()
         0.75
     """
-    _expect_tokens("frame", frame_mask)
+    expect_mask("frame_mask", frame_mask)
     with full_precision(words.device):
         unit_words, unit_frames = _unit(words, word_mask), _unit(frames, frame_mask)
         frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
@@ -289,7 +289,7 @@ def word_scores(
         3.5
     """
     if frame_mask is not None:
-        _expect_tokens("frame", frame_mask)
+        expect_mask("frame_mask", frame_mask)
     with full_precision(words.device):
         words, frames = (at_least_float32(x) if dots else unit_rows(x) for x in (words, frames))
         return _align(words, word_mask, word_weights, frames, frame_mask)
@@ -306,7 +306,7 @@ def _align(
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block."""
     if words.shape[-1] != frames.shape[-1]:
         raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
-    _expect_tokens("word", word_mask)
+    expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
     pair = words.shape[1] * frames.shape[1]
     videos = max(1, min(len(frames), _BLOCK // pair))
@@ -337,11 +337,3 @@ def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
 
 def _unit(x: Tensor, mask: Tensor) -> Tensor:
     return unit_rows(x.masked_fill(~mask[..., None], 0))
-
-
-def _expect_tokens(what: str, mask: Tensor) -> None:
-    if mask.dtype != torch.bool:
-        raise InputError(f"{what}_mask is {mask.dtype}, expected torch.bool (True = valid): use {what}_mask > 0")
-    if mask.device.type == "cpu" and not bool(mask.any(1).all()):
-        row = int(mask.any(1).int().argmin())
-        raise InputError(f"{what}_mask: row {row} has no valid {what}: leave it out")

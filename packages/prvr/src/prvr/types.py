@@ -29,6 +29,7 @@ __all__ = [
     "VideoEmbedding",
     "cat_padded",
     "cat_texts",
+    "expect_mask",
     "pad_to",
     "query_vectors",
     "tensors_of",
@@ -51,14 +52,14 @@ def tensors_of(record: Any, prefix: str = "") -> dict[str, Tensor]:
         >>> list(tensors_of(VideoEmbedding(clips=torch.ones(1, 2, 3))))
         ['clips']
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for field in fields(record):
         value = getattr(record, field.name)
         if isinstance(value, Tensor):
-            found[prefix + field.name] = value
+            tensors[prefix + field.name] = value
         elif is_dataclass(value):
-            found |= tensors_of(value, f"{prefix}{field.name}.")
-    return found
+            tensors |= tensors_of(value, f"{prefix}{field.name}.")
+    return tensors
 
 
 def with_tensors(record: Any, tensors: Mapping[str, Tensor], prefix: str = "") -> Any:
@@ -89,20 +90,35 @@ def to_device(record: Any, device: torch.device | str | None, dtype: torch.dtype
     """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
     # A copy to the host is waited for: else its numbers could be read before they have arrived.
     asynchronous = device is not None and torch.device(device).type != "cpu"
-    return with_tensors(
-        record,
-        {
-            name: tensor.to(
-                device=device, dtype=dtype if tensor.is_floating_point() else None, non_blocking=asynchronous
-            )
-            for name, tensor in tensors_of(record).items()
-        },
-    )
+
+    def copied(tensor: Tensor) -> Tensor:
+        return tensor.to(device, dtype if tensor.is_floating_point() else None, non_blocking=asynchronous)
+
+    return with_tensors(record, {name: copied(tensor) for name, tensor in tensors_of(record).items()})
 
 
 def _pinned(record: Any) -> Any:
     """Copy of a record with its tensors in page-locked memory."""
     return with_tensors(record, {name: tensor.pin_memory() for name, tensor in tensors_of(record).items()})
+
+
+def expect_mask(name: str, mask: Tensor, ids: Sequence[str] = ()) -> None:
+    """Refuses a mask that is not boolean, or (on the host; elsewhere this would mean waiting) has a row without True.
+
+    Args:
+        name: of the mask, for messages.
+        mask: two axes.
+        ids: of its rows, for messages.
+
+    Raises:
+        InputError: the message names the row.
+    """
+    if mask.dtype != torch.bool:
+        raise InputError(f"{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
+    if mask.device.type == "cpu" and not bool(mask.any(1).all()):
+        row = int(mask.any(1).int().argmin())
+        identity = f" ({ids[row]!r})" if len(ids) > row else ""
+        raise InputError(f"{name}: row {row}{identity} has no valid entry, leave it out")
 
 
 @dataclass(frozen=True)
@@ -222,15 +238,9 @@ class Batch:
 
     def __post_init__(self) -> None:
         videos, queries = self.clips.shape[0], self.words.shape[0]
-        wanted = {
-            "clips": (self.clips, 3, videos),
-            "frames": (self.frames, 3, videos),
-            "frame_mask": (self.frame_mask, 2, videos),
-            "words": (self.words, 3, queries),
-            "word_mask": (self.word_mask, 2, queries),
-            "query_to_video": (self.query_to_video, 1, queries),
-        }
-        for name, (tensor, ndim, rows) in wanted.items():
+        axes = {"clips": 3, "frames": 3, "frame_mask": 2, "words": 3, "word_mask": 2, "query_to_video": 1}
+        for name, ndim in axes.items():
+            tensor, rows = getattr(self, name), videos if name in ("clips", "frames", "frame_mask") else queries
             if tensor.ndim != ndim or tensor.shape[0] != rows:
                 raise InputError(
                     f"Batch.{name} has shape {tuple(tensor.shape)}, expected {ndim} axes with {rows} rows "
@@ -239,18 +249,12 @@ class Batch:
         if videos == 0 or queries == 0:
             raise InputError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
         # Values are checked on the host only: on a GPU this would stall every step, and batches are made on the host.
-        for name, mask, data, ids, what in (
-            ("frame_mask", self.frame_mask, self.frames, self.video_ids, "video"),
-            ("word_mask", self.word_mask, self.words, self.query_ids, "query"),
-        ):
-            if mask.dtype != torch.bool:
-                raise InputError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
+        for name, data, ids in (("frame", self.frames, self.video_ids), ("word", self.words, self.query_ids)):
+            mask = getattr(self, f"{name}_mask")
+            expect_mask(f"Batch.{name}_mask", mask, ids)
             if mask.shape != data.shape[:2]:
-                raise InputError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
-            if mask.device.type == "cpu" and not bool(mask.any(1).all()):
-                row = int(mask.any(1).int().argmin())
-                named = f" ({ids[row]!r})" if len(ids) > row else ""
-                raise InputError(f"Batch.{name} has no valid entry for {what} {row}{named}: leave it out of the batch")
+                shape = tuple(mask.shape)
+                raise InputError(f"Batch.{name}_mask has shape {shape}, its features {tuple(data.shape[:2])}")
         if self.clips.shape[2] != self.frames.shape[2]:
             raise InputError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
         owner, relevant = self.query_to_video, self.relevant
@@ -259,8 +263,8 @@ class Batch:
         if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
             raise InputError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
         if relevant is not None and (relevant.dtype != torch.bool or relevant.shape != (queries, videos)):
-            found, expected = f"{relevant.dtype} {tuple(relevant.shape)}", f"torch.bool {(queries, videos)}"
-            raise InputError(f"Batch.relevant is {found}, expected {expected}")
+            kind = f"{relevant.dtype} {tuple(relevant.shape)}"
+            raise InputError(f"Batch.relevant is {kind}, expected torch.bool {(queries, videos)}")
         if self.teacher is not None and self.teacher.shape != (queries, videos):
             raise InputError(f"Batch.teacher has shape {tuple(self.teacher.shape)}, expected {(queries, videos)}")
 
@@ -322,32 +326,25 @@ class Batch:
             >>> tuple(len(part.words) for part in batch.split(2))
             (3, 1)
         """
-        known = self.counts or Counts.of(*(t.cpu() for t in (self.frame_mask, self.word_mask, self.query_to_video)))
-        if size < 1 or known.queries is None:
+        counts = self.counts or Counts.of(*(t.cpu() for t in (self.frame_mask, self.word_mask, self.query_to_video)))
+        if size < 1 or counts.queries is None:
             raise InputError(
                 f"Batch.split({size}): expected a size of at least 1, and queries in order of their videos"
             )
-        videos, ends, parts = self.clips.shape[0], [0, *accumulate(known.queries)], []
-        for first in range(0, videos, size):
-            last = min(first + size, videos)
-            begin, end = ends[first], ends[last]
-            parts.append(
-                Batch(
-                    clips=self.clips[first:last],
-                    frames=self.frames[first:last],
-                    frame_mask=self.frame_mask[first:last],
-                    words=self.words[begin:end],
-                    word_mask=self.word_mask[begin:end],
-                    query_to_video=self.query_to_video[begin:end] - first,
-                    relevant=None if self.relevant is None else self.relevant[begin:end, first:last],
-                    video_ids=self.video_ids[first:last],
-                    query_ids=self.query_ids[begin:end],
-                    teacher=None if self.teacher is None else self.teacher[begin:end, first:last],
-                    counts=None
-                    if self.counts is None
-                    else Counts(known.frames[first:last], known.words[begin:end], known.queries[first:last]),
-                )
+        ends, parts = [0, *accumulate(counts.queries)], []
+        for first in range(0, len(self.clips), size):
+            v = slice(first, min(first + size, len(self.clips)))
+            q = slice(ends[v.start], ends[v.stop])
+            part = Batch(
+                *(self.clips[v], self.frames[v], self.frame_mask[v]),
+                *(self.words[q], self.word_mask[q], self.query_to_video[q] - first),
+                relevant=None if self.relevant is None else self.relevant[q, v],
+                video_ids=self.video_ids[v],
+                query_ids=self.query_ids[q],
+                teacher=None if self.teacher is None else self.teacher[q, v],
+                counts=self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v]),
             )
+            parts.append(part)
         return parts
 
 
@@ -471,9 +468,9 @@ class VideoEmbedding:
                 raise InputError(
                     f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model."
                 )
-            numbers = sorted({t.shape[1] for t in tensors})
-            if name != "frames" and len(numbers) > 1:
-                raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {numbers}. Encode with one model.")
+            lengths = sorted({t.shape[1] for t in tensors})
+            if name != "frames" and len(lengths) > 1:
+                raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {lengths}. Encode with one model.")
         frames = present["frames"]
         if any(part.frame_mask is not None for part in parts) or len({t.shape[1] for t in frames}) > 1:
             present["frame_mask"] = [

@@ -5,10 +5,10 @@ from pydantic import ConfigDict
 from prvr.errors import InputError
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""A key that is not known is an error, and so is a number that is not finite.
+"""An unknown key is an error, and so is a number that is not finite.
 
-Every number has bounds as well: beyond them nothing is computed that means anything, and what is computed overflows, or
-takes more memory or processes than there are.
+Every number has bounds as well. Beyond them, results would overflow or mean nothing, or take more memory or processes
+than there are.
 """
 
 MANY = 2**20
@@ -24,19 +24,19 @@ _LARGEST = 2**31
 """Numbers in the weights and tables of a model: 8 GiB of float32, some fifty times the largest that ships."""
 
 
-def expect_size(what: str, numbers: int, keys: str) -> None:
+def expect_size(what: str, size: int, keys: str) -> None:
     """Refuses a model that would not fit into memory.
 
     Args:
         what: the model, for the message.
-        numbers: about how many its weights and tables hold.
+        size: about how many numbers its weights and tables hold.
         keys: what makes it smaller.
 
     Raises:
         InputError: too many.
     """
-    if numbers > _LARGEST:
+    if size > _LARGEST:
         raise InputError(
-            f"{what} would hold about {numbers:.1e} numbers in its weights and tables, expected at most "
+            f"{what} would hold about {size:.1e} numbers in its weights and tables, expected at most "
             f"{_LARGEST:.1e}: lower {keys}"
         )

@@ -27,21 +27,21 @@ def evidence_of(scores: Float[Tensor, "*q k"], temperature: float) -> Float[Tens
     return torch.exp(torch.tanh(scores) / temperature)
 
 
-def fuse_evidence(one: Float[Tensor, "q k"], other: Float[Tensor, "q k"]) -> Float[Tensor, "q k"]:
+def fuse_evidence(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, "q k"]:
     r"""Dempster's rule for two sources that believe in single videos or do not know: $e_1 + e_2 + e_1 e_2 / K$.
 
     Beliefs are $b = e / S$, ignorance is $u = K / S$; the combined belief in a video is proportional to
     $b_1 b_2 + b_1 u_2 + b_2 u_1$, combined ignorance to $u_1 u_2$.
 
     Args:
-        one: evidence of the first source for K videos.
-        other: evidence of the second.
+        first: evidence of the first source for K videos.
+        second: evidence of the second.
 
     Examples:
         >>> fuse_evidence(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 1.0]])).tolist()
         [[8.0, 1.0]]
     """
-    return one + other + one * other / one.shape[-1]
+    return first + second + first * second / first.shape[-1]
 
 
 def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"]) -> Float[Tensor, "*q"]:
@@ -94,23 +94,22 @@ def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
     return evidence.shape[-1] / (evidence + 1).sum(-1)
 
 
-def dissent_loss(one: Float[Tensor, "q k"], other: Float[Tensor, "q k"]) -> Float[Tensor, ""]:
+def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, ""]:
     r"""How much two sources disagree where both are certain.
 
     Mean over queries of $(1 - u_1)(1 - u_2) \sum_v |p_1 - p_2|$ with $p = \alpha / S$.
 
     Args:
-        one: evidence of the first source.
-        other: evidence of the second.
+        first: evidence of the first source.
+        second: evidence of the second.
 
     Examples:
         >>> sure = torch.tensor([[998.0, 0.0]])
         >>> round(dissent_loss(sure, sure.flip(1)).item(), 3), dissent_loss(sure, sure).item()
         (1.988, 0.0)
     """
-    first, second = (e + 1 for e in (one, other))
-    distance = (first / first.sum(-1, keepdim=True) - second / second.sum(-1, keepdim=True)).abs().sum(-1)
-    return (distance * (1 - uncertainty(one)) * (1 - uncertainty(other))).mean()
+    p, q = ((e + 1) / (e + 1).sum(-1, keepdim=True) for e in (first, second))
+    return ((p - q).abs().sum(-1) * (1 - uncertainty(first)) * (1 - uncertainty(second))).mean()
 
 
 def shared_targets(positives: Bool[Tensor, "q v"], dtype: torch.dtype) -> Float[Tensor, "q v"]:
@@ -124,10 +123,10 @@ def shared_targets(positives: Bool[Tensor, "q v"], dtype: torch.dtype) -> Float[
 
 
 def mixed_targets(
-    target: Float[Tensor, "q v"], other: Float[Tensor, "q v"], share: float, queries: Bool[Tensor, " q"]
+    target: Float[Tensor, "q v"], likely: Float[Tensor, "q v"], share: float, queries: Bool[Tensor, " q"]
 ) -> Float[Tensor, "q v"]:
-    """(1 - share) target + share other, for some of the queries."""
-    return torch.where(queries[:, None], (1 - share) * target + share * other, target)
+    """(1 - share) target + share likely, for some of the queries."""
+    return torch.where(queries[:, None], (1 - share) * target + share * likely, target)
 
 
 PRECISE, POLYSEMOUS, UNDETERMINED = 0, 1, 2

@@ -18,12 +18,12 @@ from regdiff import RegisterGenerator
 def queries_of_videos(
     query_to_video: Int[Tensor, " q"], videos: int, most: int | None = None
 ) -> tuple[Int[Tensor, "v m"], Bool[Tensor, "v m"]]:
-    """Numbers of the queries of each video, padded, and which of these entries count.
+    """Indices of the queries of each video, padded, and which of these entries count.
 
     Args:
         query_to_video: the video of each query, in any order.
         videos: how many there are.
-        most: the most queries of any video m; None = found out, for which the host waits for a GPU.
+        most: the most queries of any video m; None = it is counted, for which the host waits for a GPU.
 
     Examples:
         >>> queries, mask = queries_of_videos(torch.tensor([1, 0, 1]), 2)
@@ -67,7 +67,7 @@ def sinkhorn(
     log_columns: Float[Tensor, " c"],
     iterations: int,
 ) -> tuple[Float[Tensor, "v m"], Float[Tensor, "v c"]]:
-    r"""Potentials f, g of the plan $\exp(C_{ij} + f_i + g_j)$ with given masses, by log-domain iterations from 0.
+    r"""Potentials f, g of the plan $\exp(C_{ij} + f_i + g_j)$ with fixed masses, by log-domain iterations from 0.
 
     One iteration sets f so that rows have their masses, then g for the columns (Cuturi, "Sinkhorn Distances", 2013).
 
