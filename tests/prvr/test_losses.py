@@ -1,6 +1,7 @@
 """Losses against plain loops over queries and videos, which the benchmark of losses times."""
 
 import math
+from typing import Any, get_args
 
 import plain_losses as plain
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from prvr.losses import (
+    Negatives,
     diversity_loss,
     info_nce_loss,
     info_nce_pairs_loss,
@@ -32,10 +34,15 @@ batches = st.builds(_case, st.integers(0, 10_000), st.just(4), st.lists(st.integ
 
 
 @given(batches)
-def test_hardest_triplet_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
-    scores, owner, own, _ = case
-    expected = plain.triplet(scores, owner.tolist(), 0.2, hard_pool=1)
-    torch.testing.assert_close(triplet_loss(scores, own, own, 0.2, "hardest"), expected, rtol=0, atol=1e-12)
+def test_triplet_info_nce_and_query_structure_are_the_plain_loops(case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, text = case
+    videos = owner.tolist()
+    for found, expected in (
+        (triplet_loss(scores, own, own, 0.2, "hardest"), plain.triplet(scores, videos, 0.2, hard_pool=1)),
+        (info_nce_loss(scores, own), plain.info_nce(scores, videos)),
+        (query_structure_loss(text, owner, 0.3), plain.query_structure(text, videos, 0.3)),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 @given(batches)
@@ -73,50 +80,28 @@ def test_hard_pool_keeps_only_the_highest() -> None:
     assert chosen == {1, 2}
 
 
-@given(batches)
-def test_info_nce_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
-    scores, owner, own, _ = case
-    torch.testing.assert_close(info_nce_loss(scores, own), plain.info_nce(scores, owner.tolist()), rtol=0, atol=1e-12)
-
-
-def test_info_nce_of_a_video_without_queries_is_finite() -> None:
-    scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
-    own = torch.tensor([[True, False, False], [False, True, False]])
-    loss = info_nce_loss(scores, own)
-    loss.backward()
-    assert loss.isfinite()
-    assert scores.grad is not None
-    assert scores.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("form", ["focal", "log_sum"])
+@pytest.mark.parametrize("form", ["focal", "log_sum", "pairs"])
 @given(case=batches)
-def test_diversity_is_the_plain_loop(form: str, case: tuple[Tensor, ...]) -> None:
+def test_diversity_is_the_plain_loop(form: Any, case: tuple[Tensor, ...]) -> None:
     _, owner, _, text = case
     margin, scale, power = 0.2, 8.0, 2.0
     unit = text / text.norm(dim=-1, keepdim=True)
-    total = 0.0
+    terms, exponentials = [0.0] * len(owner), [0.0] * len(owner)
     for p in range(len(owner)):
-        inner = 0.0
         for q in range(len(owner)):
-            if p == q or owner[p] != owner[q]:
-                continue
-            c = float(unit[p] @ unit[q])
-            if form == "focal":
-                total += (1 + c) ** power * math.log1p(math.exp(scale * (c + margin)))
-            else:
-                inner += math.exp(scale * (c + margin))
-        if form == "log_sum":
-            total += math.log1p(inner)
-    found = diversity_loss(text, owner, margin, scale, power, form)  # type: ignore[arg-type]
-    assert found.item() == pytest.approx(total / len(owner), rel=1e-10, abs=1e-12)
-
-
-@given(batches)
-def test_query_structure_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
-    _, owner, _, text = case
-    expected = plain.query_structure(text, owner.tolist(), 0.3)
-    torch.testing.assert_close(query_structure_loss(text, owner, 0.3), expected, rtol=1e-10, atol=1e-12)
+            if p != q and owner[p] == owner[q]:
+                c = float(unit[p] @ unit[q])
+                exponentials[p] += math.exp(scale * (c + margin))
+                terms[p] += (1 + c) ** power * math.log1p(math.exp(scale * (c + margin)))
+    expected = sum(terms) / len(owner)
+    if form == "log_sum":
+        expected = sum(math.log1p(x) for x in exponentials) / len(owner)
+    elif form == "pairs":  # equation 34
+        groups = [[terms[q] for q in range(len(owner)) if owner[q] == v] for v in range(4)]
+        per_video = [2 / (len(g) * (len(g) - 1)) * sum(g) for g in groups if len(g) > 1]
+        expected = sum(per_video) / max(len(per_video), 1)
+    found = diversity_loss(text, owner, margin, scale, power, form)
+    assert found.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
 @given(batches, st.permutations(range(4)))
@@ -192,45 +177,27 @@ def test_one_query_per_video_makes_the_forms_agree(case: tuple[Tensor, ...]) -> 
     torch.testing.assert_close(found, expected)
 
 
-@given(batches)
-def test_diversity_of_pairs_is_equation_34(case: tuple[Tensor, ...]) -> None:
-    _, owner, _, text = case
-    unit = text / text.norm(dim=-1, keepdim=True)
-    per_video = []
-    for v in range(4):
-        own = [q for q in range(len(owner)) if owner[q] == v]
-        total = 0.0
-        for i in own:
-            for j in own:
-                if i != j:
-                    c = float(unit[i] @ unit[j])
-                    total += (1 + c) * math.log1p(math.exp(8.0 * (c + 0.2)))
-        if len(own) > 1:
-            per_video.append(2 / (len(own) * (len(own) - 1)) * total)
-    expected = sum(per_video) / max(len(per_video), 1)
-    found = diversity_loss(text, owner, 0.2, 8.0, form="pairs")
-    assert found.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+ALONE = torch.tensor([[True], [True]])
+NONE_OF_THE_LAST = torch.eye(2, 3, dtype=torch.bool)
 
 
-def test_diversity_of_pairs_without_pairs_is_zero_and_has_gradients() -> None:
-    text = torch.randn(3, 4, requires_grad=True)
-    loss = diversity_loss(text, torch.arange(3), 0.2, 32.0, form="pairs")
-    loss.backward()
-    assert loss.item() == 0.0
-    assert text.grad is not None
-    assert text.grad.isfinite().all()
-
-
-def test_one_video_has_no_negatives() -> None:
-    scores = torch.tensor([[0.3], [0.1]], requires_grad=True)
-    own = torch.ones(2, 1, dtype=torch.bool)
-    for kind in ("random", "hard", "hardest"):
-        assert triplet_loss(scores, own, own, 0.2, kind).item() == 0.0
-        assert triplet_pairs_loss(scores, own, own, 0.2, kind).item() == 0.0
-    assert info_nce_loss(scores, own).item() == pytest.approx(0.0 - 0.0 + 0.0, abs=1e-6)
-    for loss in (info_nce_pairs_loss, info_nce_ratio_loss):
-        value = loss(scores, own)
-        value.backward()
-        assert value.item() == pytest.approx(0.0, abs=1e-6)
-        assert scores.grad is not None
-        assert scores.grad.isfinite().all()
+@pytest.mark.parametrize(
+    ("loss", "own", "expected"),
+    [
+        *((lambda s, o, kind=kind: triplet_loss(s, o, o, 0.2, kind), ALONE, 0) for kind in get_args(Negatives)),
+        *((lambda s, o, kind=kind: triplet_pairs_loss(s, o, o, 0.2, kind), ALONE, 0) for kind in get_args(Negatives)),
+        (info_nce_loss, ALONE, 0),
+        (info_nce_pairs_loss, ALONE, 0),
+        (info_nce_ratio_loss, ALONE, 0),
+        (info_nce_loss, NONE_OF_THE_LAST, None),
+        (lambda s, o: diversity_loss(s, torch.arange(2), 0.2, 32.0, form="pairs"), NONE_OF_THE_LAST, 0),
+    ],
+)
+def test_without_negatives_or_pairs_loss_and_gradient_are_finite(loss: Any, own: Tensor, expected: float) -> None:
+    scores = torch.rand(own.shape, requires_grad=True)
+    value = loss(scores, own)
+    value.backward()
+    assert value.isfinite()
+    assert expected is None or value.item() == pytest.approx(expected, abs=1e-6)
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()

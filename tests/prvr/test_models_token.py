@@ -307,7 +307,7 @@ def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Pat
     result = train(config, output=tmp_path / "run", device="cpu")
     assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
     retriever = load_pretrained(tmp_path / "run" / "best")
-    assert "TokenRetriever.from_pretrained" in (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
+    assert "load_pretrained(" in (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
     split = open_split(config, "test")
     encoded = encode_split(retriever, split, query_batch=7)
     assert isinstance(encoded.text, TextEmbedding)

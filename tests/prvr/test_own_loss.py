@@ -10,6 +10,7 @@ import yaml
 from training_runs import StopInEpoch, interrupt, losses, make_config, same_end
 
 import prvr
+from prvr.cli import main
 from prvr.config import (
     LOSSES,
     ConfigError,
@@ -100,6 +101,15 @@ def test_its_settings_are_keys_like_all_others(folder: Path, cache: str) -> None
     forget()
     with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*own: name its module with --import"):
         load_config(path)
+
+
+def test_the_command_line_knows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ["--loss.centring", "0.1", "--loss.centring.power", "3", "--data.root", "/data/videos #2"]
+    command = ["--import", "own_losses", "train", "--preset", "gmmformer-toy", *keys, "--print-config"]
+    assert main(command) == 0
+    values = yaml.safe_load(capsys.readouterr().out)
+    assert (values["loss"]["centring"], values["imports"]) == (CENTRING, ["own_losses"])
+    assert values["data"]["root"] == "/data/videos #2"
 
 
 def test_a_module_that_is_not_there_is_named(folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
