@@ -358,7 +358,7 @@ def change_survives(name: str, args: argparse.Namespace, rng: random.Random, fol
 def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
     def begin_demo(cache: str, output: str) -> BaseProcess:
         def prepare() -> None:
-            demo._FILMS = 2
+            demo._VIDEOS = 2
             demo._QUICK |= SMALL | {"train.epochs": 1, "data.cache_dir": str(folder / cache)}
 
         return start("demo", "--quick", "--output", str(folder / output), prepare=prepare)

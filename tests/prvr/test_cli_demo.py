@@ -30,12 +30,12 @@ from prvr.video import open_video
 def quick(toy_cache: Path) -> Iterator[None]:
     """A demo of seconds, --quick as it is but for the size of the model."""
     with pytest.MonkeyPatch.context() as patch:
-        changes = {key: value for key, value in SMALL.items() if key != "model.blocks"}
+        changes = {key: value for key, value in SMALL.items() if key not in ("model.blocks", "model.lorentz_dim")}
         changes |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
         for key, value in changes.items():
             patch.setitem(demo._QUICK, key, value)
-        patch.setattr(demo, "_FILMS", 4)
-        patch.setattr(demo, "_FIRST_FILMS", 2)
+        patch.setattr(demo, "_VIDEOS", 4)
+        patch.setattr(demo, "_FIRST_VIDEOS", 2)
         yield
 
 
@@ -61,20 +61,20 @@ def test_it_searches_before_it_trains(
     shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(shown.folder)
-    before, _, _ = shown.out.partition("Now a model is trained")
+    before, _, _ = shown.out.partition("Training a new model")
     hits = re.findall(r"^(\d) +(film-\d\.mp4) +([\d.]+) +\d+ % +(\d:\d\d-\d:\d\d)", before, flags=re.MULTILINE)
     assert [hit[:2] for hit in hits] in (
         [("1", "film-1.mp4"), ("2", "film-2.mp4")],
         [("1", "film-2.mp4"), ("2", "film-1.mp4")],
     )
-    told = re.search(r"^(right|wrong): the sentence was written for (film-\d\.mp4)", before, flags=re.MULTILINE)
+    told = re.search(r"^(Right|Wrong): the sentence was written for (film-\d\.mp4)", before, flags=re.MULTILINE)
     assert told is not None
-    assert told[1] == "right" or told[2] != hits[0][1]
-    count = re.search(r"comes first for (\d+)\s+of them, by chance for (\d+)", before)
+    assert told[1] == "Right" or told[2] != hits[0][1]
+    count = re.search(r"comes first for (\d+)\s+of them; by chance, for\s+(\d+)", before)
     assert count is not None
     assert 5 <= int(count[2]) <= int(count[1]) <= 10
 
-    page = (shown.run.with_name("demo-first") / "found.html").read_text()
+    page = (shown.run.with_name("demo-first") / "results.html").read_text()
     assert page.count("<img ") == 2 + 9
     command = shlex.split(before.strip().splitlines()[-1])
     assert command[:2] == ["prvr", "search"]
@@ -98,11 +98,11 @@ def test_the_picture_of_a_moment_is_shown_where_there_are_colours(shown: SimpleN
 
 
 def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cache: Path) -> None:
-    out, drawn = shown.out.partition("Now a model is trained")[2], shown.drawn
+    out, drawn = shown.out.partition("Training a new model")[2], shown.drawn
     assert "epoch 1: loss" in shown.err
 
     parts = ["corpus:", "chance", "zero-shot", "this model", "95% interval", "moment-to-video ratio", "unseen word"]
-    parts += ["examples", "curves.png", "moments.png", "own_sentence.py", "not about natural video"]
+    parts += ["examples", "curves.png", "moments.png", "own_sentence.py", "nothing about natural video"]
     places = [out.index(part) for part in parts]
     assert places == sorted(places)
     assert max(map(len, out[places[1] : places[8]].splitlines())) <= 80
@@ -158,8 +158,8 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert "epoch" not in err
     assert str(Path("runs/demo-1/best")) in out
     assert list(Path("runs/demo").iterdir()) == []
-    assert "The search with the model that ships was left out: " in out
-    assert "An index of video files, to search and serve, was left out: " in out
+    assert "Skipped the search with the model that ships with prvr: " in out
+    assert "Skipped the index of video files: " in out
     assert "prvr[video]" in out
     assert not Path("runs/demo-1/videos").exists()
 
@@ -168,7 +168,7 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
 def test_which_model(option: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def stop(config: Config, quiet: bool) -> None:
+    def stop(config: Config) -> None:
         asked.append(config.name)
         raise CommandError("enough")
 

@@ -144,9 +144,9 @@ def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path, mon
     film, target = films / "plain.mp4", tmp_path / "new" / "a.mp4"
     write_clip(film, 1.0, 2.0, target)
     before = target.read_bytes()
-    with pytest.raises(DataError, match="exists already"):
+    with pytest.raises(DataError, match="already exists"):
         write_clip(film, 3.0, 4.0, target)
-    with pytest.raises(DataError, match="the film itself"):
+    with pytest.raises(DataError, match="the video itself"):
         write_clip(film, 3.0, 4.0, film, force=True)
     broken = cut(film, tmp_path / "broken.mp4", 0.3)
     with pytest.raises(VideoError, match="truncated or broken"):

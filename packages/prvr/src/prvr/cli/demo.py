@@ -81,7 +81,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     console.print()
     console.print(examples_table(examples))
     ranks = ", ".join(str(int(result.report.ranks[query])) for query in queries)
-    print(f"A good, a median and a bad example: the ranks of their right videos are {ranks}.")
+    print(f"A good, a median and a bad example. Ranks of their right videos: {ranks}.")
     show_folder(result)
     try:
         index = _index(corpus, name, examples, run_folder)
