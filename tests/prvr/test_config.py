@@ -168,7 +168,7 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"model.clip_weight": 0, "model.frame_weight": 0}, "clip_weight and frame_weight are both 0"),
         (
             {"model.registers.kind": "diffusion", "model.registers.sampling_steps": 11},
-            r"sampling_steps=11 is larger than steps=10",
+            r"sampling_steps=11 is beyond steps=10",
         ),
         ({f"loss.{t}": 0 for t in ALL_LOSSES}, "every loss weight is 0"),
     ],
