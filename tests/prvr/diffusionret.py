@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prvr import load_released_reranker
 from prvr.evaluation import EvaluationConfig
 from prvr.models import TokenWeights
 from prvr.stages import (
@@ -65,7 +66,7 @@ class Golden:
 
     def reranker(self, direction: Direction, dtype: torch.dtype) -> CandidateReranker:
         options = {**self.arrays["config"], **self.arrays["rerank/config"]}
-        return CandidateReranker.load_released(self.state, options, direction).to(dtype)
+        return load_released_reranker(self.state, options, direction).to(dtype)
 
     def inputs(self, direction: Direction, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         prefix = "in/" if direction == "t2v" else "in/v2t_"

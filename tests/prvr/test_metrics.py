@@ -202,7 +202,7 @@ def test_nan_scores_are_rejected(where):
     scores = torch.zeros(2, 3)
     scores[where] = torch.nan
     relevant = torch.tensor([[True, False, False], [False, True, False]])
-    with pytest.raises(ValueError, match=rf"NaN for 1 of 2 queries \(first: number {where[0]}\) and 1 of 3 videos"):
+    with pytest.raises(ValueError, match=rf"NaN for 1 of 2 queries \(first: index {where[0]}\) and 1 of 3 videos"):
         ranks(scores, relevant)
     with pytest.raises(ValueError, match=rf"first: 'q{where[0]}'.*first: 'v{where[1]}'"):
         stream_counts(
@@ -223,9 +223,9 @@ def test_infinite_scores_are_ranks_like_others():
 
 def test_a_query_without_relevant_video_is_rejected():
     relevant = torch.tensor([[True, False], [False, False]])
-    with pytest.raises(ValueError, match="1 of 2 queries have no relevant video, the first is number 1"):
+    with pytest.raises(ValueError, match="1 of 2 queries have no relevant video, the first is index 1"):
         ranks(torch.zeros(2, 2), relevant)
-    with pytest.raises(ValueError, match="no relevant video, the first is number 1"):
+    with pytest.raises(ValueError, match="no relevant video, the first is index 1"):
         stream_counts(lambda q, v: torch.zeros(2, 2)[q, v], relevant.nonzero(), [slice(0, 2)], [slice(0, 2)])
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
+    from prvr.released.diffusionret import load_released_reranker
     from prvr.search import Library, Query
     from prvr.stages import CandidateReranker, Pipeline
     from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
@@ -36,6 +37,7 @@ __all__ = [
     "VideoEmbedding",
     "load_config",
     "load_released",
+    "load_released_reranker",
     "preset_names",
 ]
 
@@ -50,6 +52,7 @@ _LATER = {
     "CandidateReranker": "prvr.stages",
     "Pipeline": "prvr.stages",
     "load_released": "prvr.released",
+    "load_released_reranker": "prvr.released.diffusionret",
     "Batch": "prvr.types",
     "RetrieverOutput": "prvr.types",
     "Scores": "prvr.types",

@@ -1,4 +1,4 @@
-"""Ranks and recalls: how high the right video stands in each query's list.
+"""Ranks and recalls: the place of the relevant video in the list of each query.
 
 Ranks are counted, not sorted: the rank of a query is 1 + the number of irrelevant videos that score at least as high as
 its best relevant one.
@@ -24,7 +24,7 @@ RECALLS = (1, 5, 10, 100)
 
 @dataclass(frozen=True)
 class RankCounts:
-    """How many irrelevant items stand above, and level with, the best relevant item of each row.
+    """The numbers of irrelevant items above, and equal to, the best relevant item of each row.
 
     Args:
         above: `(q,)` irrelevant items with a higher score.
@@ -46,7 +46,7 @@ class RankCounts:
 
     @property
     def tied_share(self) -> float:
-        """Share of rows in [0, 1] whose rank depends on how ties are counted."""
+        """Share of rows in [0, 1] whose rank depends on `ties`."""
         return int((self.tied > 0).sum()) / max(len(self.tied), 1)
 
     def metrics(self, ties: Ties = "worst") -> "RetrievalMetrics":
@@ -67,11 +67,11 @@ class RankCounts:
 
 
 def count_ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> RankCounts:
-    """Counts what stands above and level with each query's best relevant video.
+    """Counts the irrelevant videos above and equal to the best relevant video of each query.
 
     Args:
         scores: `(q, v)` similarities, higher is better; infinities are allowed.
-        relevant: `(q, v)` the videos that answer each query, at least one per row. They never count against each other.
+        relevant: `(q, v)` relevant videos, at least one per row; they never count against each other.
 
     Raises:
         ValueError: a score is NaN, or a query has no relevant video.
@@ -98,8 +98,8 @@ def ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Tie
 
     Args:
         scores: `(q, v)` similarities, higher is better.
-        relevant: `(q, v)` the videos that answer each query, at least one per row. They never count against each other.
-        ties: how irrelevant videos with the same score count.
+        relevant: `(q, v)` relevant videos, at least one per row; they never count against each other.
+        ties: the rank among irrelevant videos with the same score.
 
     Returns:
         `(q,)` integers; floating halves for `ties="mean"`.
@@ -120,7 +120,7 @@ def require_relevant(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ())
     if bool(queries.any()):
         raise InputError(
             f"{int(queries.sum())} of {len(queries)} queries have no relevant video, the first is "
-            f"{_named(queries, query_ids)}: a rank needs at least one relevant video per query"
+            f"{_named(queries, query_ids)}. Every query needs at least one"
         )
 
 
@@ -135,13 +135,13 @@ def reject_nan(
         raise InputError(
             f"scores are NaN for {int(queries.sum())} of {len(queries)} queries (first: {_named(queries, query_ids)}) "
             f"and {int(videos.sum())} of {len(videos)} videos (first: {_named(videos, video_ids)}): "
-            "look for NaN in their features or in the model's weights"
+            "check their features and the model's weights"
         )
 
 
 def _named(marked: Tensor, ids: Sequence[str]) -> str:
     first = int(marked.nonzero()[0])
-    return repr(ids[first]) if ids else f"number {first}"
+    return repr(ids[first]) if ids else f"index {first}"
 
 
 def text_to_text_ranks(
@@ -152,14 +152,14 @@ def text_to_text_ranks(
     Args:
         text: `(q, d)` pooled query embeddings of a split.
         query_to_video: `(q,)` the video each caption was written for; siblings share it.
-        ties: how other videos' captions at the same similarity count.
-        chunk: captions compared at a time.
+        ties: the rank among captions of other videos with the same similarity.
+        chunk: number of captions that are compared at a time.
 
     Raises:
         ValueError: an embedding is not finite.
 
     Returns:
-        `(n,)` ranks of the n captions that have a sibling; the other q - n have nothing to find and are misses.
+        `(n,)` ranks of the n captions that have a sibling; the other q - n are misses.
 
     Examples:
         >>> text = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
@@ -170,15 +170,15 @@ def text_to_text_ranks(
         raise InputError(
             f"text embedding {int((~text.isfinite()).any(1).nonzero()[0])} is not finite: check its features"
         )
-    unit, found = F.normalize(text, dim=-1), []
+    unit, ranks = F.normalize(text, dim=-1), []
     for start in range(0, len(text), chunk):
         rows = torch.arange(start, min(start + chunk, len(text)), device=text.device)
         itself = rows[:, None] == torch.arange(len(text), device=text.device)
         siblings = (query_to_video[rows, None] == query_to_video) & ~itself
         with_sibling = siblings.any(1)
         scores = (unit[rows] @ unit.T).masked_fill(itself, -torch.inf)
-        found.append(count_ranks(scores[with_sibling], siblings[with_sibling]).ranks(ties))
-    return torch.cat(found)
+        ranks.append(count_ranks(scores[with_sibling], siblings[with_sibling]).ranks(ties))
+    return torch.cat(ranks)
 
 
 def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
@@ -189,7 +189,7 @@ def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
         75.0
     """
     if len(ranks) == 0:
-        raise InputError("no ranks: a recall needs at least one query")
+        raise InputError("no ranks: expected at least one query")
     return 100 * int((ranks <= k).sum()) / len(ranks)
 
 
@@ -224,7 +224,7 @@ def mean_rank(ranks: Real[Tensor, " q"]) -> float:
 
 
 def chance_recall(num_videos: int, relevant: Int[Tensor, " q"], k: int) -> float:
-    """Expected R@k in percent when every order of the gallery is equally likely.
+    """Expected R@k in percent if every order of the gallery is equally likely.
 
     `100 mean_q (1 - C(V - r_q, k) / C(V, k))`, with r_q relevant videos of V.
 
@@ -259,7 +259,7 @@ class RetrievalMetrics:
 
     @property
     def rsum(self) -> float:
-        """Rsum = R@1 + R@5 + R@10, what papers on text-to-video retrieval sum up; 300 is perfect.
+        """Rsum = R@1 + R@5 + R@10, the sum in papers on text-to-video retrieval; 300 is perfect.
 
         Examples:
             >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).rsum
@@ -274,7 +274,7 @@ class RetrievalMetrics:
         Args:
             ranks: `(q,)` 1-based ranks, at least one.
             tied: share of tied queries in [0, 1].
-            misses: further queries that have nothing to find: they lower the recalls and stay out of MdR and MnR.
+            misses: further queries without a rank, which lower the recalls and do not change MdR and MnR.
 
         Raises:
             ValueError: no rank.

@@ -85,9 +85,8 @@ def stream_set_counts(
 ) -> RankCounts:
     """Rank of each video's own set of queries among the sets of all videos, from blocks of a score matrix.
 
-    The queries written for a video are its set, and a set scores as its best query does: video to text where videos
-    have several captions, as CLIP4Clip and its successors count it. Memory is that of one set score for each video and
-    each video of a block.
+    The set of a video holds its own queries and scores as its best query: video to text for videos with several
+    captions, as in CLIP4Clip and its successors. Memory is one score for each set and each video of a block.
 
     Args:
         score: computes the block `(rows, columns)` of the score matrix.
@@ -105,11 +104,11 @@ def stream_set_counts(
         >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.7], [0.3, 0.6], [0.2, 0.5]])
         >>> counts = stream_set_counts(lambda q, v: scores[q, v], torch.tensor([0, 0, 1, 1]), [slice(0, 4)],
         ...     [slice(0, 2)])
-        >>> counts.ranks().tolist()  # two queries of video 0 stand before those of video 1: one set does
+        >>> counts.ranks().tolist()  # two queries of video 0, but only one set, rank above video 1
         [1, 2]
     """
     present, group = owner.unique(return_inverse=True)
-    found = []
+    counts = []
     for v in videos:
         best = None
         for q in queries:
@@ -123,18 +122,18 @@ def stream_set_counts(
         inside = present[(present >= v.start) & (present < v.stop)] - v.start
         own = torch.searchsorted(present, inside + v.start)
         here = best.T[inside.to(best.device)]
-        right = torch.zeros(here.shape, dtype=torch.bool, device=here.device)
-        right[torch.arange(len(own), device=here.device), own.to(here.device)] = True
-        found.append(count_ranks(here, right))
-    return RankCounts.cat(found)
+        positives = torch.zeros(here.shape, dtype=torch.bool, device=here.device)
+        positives[torch.arange(len(own), device=here.device), own.to(here.device)] = True
+        counts.append(count_ranks(here, positives))
+    return RankCounts.cat(counts)
 
 
 class _Counter:
-    """Adds up, row by row, what stands above and not below the best own score."""
+    """Counts, for each row, the scores above and equal to its best relevant score."""
 
     def __init__(self, own: Tensor, rows: Tensor, size: int) -> None:
         self.best = own.new_full((size,), -torch.inf).scatter_reduce(0, rows, own, "amax")
-        # Relevant items level with the best are part of `level` but never count against it.
+        # Relevant items equal to the best are part of `level`, and are subtracted.
         self.own = torch.zeros(size, dtype=torch.int64, device=own.device).index_add(
             0, rows, (own == self.best[rows]).long()
         )

@@ -15,10 +15,12 @@ from prvr.released.loading import CheckpointError
 from prvr.stages import CandidateReranker, fingerprint
 from prvr.types import Direction
 
+load_released_reranker = CandidateReranker.load_released
+
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}
 _AFFINE = ("weight", "bias")
 _HEAD = 64
-"""Width of a head of every attention in a CLIP; the tensors do not tell it."""
+"""The width of each attention head in a CLIP, which the tensors do not contain."""
 _CLIP_LAYER = {
     "attn.in_proj_{}": tuple(f"self_attn.{part}_proj.{{}}" for part in "qkv"),
     "attn.out_proj.{}": ("self_attn.out_proj.{}",),
@@ -27,7 +29,7 @@ _CLIP_LAYER = {
     "mlp.c_fc.{}": ("mlp.fc1.{}",),
     "mlp.c_proj.{}": ("mlp.fc2.{}",),
 }
-"""The authors' tensors of a layer, and those of transformers that are stacked in each."""
+"""The authors' tensors of a layer, each with the tensors of transformers that it stacks."""
 _TEMPORAL_LAYER = {
     "attn.in_proj_{}": ("self_attn.in_proj_{}",),
     "attn.out_proj.{}": ("self_attn.out_proj.{}",),
@@ -62,38 +64,36 @@ _TEXT, _VISION, _FRAMES = "clip.transformer.resblocks", "clip.visual.transformer
 
 
 def is_diffusionret(state: Mapping[str, Tensor]) -> bool:
-    """Whether a checkpoint is of DiffusionRet, by its names."""
+    """Whether a checkpoint has the names of DiffusionRet."""
     return any(name.startswith(_FRAMES) for name in state)
 
 
 def load_released_diffusionret(
     state_dict: Mapping[str, Tensor], config: Mapping[str, Any], max_frames: int, max_words: int
 ) -> tuple[ClipRetriever, dict[Direction, CandidateReranker]]:
-    """The first stage and the re-rankers of a published checkpoint, with everything the released code does differently.
+    """The first stage and the re-rankers of a published checkpoint, with the behaviour of the released code.
 
     Args:
-        state_dict: tensors by the authors' names, in any precision; a CLIP is saved in half.
-        config: the authors' options by their names, as `CandidateReranker.load_released` takes them; where there is no
-            `diffusion_steps`, the 50 of their instructions.
-        max_frames, max_words: the most frames and words that are read; capped by the tables of positions.
+        state_dict: tensors by the authors' names, in any precision.
+        config: the authors' options, see `CandidateReranker.load_released`; `diffusion_steps` is 50 by default.
+        max_frames, max_words: maximum numbers of frames and words; capped by the tables of positions.
 
     Returns:
-        The retriever and a re-ranker for each direction that has a denoiser (none after the first stage alone), in
-        eval mode and float32.
+        The retriever, and a re-ranker for each direction with a denoiser, in eval mode and float32.
 
     Raises:
-        CheckpointError: a tensor missing, unknown or of another shape; the message names it.
+        CheckpointError: a tensor is missing, unknown or of another shape.
     """
     state = {name: torch.as_tensor(tensor).float() for name, tensor in state_dict.items()}
     retriever = ClipRetriever(_model_config(state, max_frames, max_words))
     _fill(retriever, state)
     rerankers: dict[Direction, CandidateReranker] = {}
-    known = fingerprint(retriever)
+    trained_on = fingerprint(retriever)
     for direction, prefix in _DENOISERS.items():
         own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
         if own:
             loaded = CandidateReranker.load_released(own, {"diffusion_steps": 50} | dict(config), direction)
-            rerankers[direction] = CandidateReranker(replace(loaded.config, trained_on=known), direction).eval()
+            rerankers[direction] = CandidateReranker(replace(loaded.config, trained_on=trained_on), direction).eval()
             rerankers[direction].load_state_dict(loaded.state_dict())
     return retriever.eval(), rerankers
 
@@ -146,10 +146,11 @@ def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
 
 def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, int]:
     """The sizes of a stack of layers, by the names of transformers."""
-    numbers = {int(found[1]) for name in state if (found := re.match(rf"{re.escape(prefix)}\.(\d+)\.", name))}
+    matches = (re.match(rf"{re.escape(prefix)}\.(\d+)\.", name) for name in state)
+    indices = {int(match[1]) for match in matches if match}
     return {
         "hidden_size": width,
-        "num_hidden_layers": len(numbers),
+        "num_hidden_layers": len(indices),
         "num_attention_heads": max(1, width // _HEAD),
         "intermediate_size": _shape(state, f"{prefix}.0.mlp.c_fc.weight")[0],
     }
@@ -179,25 +180,25 @@ def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     """Copies every tensor of the first stage into its place.
 
     Raises:
-        CheckpointError: one is missing, unknown or of another shape.
+        CheckpointError: a tensor is missing, unknown or of another shape.
     """
     clip, config = retriever.backbone.config, retriever.config
     layers = {_TEXT: clip.text_config.num_hidden_layers, _VISION: clip.vision_config.num_hidden_layers}
     own, table = dict(retriever.named_parameters()), dict(_names(config, layers | {_FRAMES: config.depth}))
     for authors, names in table.items():
         if authors not in state:
-            raise CheckpointError(f"the checkpoint lacks {authors!r}: is it whole, and of DiffusionRet?")
+            raise CheckpointError(f"the checkpoint lacks {authors!r}: expected a complete checkpoint of DiffusionRet")
         value = state[authors].T if authors in _TRANSPOSED else state[authors]
         if names == ("temporal.positions",):
             value = value[: config.max_frames]  # the table is as long as the text's
         shape = (len(names) * own[names[0]].shape[0], *own[names[0]].shape[1:]) if own[names[0]].ndim else ()
         if value.shape != shape:
-            raise CheckpointError(f"{authors!r} has shape {tuple(value.shape)}, the other tensors ask for {shape}")
+            raise CheckpointError(f"{authors!r} has shape {tuple(value.shape)}, expected {shape}")
         for name, part in zip(names, value.chunk(len(names)) if value.ndim else [value], strict=True):
             own[name].copy_(part)
     unknown = sorted(name for name in state if name not in table and not name.startswith(tuple(_DENOISERS.values())))
     if unknown:
         raise CheckpointError(
-            f"{len(unknown)} tensors of the checkpoint have no place in DiffusionRet, the first is {unknown[0]!r}: "
-            "only its token-wise alignment and temporal transformer are known (interaction wti, agg_module seqTransf)"
+            f"{len(unknown)} tensors of the checkpoint are unknown, the first is {unknown[0]!r}. Only the token-wise "
+            "alignment and the temporal transformer are supported (interaction wti, agg_module seqTransf)"
         )
