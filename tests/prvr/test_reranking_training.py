@@ -28,7 +28,6 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.stages import fingerprint, load_rerankers, reranker_inputs
 from prvr.training import (
     Splits,
-    Terminated,
     TrainingError,
     is_reranker_run,
     read_reranker_config,
@@ -259,15 +258,6 @@ def test_two_processes_train_as_one(retriever, splits, toy_cache, tmp_path) -> N
         torch.testing.assert_close(gradients, expected, rtol=0, atol=max(1e-7, 1e-4 * float(expected.abs().max())))
 
 
-def test_a_checkpoint_inside_an_epoch_and_a_skipped_step(straight, retriever, splits, tmp_path) -> None:
-    config = make_config(train__checkpoint_every=1)
-    with pytest.raises(KeyboardInterrupt):
-        train_reranker(config, retriever, splits, output=tmp_path / "run", progress=StopInEpoch(2, interrupt, step=1))
-    assert state_of(tmp_path / "run")["position"]["step"] == 1
-    train_reranker(config, retriever, splits, output=tmp_path / "run", resume=True)
-    assert same_end(tmp_path / "run", straight.output)
-
-
 def test_rerankers_that_are_not_those_that_were_saved_are_refused(straight, tmp_path) -> None:
     shutil.copytree(straight.output / "best", tmp_path / "best")
     weights = tmp_path / "best" / "v2t" / "model.safetensors"
@@ -276,27 +266,6 @@ def test_rerankers_that_are_not_those_that_were_saved_are_refused(straight, tmp_
     weights.write_bytes(content)
     with pytest.raises(DataError, match=r"v2t.model\.safetensors: is damaged or was changed"):
         load_rerankers(tmp_path)
-
-
-def test_one_process_owns_a_run(straight, retriever, splits, tmp_path) -> None:
-    refused = []
-
-    def again() -> None:
-        for resume in (False, True):
-            with pytest.raises(TrainingError, match="another process is training") as caught:
-                train_reranker(make_config(), retriever, splits, output=tmp_path / "run", resume=resume)
-            refused.append(caught.value)
-
-    train_reranker(make_config(), retriever, splits, output=tmp_path / "run", progress=StopInEpoch(1, again, step=0))
-    assert len(refused) == 2
-    assert same_end(tmp_path / "run", straight.output)
-
-
-def test_terminated_it_saves_and_says_so(retriever, splits, tmp_path) -> None:
-    run, hit = tmp_path / "run", StopInEpoch(1, lambda: os.kill(os.getpid(), signal.SIGTERM), step=0)
-    with pytest.raises(Terminated):
-        train_reranker(make_config(), retriever, splits, output=run, progress=hit)
-    assert state_of(run)["position"]["step"] == 1
 
 
 def test_a_finished_run_resumed_is_the_same_run(straight, retriever, splits) -> None:
@@ -352,10 +321,6 @@ class TestMaterial:
 
 
 class TestBadInput:
-    def test_a_folder_that_is_taken(self, straight, retriever, splits) -> None:
-        with pytest.raises(TrainingError, match="already holds"):
-            train_reranker(make_config(), retriever, splits, output=straight.output)
-
     def test_another_configuration_or_retriever_on_resume(self, straight, retriever, splits) -> None:
         with pytest.raises(TrainingError, match=r"reranker\.steps: 4 -> 5"):
             train_reranker(make_config(reranker__steps=5), retriever, splits, output=straight.output, resume=True)

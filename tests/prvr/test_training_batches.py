@@ -1,7 +1,6 @@
 """Batches made on a device, read ahead or read when asked for: the same ones; and blocks that are compiled."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
-from prvr.data.on_device import Batches, DeviceLoader, DeviceSplit, read_ahead, split_bytes
+from prvr.data.on_device import Batches, DeviceLoader, DeviceSplit, split_bytes
 from prvr.training import train
 from prvr.training.data import StreamedLoader, batches_on_device
 from prvr.types import Batch
@@ -86,18 +85,6 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
     closed.close()
     with pytest.raises(ValueError, match="was closed"):
         list(StreamedLoader(make_loader(closed, 6), CPU, ahead=2))
-
-
-def test_reading_ahead_keeps_order_and_what_goes_wrong() -> None:
-    def items() -> Iterator[int]:
-        yield from (1, 2, 3)
-        raise ValueError("no fourth item")
-
-    for ahead in (0, 1, 2, 9):
-        found = []
-        with pytest.raises(ValueError, match="no fourth"):
-            found.extend(read_ahead(items(), ahead, lambda x: 10 * x))  # keeps what came before the error
-        assert found == [10, 20, 30]
 
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:

@@ -13,7 +13,7 @@ from accelerate.tracking import GeneralTracker
 from training_runs import losses, make_config, state_of, steps_counter
 
 from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
-from prvr.data import DataError, make_loader, open_corpus
+from prvr.data import DataError, open_corpus
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
@@ -31,7 +31,6 @@ from prvr.training import (
 )
 from prvr.training.data import training_batches
 from prvr.training.processes import StopRequest, make_accelerator
-from prvr.training.retrieval import _in_float32
 from prvr.training.run import Run, RunFolder
 
 
@@ -190,16 +189,6 @@ def test_bounded_parameters_are_put_back_after_every_step(tmp_path: Path, cache:
         "clips.layers.0.groups.0.mixer.log_scale": [0.0],
         "frames.layers.0.groups.0.mixer.log_scale": [0.0],
     }
-
-
-def test_records_turn_to_float32_as_a_whole(splits: Splits, cache: str) -> None:
-    config = make_config(cache, model__registers={"kind": "diffusion", "num": 2, "steps": 3})
-    batch = next(iter(make_loader(splits.train, 4)))
-    output = Retriever(config.model)(batch)
-    lowered = _in_float32(dataclasses.replace(output, text=output.text.bfloat16()))
-    assert lowered.text.dtype == torch.float32
-    assert lowered.registers.tokens.dtype == torch.float32
-    assert torch.equal(lowered.scores.total, output.scores.total)
 
 
 class ListTracker(GeneralTracker):

@@ -62,8 +62,8 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def _unwritable(path: Path, error: Exception) -> TrainingError:
     return TrainingError(
-        f"{path}: cannot be written ({error}). What stood there before is intact. "
-        "Free space or mend the permissions, then go on with --resume."
+        f"{path}: cannot be written ({error}). What was there before is intact. "
+        "Free space or correct the permissions, then continue with --resume."
     )
 
 
@@ -81,7 +81,7 @@ def load_state(path: Path) -> dict[str, Any]:
         TrainingError: the file is missing, damaged, or of another format.
     """
     if not path.is_file():
-        raise TrainingError(f"{path}: no such file, there is nothing to resume from. Start without --resume.")
+        raise TrainingError(f"{path}: no such file, nothing to resume. Start without --resume.")
     try:
         with zipfile.ZipFile(path) as parts:
             if (damaged := parts.testzip()) is not None:
@@ -92,9 +92,9 @@ def load_state(path: Path) -> dict[str, Any]:
             f"{path}: not a readable training state ({error}). Use best/ of the same folder, or start a new run."
         ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        version = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise TrainingError(
-            f"{path}: training state of format {found!r}, this version reads {FORMAT}. Start a new run."
+            f"{path}: training state of format {version!r}, this version reads {FORMAT}. Start a new run."
         )
     return state
 
@@ -202,7 +202,7 @@ def restore_optimizer(optimizer: Any, scheduler: Any, state: SavedState, source:
         optimizer.load_state_dict(state.optimizer)
         if scheduler is not None:
             scheduler.load_state_dict(state.scheduler)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # they do not look at what they are given
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # they do not look at their arguments
         raise TrainingError(f"{source}: the optimiser's state does not fit these parameters ({error!r})") from error
 
 
@@ -212,13 +212,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
     Raises:
         TrainingError: tensors are missing, unknown, or of another shape: a checkpoint of another model.
     """
-    wanted = module.state_dict()
-    # What modules record beside their weights (`get_extra_state`) is no tensor that training needs.
-    problems = [f"{name} is missing" for name in wanted if name not in weights and not name.endswith("_extra_state")]
-    problems += [f"{name} is unknown here" for name in weights if name not in wanted]
+    expected = module.state_dict()
+    # Extra state of modules (`get_extra_state`) is not needed for training.
+    problems = [f"{name} is missing" for name in expected if name not in weights and not name.endswith("_extra_state")]
+    problems += [f"{name} is unknown here" for name in weights if name not in expected]
     problems += [
         f"{name} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
-        for name, tensor in wanted.items()
+        for name, tensor in expected.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
     if problems:
@@ -236,7 +236,7 @@ def save_best(folder: Path, retriever: PretrainedModel, objective: nn.Module, ca
     Raises:
         TrainingError: it cannot be written; the old folder is intact.
     """
-    replace_folder(folder, lambda made: write_model(made, retriever, objective, card))
+    replace_folder(folder, lambda temporary: write_model(temporary, retriever, objective, card))
 
 
 def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:

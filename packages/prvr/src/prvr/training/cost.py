@@ -172,17 +172,17 @@ def meta_batch(model: AnyModelConfig, frames: Sequence[int], words: Sequence[int
         words: the number of words of each query.
         owner: `(q,)` the video of each query, in order.
     """
-    long, some = torch.tensor(frames), torch.tensor(words)
-    sizes = (len(long), int(long.max())), (len(some), int(some.max()))
+    lengths, word_counts = torch.tensor(frames), torch.tensor(words)
+    sizes = (len(lengths), int(lengths.max())), (len(word_counts), int(word_counts.max()))
     return Batch(
-        clips=torch.empty(len(long), model.num_clips, model.video_dim, device="meta"),
+        clips=torch.empty(len(lengths), model.num_clips, model.video_dim, device="meta"),
         frames=torch.empty(*sizes[0], model.video_dim, device="meta"),
-        frame_mask=torch.arange(sizes[0][1]) < long[:, None],
+        frame_mask=torch.arange(sizes[0][1]) < lengths[:, None],
         words=torch.empty(*sizes[1], model.query_dim, device="meta"),
-        word_mask=torch.arange(sizes[1][1]) < some[:, None],
+        word_mask=torch.arange(sizes[1][1]) < word_counts[:, None],
         query_to_video=owner,
-        video_ids=tuple(map(str, range(len(long)))),
-        teacher=torch.empty(len(some), len(long)),
+        video_ids=tuple(map(str, range(len(lengths)))),
+        teacher=torch.empty(len(word_counts), len(lengths)),
     ).to("meta")
 
 
@@ -251,6 +251,6 @@ def _retriever(model: AnyModelConfig) -> AnyRetriever:
     """A retriever of the right shapes; a CLIP is loaded only where nothing else says what it is."""
     if isinstance(model, ModelConfig) or model.clip is None:
         return build_retriever(model)
-    made: Any = build_retriever(model) if isinstance(model.clip, str) else ClipRetriever(model)
-    made.backbone.set_attn_implementation("eager")  # the others look whether a mask is needed, at numbers
-    return made
+    retriever: Any = build_retriever(model) if isinstance(model.clip, str) else ClipRetriever(model)
+    retriever.backbone.set_attn_implementation("eager")  # the others look whether a mask is needed, at numbers
+    return retriever

@@ -68,18 +68,18 @@ class Splits:
 
 
 def cache_folder(config: Config) -> Path:
-    """Where packed features are kept: `data.cache_dir`, or `prvr` in the user's cache folder."""
+    """The folder of packed features: `data.cache_dir`, or `prvr` in the user's cache folder."""
     if config.data.cache_dir is not None:
         return Path(config.data.cache_dir).expanduser()
     return user_cache()
 
 
 def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
-    """The corpus of a run: the one in `data.root`, or without a root a toy one, which is made if need be.
+    """The corpus of a run: the one in `data.root`, or without a root a toy one, which is drawn into the cache.
 
     Args:
         config: the configuration of the run.
-        progress: called with (videos made, videos in all) while a toy corpus is made.
+        progress: called with (videos drawn, all videos) while a toy corpus is drawn.
 
     Raises:
         TrainingError: `data.root` is missing, and the collection is none that prvr makes.
@@ -93,14 +93,14 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
             f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData, or set "
             f"data.collection to one of {', '.join(COLLECTIONS)}"
         )
-    # one folder per version and encoder: what an older prvr made there is no obstacle
+    # one folder per version and encoder, so that older ones do not matter
     return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
 
 
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
-    A toy collection, such as `toy-tiny`, is made in the cache where it has no root and is not there yet.
+    A toy collection, such as `toy-tiny`, is drawn into the cache where it has no root.
 
     Raises:
         prvr.data.DataError: the files are missing, bad, or of another width than the model expects.
@@ -190,7 +190,7 @@ def training_batches(
 def batches_on_device(
     loader: VideoLoader, device: torch.device, on_device: Literal["auto", "always", "never"] = "auto"
 ) -> Batches:
-    """The batches of a loader on a device, its features kept there or not: the same batches either way.
+    """The batches of a loader on a device, with its features there or not: the batches are the same.
 
     Args:
         loader: which videos and queries, in which order.
@@ -249,8 +249,8 @@ class Teacher:
         else:
             weights, file = model_files(folder)
             pipeline = Pipeline(load_pretrained(weights).eval())
-        known = file is not None and file.is_file()
-        return cls(pipeline, load_config(str(file)).data.keep_last_frame if known else True, name)
+        has_config = file is not None and file.is_file()
+        return cls(pipeline, load_config(str(file)).data.keep_last_frame if has_config else True, name)
 
     def scores(
         self, split: PackedSplit, train: TrainConfig, *, device: torch.device | str | None = None
@@ -267,7 +267,7 @@ class Teacher:
             `(q, v)` float16 on the host: 2 bytes for each pair, 3 GB for TVR.
 
         Raises:
-            DataError: the features have another width than the teacher reads, or the corpus of the split is not known.
+            DataError: the features have another width than the teacher reads, or the split has no corpus.
             InputError: a score is not finite.
         """
         first = self.pipeline.first
@@ -283,15 +283,15 @@ class Teacher:
             query_batch=train.eval_queries,
             seed=train.seed,
         )
-        found = torch.empty(len(split.query_ids), len(split), dtype=torch.float16)
+        scores = torch.empty(len(split.query_ids), len(split), dtype=torch.float16)
         with evaluation_mode(self.pipeline, where, train.seed):
-            for rows, some in ranked_rows(self.pipeline, encoded, "t2v", train.eval_queries):
-                found[rows] = some.to("cpu", torch.float16)
-                finite = found[rows].isfinite().all(1)
+            for rows, values in ranked_rows(self.pipeline, encoded, "t2v", train.eval_queries):
+                scores[rows] = values.to("cpu", torch.float16)
+                finite = scores[rows].isfinite().all(1)
                 if not bool(finite.all()):
                     query = split.query_ids[rows.start + int(finite.int().argmin())]
                     raise InputError(
                         f"{self.name}: its scores of query {query!r} are not finite, or above 65504. Look for NaN in "
                         "its weights and in the features, or let another system teach."
                     )
-        return found
+        return scores

@@ -70,8 +70,8 @@ def backward_in_parts(
         ValueError: no chunk, or several without seeds.
     """
     if not chunks or (len(chunks) > 1 and seeds is None) or (seeds is not None and len(seeds) != len(chunks)):
-        given = "none" if seeds is None else len(seeds)
-        raise InputError(f"chunks, seeds: got {len(chunks)} and {given}, expected at least one chunk, a seed for each")
+        count = "none" if seeds is None else len(seeds)
+        raise InputError(f"chunks, seeds: got {len(chunks)} and {count}, expected at least one chunk, a seed for each")
     for module in (retriever, objective):
         module.zero_grad(set_to_none=True)
 

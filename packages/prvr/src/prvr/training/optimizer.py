@@ -155,9 +155,9 @@ class BertAdam(torch.optim.Optimizer):
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
                 rule = (_scheduled(group, state["step"]), *group["betas"], group["eps"], group["weight_decay"])
-                some, their_grads = alike.setdefault((*rule, p.device, p.dtype), ([], []))
-                some.append(p)
-                their_grads.append(grad)
+                params_alike, grads_alike = alike.setdefault((*rule, p.device, p.dtype), ([], []))
+                params_alike.append(p)
+                grads_alike.append(grad)
                 state["step"] += 1
         for (lr, beta1, beta2, eps, decay, *_), (params, grads) in alike.items():
             first = [self.state[p]["exp_avg"] for p in params]

@@ -49,8 +49,8 @@ def terminal_bar(title: str, steps: int) -> Iterator[ShowStep]:
 
         def show(terms: Mapping[str, float]) -> None:
             parts = sorted((item for item in terms.items() if item[0] != "total"), key=lambda item: -item[1])
-            shown = " ".join(f"{name} {value:.2g}" for name, value in parts)
-            bar.update(task, advance=1, loss=f"loss {terms.get('total', sum(terms.values())):.3g}: {shown}")
+            text = " ".join(f"{name} {value:.2g}" for name, value in parts)
+            bar.update(task, advance=1, loss=f"loss {terms.get('total', sum(terms.values())):.3g}: {text}")
 
         yield show
 
@@ -137,7 +137,7 @@ def make_accelerator(
     Raises:
         TrainingError: "tf32" without an NVIDIA GPU.
     """
-    mine = not is_initialized()
+    is_first = not is_initialized()
     accelerator = Accelerator(
         cpu=str(device) == "cpu",
         mixed_precision="bf16" if precision == "bf16" else "no",
@@ -153,7 +153,7 @@ def make_accelerator(
         yield accelerator
     finally:
         accelerator.end_training()
-        if mine:  # accelerate keeps device and precision for the whole process
+        if is_first:  # accelerate keeps device and precision for the whole process
             AcceleratorState._reset_state(reset_partial_state=True)
 
 

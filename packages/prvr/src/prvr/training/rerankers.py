@@ -120,11 +120,11 @@ def train_reranker(
         with run.stop.at_once():  # nothing is trained yet
             task = RerankerTask(config, run.accelerator, retriever, splits, encode)
         steps = math.ceil(len(task.query_ids) / config.train.batch_size)
-        networks = nn.ModuleDict(task.networks)
+        networks = nn.ModuleList(task.networks.values())
         optimizer, scheduler = build_optimizer(config.optim, networks, nn.Module(), max(1, steps * config.train.epochs))
         trainer = Trainer(config, task, run, optimizer, scheduler, steps)
         plain, reranked = trainer.train(lambda: task.evaluate(splits.report, run))
-    best = {direction: BestEpoch(**trainer.best[direction].details) for direction in task.networks}
+    best: dict[Direction, BestEpoch] = {name: BestEpoch(**trainer.best[name].details) for name in task.networks}
     return RerankerResult(run.folder.path, trainer.epoch, best, tuple(trainer.history), plain, reranked)
 
 
@@ -259,8 +259,8 @@ class RerankerTask:
             rerankers[direction] = folder / direction
             if direction in improved:
                 config = replace(reranker.config, weight=details[direction]["weight"])
-                rerankers[direction] = CandidateReranker(config, direction)
-                rerankers[direction].load_state_dict(reranker.state_dict())
+                rerankers[direction] = weighted = CandidateReranker(config, direction)
+                weighted.load_state_dict(reranker.state_dict())
         save_rerankers(folder, rerankers, reranker_card(self.config, details, self.selection_split.name))
 
     def evaluate(self, split: PackedSplit, run: Run) -> tuple[EvaluationReport, EvaluationReport]:
@@ -268,8 +268,10 @@ class RerankerTask:
         alone, seed = run.folder.path / "evaluation_retriever.json", self.config.train.seed
         if alone.exists() and run.folder.evaluation.exists():
             return EvaluationReport.from_json(alone), EvaluationReport.from_json(run.folder.evaluation)
-        rerankers = {direction: one.to(self.device) for direction, one in load_rerankers(run.folder.best).items()}
+        rerankers = load_rerankers(run.folder.best)
         config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
+        for reranker in rerankers.values():
+            reranker.to(self.device)
         pipeline = Pipeline(self.retriever, [DiffusionStage(rerankers, DiffusionSettings(seed=seed))])
         with run.stop.at_once():
             encoded = self.encode(self.retriever, split, device=self.device, seed=seed)

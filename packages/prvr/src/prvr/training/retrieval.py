@@ -47,8 +47,8 @@ class RunResult:
     Args:
         output: the run folder.
         epochs: completed.
-        best_epoch: the selected one, from 0; with `train.average` the last of those whose mean is kept.
-        best_score: SumR of what is kept on the split that selects.
+        best_epoch: the selected one, from 0; with `train.average` the last of those whose mean is saved.
+        best_score: SumR of the saved model on the split that selects.
         stopped_early: by patience.
         history: the lines of `metrics.jsonl`.
         report: the report of the selected epoch on the reported split, as in `evaluation.json`.
@@ -323,7 +323,7 @@ def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "induct
     options: dict[str, Any] = {"dynamic": True, "backend": backend}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
-    found = [module for module in model.modules() if isinstance(module, _COMPILED)]
-    for module in found:
+    modules = [module for module in model.modules() if isinstance(module, _COMPILED)]
+    for module in modules:
         module.compile(**options)
-    return len(found)
+    return len(modules)

@@ -7,7 +7,7 @@ best/              the retriever of the best epoch, or of the mean of the last o
                    objective.safetensors, README.md
 last/state.pt      everything `--resume` needs, of the last complete epoch or of a step inside the next
 .lock              held by the process that trains
-evaluation.json    what is kept on the reported split; evaluation_ranks.npz: the rank of each query
+evaluation.json    the report of best/ on the reported split; evaluation_ranks.npz: the rank of each query
 """
 
 import json
@@ -108,13 +108,13 @@ class RunFolder:
 
     @contextmanager
     def owned(self, resume: bool) -> Iterator[None]:
-        """Owns the folder, which is made if need be; clears away what a killed process left half-written there.
+        """Owns the folder, created where it is missing; removes what a killed process left half-written there.
 
         Raises:
             TrainingError: another process trains there, it cannot be written, or as `open`.
         """
         self._check(resume)
-        made = not self.path.exists()
+        is_new = not self.path.exists()
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class RunFolder:
                     recover(self.path)
             except OSError as error:
                 raise TrainingError(f"{self.path}: cannot be written ({error}). Choose another folder.") from error
-            if made:
+            if is_new:
                 stack.callback(self._remove_if_not_begun)
             yield
 
@@ -152,12 +152,12 @@ class RunFolder:
     def _check(self, resume: bool) -> None:
         """Whether the folder is there, or free; whoever only looks changes nothing."""
         if resume and not self.path.is_dir():
-            raise TrainingError(f"{self.path}: no such run folder, there is nothing to resume. Start without --resume.")
+            raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
         if not resume:
-            found = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
-            if set(found) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
+            files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
+            if set(files) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
                 raise TrainingError(
-                    f"{self.path}: already holds {', '.join(found[:4]) or 'a file'}. Resume that run (--resume), or "
+                    f"{self.path}: already holds {', '.join(files[:4]) or 'a file'}. Resume that run (--resume), or "
                     "choose another folder."
                 )
 
@@ -206,7 +206,7 @@ class RunFolder:
 
 
 class RunOptions(TypedDict, total=False):
-    """What is chosen for every run, beside its configuration: keywords of `train`, `resume` and `train_reranker`."""
+    """Options of every run that its configuration does not hold: keywords of `train`, `resume` and `train_reranker`."""
 
     resume: bool
     """Continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one."""
@@ -271,7 +271,7 @@ def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Fig
 
     Args:
         history: the lines of `metrics.jsonl`: mappings with `epoch`, `loss` (term to mean), and `sumr`, or
-            `rsum` where R@100 is left out; `chance`, where it is known, is a dotted line.
+            `rsum` where R@100 is left out; `chance`, where there is one, is a dotted line.
         title: above the picture.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -297,9 +297,9 @@ def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Fig
             left.set_yscale("log")
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
         averaged = history[-1].get("averaged")
-        kept = len(scores) - 1 if averaged else max(range(len(scores)), key=scores.__getitem__)
+        best = len(scores) - 1 if averaged else max(range(len(scores)), key=scores.__getitem__)
         what = f"mean of epochs {averaged[0]} to {averaged[-1]}" if averaged else "best"
-        right.plot(epochs[kept], scores[kept], "o", color="tab:red", label=f"{what}: {scores[kept]:.1f}")
+        right.plot(epochs[best], scores[best], "o", color="tab:red", label=f"{what}: {scores[best]:.1f}")
         if (chance := history[-1].get("chance")) is not None:
             right.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance: {chance:.1f}")
         right.legend(fontsize="small", loc="center right")

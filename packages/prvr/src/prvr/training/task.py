@@ -1,6 +1,5 @@
 """What is trained, and a step of it: forward and backward pass, a look at the numbers, clipping and the update."""
 
-import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.errors import DivergedError
 from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
 from prvr.training.run import RunConfig
-
-logger = logging.getLogger(__name__)
 
 _SHOWN = 8
 
@@ -50,7 +46,7 @@ class Task(Protocol):
     """What a `Trainer` trains: batches, a step, a validation score, and how the best is saved."""
 
     @property
-    def networks(self) -> Mapping[str, nn.Module]:
+    def networks(self) -> Mapping[Any, nn.Module]:
         """The trained modules by name, on the device: each is clipped by its own norm and kept by its own score."""
         ...
 
@@ -217,46 +213,3 @@ class TrainingStep:
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
-
-
-class NonFinitePolicy:
-    """Decides about steps whose loss or gradient is not finite, by `train.on_nonfinite` and `train.max_skipped`.
-
-    Args:
-        config: the configuration of the run.
-    """
-
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
-        self.in_row = 0
-        """Steps skipped one after the other so far."""
-
-    def accepts(self, metrics: StepMetrics, where: str, saved: str) -> bool:
-        """Whether a step counts; one that does not is logged with its examples.
-
-        Args:
-            metrics: the metrics of the step.
-            where: run, epoch and step, for messages.
-            saved: how far the run is saved, for messages.
-
-        Raises:
-            DivergedError: it is not finite, and `stop` is chosen, or it is one too many in a row.
-        """
-        if metrics.finite:
-            self.in_row = 0
-            return True
-        train, rate = self.config.train, self.config.optim.lr
-        message = f"{where}: {metrics.problem()}. {metrics.examples}."
-        if train.on_nonfinite == "stop":
-            raise DivergedError(
-                f"{message} Look for NaN in their features, lower optim.lr={rate}, or leave such steps out with "
-                f"train.on_nonfinite=skip; {saved}."
-            )
-        self.in_row += 1
-        if self.in_row > train.max_skipped:
-            raise DivergedError(
-                f"{message} These are {self.in_row} such steps in a row, more than train.max_skipped="
-                f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {saved}."
-            )
-        logger.warning("%s Step skipped, %d in a row.", message, self.in_row)
-        return False

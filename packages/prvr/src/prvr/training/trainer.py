@@ -1,4 +1,4 @@
-"""The trainer: epochs of steps, a score after each, what is kept as best, early stopping."""
+"""The trainer: epochs of steps, a score after each, what is saved as best, early stopping."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import config_to_dict, flat
-from prvr.errors import TrainingError
+from prvr.errors import DivergedError, TrainingError
 from prvr.training.checkpoint import (
     SavedState,
     Score,
@@ -26,7 +26,7 @@ from prvr.training.checkpoint import (
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
 from prvr.training.run import Run, RunConfig, differences
-from prvr.training.task import NonFinitePolicy, Selection, StepMetrics, Task, TrainingStep
+from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class WeightAverage:
     run holds one copy more, however many epochs are averaged. Buffers of whole numbers are those of the last epoch.
     `torch.optim.swa_utils.AveragedModel` averages these as well, and needs a copy of the networks.
 
-    A mean has a meaning because every parameter of a retriever, a re-ranker or a loss is a free number or one kept in
+    Every parameter of a retriever, a re-ranker or a loss is a free number or one bounded to
     an interval: none is a point of hyperbolic space. Curvatures, scales and temperatures are averaged as they are
     trained, by their logarithm or logit, and so stay within their bounds.
 
@@ -115,9 +115,8 @@ class Trainer:
         self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
         self.average = WeightAverage(config, task.networks)
         self.step = TrainingStep(config, task, optimizer, scheduler, run.accelerator.device)
-        self.nonfinite = NonFinitePolicy(config)
         self.generator = torch.Generator(run.accelerator.device)
-        self.epoch, self.state = 0, TrainerState()
+        self.epoch, self.state, self.skipped_in_row = 0, TrainerState(), 0
         self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
         self._random: Mapping[str, Any] | None = None  # of a run that is resumed inside an epoch, until it continues
@@ -149,7 +148,7 @@ class Trainer:
         restore_optimizer(self.optimizer, self.scheduler, state, source)
         self.best |= state.best
         self.epoch, self.history, self._random = state.epoch, state.history, state.random
-        self.average.mean, self.nonfinite.in_row = state.average, state.skipped_in_row
+        self.average.mean, self.skipped_in_row = state.average, state.skipped_in_row
         self.state = state.position or TrainerState()
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
@@ -242,12 +241,35 @@ class Trainer:
         """Reads and counts the metrics of steps, all but the last `keep`."""
         while len(waiting) > keep:
             metrics = waiting.popleft()
-            where = f"{self.run.folder.path}: epoch {self.epoch}, step {metrics.step} of {self.steps}"
-            if self.nonfinite.accepts(metrics, where, self._saved):
+            if metrics.finite:
+                self.skipped_in_row = 0
                 self.state.add(metrics.values)
             else:
-                self.state.skipped += 1
+                self._skip(metrics)
             show(metrics.values)
+
+    def _skip(self, metrics: StepMetrics) -> None:
+        """Counts and logs a step whose loss or gradient is not finite, with its examples.
+
+        Raises:
+            DivergedError: `train.on_nonfinite=stop`, or one step too many in a row.
+        """
+        train, rate = self.config.train, self.config.optim.lr
+        where = f"{self.run.folder.path}: epoch {self.epoch}, step {metrics.step} of {self.steps}"
+        message = f"{where}: {metrics.problem()}. {metrics.examples}."
+        if train.on_nonfinite == "stop":
+            raise DivergedError(
+                f"{message} Look for NaN in their features, lower optim.lr={rate}, or skip such steps with "
+                f"train.on_nonfinite=skip; {self._saved}."
+            )
+        self.skipped_in_row += 1
+        self.state.skipped += 1
+        if self.skipped_in_row > train.max_skipped:
+            raise DivergedError(
+                f"{message} These are {self.skipped_in_row} such steps in a row, more than train.max_skipped="
+                f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {self._saved}."
+            )
+        logger.warning("%s Step skipped, %d in a row.", message, self.skipped_in_row)
 
     def _finish_epoch(self) -> None:
         """Scores the epoch, saves what is better, and saves the state between two epochs."""
@@ -331,7 +353,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "average": self.average.mean,
-            "skipped_in_row": self.nonfinite.in_row,
+            "skipped_in_row": self.skipped_in_row,
             "position": None,
             "random": None,
             "constants": self.constants,
