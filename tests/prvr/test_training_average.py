@@ -1,6 +1,5 @@
 """`train.average`: the mean of the weights at the ends of the last epochs is kept, whatever interrupts a run."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,19 +143,6 @@ def assert_same_run(straight: Path, run: Path) -> None:
     assert same(state_of(straight)["average"], state_of(run)["average"])
     for file in ("model.safetensors", "objective.safetensors", "README.md"):
         assert (straight / "best" / file).read_bytes() == (run / "best" / file).read_bytes()
-
-
-def test_a_state_without_the_mean_is_refused(
-    averaged: tuple[RunResult, list[dict[str, Any]]], splits: Splits, tmp_path: Path
-) -> None:
-    from prvr.errors import TrainingError
-
-    run = Path(shutil.copytree(averaged[0].output, tmp_path / "run"))
-    state = state_of(run)
-    del state["average"]
-    torch.save(state, run / "last" / "state.pt")
-    with pytest.raises(TrainingError, match="average: Field required"):
-        resume(run, splits=splits, device="cpu")
 
 
 def test_one_averaged_epoch_is_the_last_one(cache: str, splits: Splits, tmp_path: Path) -> None:

@@ -51,15 +51,6 @@ def tiny_retriever(hidden: int = 16) -> Retriever:
     return Retriever(ModelConfig(video_dim=24, query_dim=20, hidden=hidden, heads=2, num_clips=4, max_frames=8))
 
 
-def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    state = {"epoch": 3, "score": 1.5, "history": [{"loss": {"total": 2.0}}], "weights": {"w": torch.randn(3)}}
-    save_state(tmp_path / "last" / "state.pt", state)
-    loaded = load_state(tmp_path / "last" / "state.pt")
-    assert loaded["history"] == state["history"]
-    assert (loaded["epoch"], loaded["score"]) == (3, 1.5)
-    assert torch.equal(loaded["weights"]["w"], state["weights"]["w"])
-
-
 def test_a_full_disk_leaves_the_previous_state(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
     save_state(path, {"weights": torch.zeros(10)})

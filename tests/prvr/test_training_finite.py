@@ -204,9 +204,9 @@ class TestReadLater:
 
 def test_what_is_not_finite_is_put_into_words() -> None:
     def words(terms: dict[str, float], norms: list[float], total: float) -> str:
-        tensors = {name: torch.tensor(value) for name, value in terms.items()}
         names = [f"p{i}" for i in range(len(norms))]
-        numbers = StepMetrics(0, "", tensors, names, torch.tensor(norms), torch.tensor(total), wait=True)
+        sent = torch.tensor([*terms.values(), total])
+        numbers = StepMetrics(0, "", tuple(terms), names, torch.tensor(norms), sent)
         assert not numbers.finite
         return numbers.problem()
 

@@ -51,7 +51,7 @@ class Transfers(TorchDispatchMode):
 
 def configured(preset: str, rows: str, **changes: Any) -> Config:
     sizes = SIZES | {"registers.steps": 2, "padded_rows": rows}
-    return load_config(preset, {f"model.{key}": value for key, value in sizes.items()} | changes)
+    return load_config(preset, {f"model.{key}": value for key, value in sizes.items()} | changes, shared=True)
 
 
 def parts(config: Config) -> tuple[Retriever, Objective]:

@@ -166,6 +166,7 @@ def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(finished: Pa
         {"position": {"step": 5}, "random": 5},
         {"position": {"step": "5"}, "random": {}},
         {"skipped_in_row": None},
+        {"average": None},
     ],
 )
 def test_a_state_that_lacks_something_is_refused_in_a_sentence(

@@ -142,21 +142,6 @@ def test_one_process_owns_a_run_folder_until_it_dies(
     assert same_end(straight.output, run)
 
 
-def test_two_new_runs_in_one_folder(tmp_path: Path, cache: str, splits: Splits, straight: RunResult) -> None:
-    """The second one starts while nothing is saved yet."""
-    refused = []
-
-    def again() -> None:
-        with pytest.raises(TrainingError, match="another process is training") as caught:
-            train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
-        refused.append(caught.value)
-
-    hook = StopInEpoch(1, again, 0)
-    train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
-    assert len(refused) == 1
-    assert same_end(straight.output, tmp_path)
-
-
 def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, cache: str) -> None:
     with pytest.raises(DataError):
         train(make_config(cache, data__collection="none", data__root=str(tmp_path)), output=tmp_path / "run")

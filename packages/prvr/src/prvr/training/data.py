@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
@@ -34,6 +35,7 @@ from prvr.evaluation.rank import ranked_rows
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import Pipeline
+from prvr.training.run import Run
 from prvr.types import Batch
 
 logger = logging.getLogger(__name__)
@@ -295,3 +297,60 @@ class Teacher:
                         "its weights and in the features, or let another system teach."
                     )
         return scores
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What the training of a retriever reads.
+
+    Args:
+        splits: what is learned from, selects and is reported.
+        batches: those of the training split, on the device.
+        teacher: `(q, v)` scores of the training split that `loss.distillation` learns from; None without it.
+    """
+
+    splits: Splits
+    batches: Batches
+    teacher: Float[Tensor, "q v"] | None
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What is saved of the data in every state: the teacher's scores of one query, by which it is recognised."""
+        return {"teacher": None if self.teacher is None else self.teacher[:1].clone()}
+
+
+@contextmanager
+def open_data(
+    config: Config, run: Run, splits: Splits | None = None, teacher: Teacher | None = None
+) -> Iterator[RunData]:
+    """The data of a run; splits that are opened here are closed at the end of the `with` statement.
+
+    Args:
+        config: the configuration of the run.
+        run: its device, processes and saved state.
+        splits: None = what `config.data` names.
+        teacher: None = the one that `train.teacher` names.
+    """
+    with ExitStack() as stack:
+        splits = stack.enter_context(closing(open_splits(config))) if splits is None else splits
+        scores = _teacher_scores(config, run, splits.train, teacher) if config.loss.weight("distillation") else None
+        yield RunData(splits, training_batches(config, splits.train, run.accelerator, scores), scores)
+
+
+def _teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teacher | None) -> Tensor:
+    """The scores that `loss.distillation` learns from; those of a resumed run must be as they were.
+
+    Scores of one teacher differ by the rounding of another device.
+    """
+    system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
+    with run.stop.at_once():  # nothing is trained yet
+        scores = system.scores(split, config.train, device=run.accelerator.device)
+    saved = None if run.state is None else run.state.constants.get("teacher")
+    if isinstance(saved, Tensor):
+        now, before = scores[:1].float(), saved.float()
+        if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
+            raise TrainingError(
+                f"{run.folder.state}: the teacher ({config.train.teacher}) gives other scores than the one this run "
+                "began with. Restore it, or set train.teacher to the place it was moved to."
+            )
+    return scores

@@ -113,20 +113,9 @@ class BertAdam(torch.optim.Optimizer):
             raise InputError(f"warmup={warmup}: must lie in [0, 1), a share of all steps")
         if total_steps is not None and total_steps < 1:
             raise InputError(f"total_steps={total_steps}: must be at least 1, or None for a constant learning rate")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": tuple(betas),
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "max_grad_norm": max_grad_norm,
-                "warmup": warmup,
-                "total_steps": total_steps,
-                "schedule": "linear",
-                "stacked": 0,
-            },
-        )
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "warmup": warmup}
+        defaults |= {"max_grad_norm": max_grad_norm, "total_steps": total_steps, "schedule": "linear", "stacked": 0}
+        super().__init__(params, defaults)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim < group["stacked"]:

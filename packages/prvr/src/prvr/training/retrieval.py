@@ -4,7 +4,6 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -28,7 +27,7 @@ from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
-from prvr.training.data import Splits, Teacher, open_splits, training_batches
+from prvr.training.data import Splits, Teacher, open_data
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run import Run, RunFolder, RunOptions, open_run
@@ -100,20 +99,15 @@ def train(
         prvr.data.DataError: bad data.
     """
     expect_readable(config)
-    with open_run(config, output, **options) as run, ExitStack() as stack:
-        data = stack.enter_context(closing(open_splits(config))) if splits is None else splits
-        scores = _teacher_scores(config, teacher, data.train, run)
-        batches = training_batches(config, data.train, run.accelerator, scores)
-
+    with open_run(config, output, **options) as run, open_data(config, run, splits, teacher) as data:
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         model = _retriever(config, run.folder) if retriever is None else retriever
         losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
-        task = RetrievalTask(config, run.accelerator, model, losses, batches, data.selection)
+        task = RetrievalTask(config, run.accelerator, model, losses, data.batches, data.splits.selection)
 
-        optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
-        constants = {"teacher": None if scores is None else scores[:1].clone()}
-        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
-        report = trainer.train(lambda: task.evaluate(data.report, run))
+        optimizer, scheduler = task.optimizer(max(1, len(data.batches) * config.train.epochs))
+        trainer = Trainer(config, task, run, optimizer, scheduler, len(data.batches), data.constants)
+        report = trainer.train(lambda: task.evaluate(data.splits.report, run))
     return RunResult(
         output=run.folder.path,
         epochs=trainer.epoch,
@@ -139,27 +133,6 @@ def _retriever(config: Config, run: RunFolder) -> AnyRetriever:
     if has_clip and run.state.exists() and run.best.is_dir():
         return load_pretrained(run.best)
     return build_retriever(config.model)
-
-
-def _teacher_scores(config: Config, teacher: Teacher | None, split: PackedSplit, run: Run) -> Tensor | None:
-    """The scores that `loss.distillation` learns from; those of a resumed run must be as they were.
-
-    Scores of one teacher differ by the rounding of another device.
-    """
-    if not config.loss.weight("distillation"):
-        return None
-    system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
-    with run.stop.at_once():  # nothing is trained yet
-        scores = system.scores(split, config.train, device=run.accelerator.device)
-    saved = None if run.state is None else run.state.constants.get("teacher")
-    if isinstance(saved, Tensor):
-        now, before = scores[:1].float(), saved.float()
-        if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
-            raise TrainingError(
-                f"{run.folder.state}: the teacher ({config.train.teacher}) gives other scores than the one this run "
-                "began with. Restore it, or set train.teacher to the place it was moved to."
-            )
-    return scores
 
 
 class RetrievalTask:

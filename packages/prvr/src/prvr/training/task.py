@@ -73,43 +73,32 @@ class Task(Protocol):
         ...
 
 
+@dataclass
 class StepMetrics:
-    """The numbers of one step, in transfer from the device to the host from the start.
+    """The numbers of one step.
 
     Args:
         step: in its epoch, from 0.
         examples: the examples of its batch, for messages.
-        terms: the loss terms by name, on the device.
+        terms: names of the loss terms.
         parameters: names of the tensors that have a gradient.
-        norms: the norms of the gradient of each parameter, on the device: fetched only if something is wrong.
-        total_norm: the norm of the whole gradient.
-        wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this transfer
-            alone, not for what was queued behind it.
+        norms: the norm of the gradient of each parameter, on the device: fetched only if something is wrong.
+        sent: the loss terms and the norm of the whole gradient, on the host or on their way to it.
+        arrived: when `sent` is on the host; None = already, or reading waits for it.
     """
 
-    def __init__(
-        self,
-        step: int,
-        examples: str,
-        terms: Mapping[str, Float[Tensor, ""]],
-        parameters: Sequence[str],
-        norms: Float[Tensor, " p"],
-        total_norm: Float[Tensor, ""],
-        wait: bool,
-    ) -> None:
-        self.step, self.examples, self.terms = step, examples, tuple(terms)
-        self.parameters, self.norms, self._arrived = parameters, norms, None
-        self.sent = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
-        """Loss terms, in order, and the norm of the whole gradient."""
-        if not wait and self.sent.is_cuda:
-            self.sent = self.sent.to("cpu", non_blocking=True)  # into pinned memory
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
+    step: int
+    examples: str
+    terms: Sequence[str]
+    parameters: Sequence[str]
+    norms: Float[Tensor, " p"]
+    sent: Float[Tensor, " t"]
+    arrived: torch.cuda.Event | None = None
 
     @cached_property
     def _numbers(self) -> list[float]:
-        if self._arrived is not None:
-            self._arrived.synchronize()
+        if self.arrived is not None:
+            self.arrived.synchronize()
         return self.sent.tolist()
 
     @property
@@ -192,15 +181,14 @@ class TrainingStep:
         groups = [[p for p in group if p.grad is not None] for group in self._groups]
         norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
         totals = [torch.linalg.vector_norm(part) for part in norms]
-        metrics = StepMetrics(
-            step,
-            examples,
-            terms,
-            [self._names[p] for group in groups for p in group],
-            torch.cat(norms),
-            torch.linalg.vector_norm(torch.stack(totals)) if len(totals) > 1 else totals[0],
-            wait=self.lag == 0,
-        )
+        total = totals[0] if len(totals) == 1 else torch.linalg.vector_norm(torch.stack(totals))
+        sent = torch.stack([*(term.detach().float() for term in terms.values()), total.float()])
+        names = [self._names[p] for group in groups for p in group]
+        metrics = StepMetrics(step, examples, tuple(terms), names, torch.cat(norms), sent)
+        if self.lag and sent.is_cuda:
+            metrics.sent = sent.to("cpu", non_blocking=True)  # into pinned memory
+            metrics.arrived = torch.cuda.Event()
+            metrics.arrived.record()
         if self.lag or metrics.finite:
             self._update(groups, totals)
         return metrics
