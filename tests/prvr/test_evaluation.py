@@ -167,11 +167,7 @@ def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
 def test_captions_without_siblings_are_misses_in_text_to_text(planted):
     found = evaluate(Identity(), planted, EvaluationConfig(bootstrap=0)).text_to_text
     assert (found.r1, found.r100, found.queries) == (pytest.approx(100 * 5 / 7), pytest.approx(100 * 5 / 7), 7)
-
-
-def test_text_to_text_is_left_out_where_no_caption_has_a_sibling(planted):
-    alone = planted.subset([3])
-    report = evaluate(Identity(), alone, EvaluationConfig(bootstrap=10))
+    report = evaluate(Identity(), planted.subset([3]), EvaluationConfig(bootstrap=10))
     assert (report.text_to_text, report.text_to_video.r1, report.chance) == (None, 100.0, 400.0)
 
 
@@ -363,23 +359,18 @@ def test_examples_name_what_is_true_and_what_was_found(model, split):
 
 
 def test_report_survives_its_files(model, split, tmp_path):
-    report = evaluate(model, split, EvaluationConfig(ties="mean", bootstrap=30))
+    found = evaluate(model, split, EvaluationConfig(ties="mean", bootstrap=30))
+    ids = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *found.query_ids[3:])
+    report = replace(found, query_ids=ids)
     report.to_json(tmp_path / "run" / "evaluation.json")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["evaluation.json", "evaluation_ranks.npz"]
     read = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
     assert read == report
     for name in ("ranks", "video_ranks", "query_to_video"):
         assert getattr(read, name).tolist() == getattr(report, name).tolist()
-    shown = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
-    assert shown["text_to_video"]["sumr"] == report.text_to_video.sumr
-    assert shown["intervals"]["sumr"]["level"] == 0.95
-
-
-def test_unusual_ids_survive(model, split, tmp_path):
-    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
-    strange = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *report.query_ids[3:])
-    replace(report, query_ids=strange).to_json(tmp_path / "e.json")
-    assert EvaluationReport.from_json(tmp_path / "e.json").query_ids == strange
+    values = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
+    assert values["text_to_video"]["sumr"] == report.text_to_video.sumr
+    assert values["intervals"]["sumr"]["level"] == 0.95
 
 
 def rewrite(change):
@@ -433,12 +424,3 @@ def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, split, 
         except DataError:
             refused += 1
     assert refused > 100  # the others hit blanks
-
-
-def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):
-    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
-    report.to_json(tmp_path / "evaluation.json")
-    replace(report, ranks=report.ranks + 1).to_json(tmp_path / "other.json")
-    (tmp_path / "other_ranks.npz").replace(tmp_path / "evaluation_ranks.npz")
-    with pytest.raises(DataError, match=r"does not belong to evaluation\.json"):
-        EvaluationReport.from_json(tmp_path / "evaluation.json")

@@ -102,14 +102,15 @@ def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, enco
     assert counts.ranks().tolist() == expected
 
 
-def test_a_weight_of_nothing_is_the_retriever_itself(retriever, split, encoded) -> None:
-    rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
+@pytest.mark.parametrize("settings", [None, {"weight": 0.0}, {"top_k": 1}])
+def test_a_weight_of_nothing_or_one_candidate_is_the_retriever_itself(retriever, split, encoded, settings) -> None:
     alone = evaluate(retriever, split, PLAIN, encoded=encoded)
-    for system in (Pipeline(retriever), reranking(retriever, rerankers, weight=0.0)):
-        report = evaluate(system, split, PLAIN, encoded=encoded)
-        assert (report.ranks == alone.ranks).all()
-        assert (report.video_ranks == alone.video_ranks).all()
-        assert report.text_to_text == alone.text_to_text
+    rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
+    system = Pipeline(retriever) if settings is None else reranking(retriever, rerankers, **settings)
+    report = evaluate(system, split, PLAIN, encoded=encoded)
+    assert (report.ranks == alone.ranks).all()
+    assert (report.video_ranks == alone.video_ranks).all()
+    assert report.text_to_text == alone.text_to_text
 
 
 def test_sets_of_captions_are_ranked_after_reranking(scores, retriever, encoded, split) -> None:
@@ -296,16 +297,17 @@ class TestBadInput:
         )
         assert (found.ranks == same.ranks).all()
 
-    def test_one_candidate_changes_nothing(self, retriever, split, encoded) -> None:
-        alone = evaluate(retriever, split, PLAIN, encoded=encoded)
-        rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
-        report = evaluate(reranking(retriever, rerankers, top_k=1), split, PLAIN, encoded=encoded)
-        assert (report.ranks == alone.ranks).all()
-        assert (report.video_ranks == alone.video_ranks).all()
-
-    def test_more_steps_than_trained(self, retriever, split, encoded) -> None:
-        with pytest.raises(ValueError, match="num_steps: got 7, expected 1 to 3"):
-            evaluate(reranking(retriever, {"t2v": make()}, num_steps=7), split, encoded=encoded)
+    @pytest.mark.parametrize(
+        ("reranker", "settings", "message"),
+        [
+            (make(), {"num_steps": 7}, "num_steps: got 7, expected 1 to 3"),
+            (CandidateReranker(RerankerConfig(width=6)), {}, "got width 8, this re-ranker expects 6"),
+            (make("v2t"), {}, "has direction 'v2t'"),
+        ],
+    )
+    def test_a_reranker_that_does_not_fit(self, retriever, split, encoded, reranker, settings, message) -> None:
+        with pytest.raises(ValueError, match=message):
+            evaluate(reranking(retriever, {"t2v": reranker}, **settings), split, encoded=encoded)
 
     def test_a_query_without_a_valid_word(self, retriever, split, encoded) -> None:
         text = encoded.text.clone()
@@ -315,26 +317,12 @@ class TestBadInput:
         with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
             hard_candidates(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
 
-    def test_another_width(self, retriever, split, encoded) -> None:
-        reranker = CandidateReranker(RerankerConfig(width=6)).double()
-        with pytest.raises(ValueError, match="got width 8, this re-ranker expects 6"):
-            evaluate(reranking(retriever, {"t2v": reranker}), split, encoded=encoded)
-
     def test_another_retriever_of_the_same_width(self, retriever, split, encoded) -> None:
         torch.manual_seed(1)  # the fixture had 0
         other = MeanPooling(split.feature_dim, split.query_dim, WIDTH).double().eval()
         with pytest.raises(ValueError, match="was trained on the embeddings of"):
             evaluate(reranking(other, {"t2v": make(retriever=retriever)}), split, encoded=encoded)
-        evaluate(
-            reranking(retriever, {"t2v": make(retriever=retriever)}),
-            split,
-            PLAIN,
-            encoded=encoded,
-        )
-
-    def test_the_other_direction(self, retriever, split, encoded) -> None:
-        with pytest.raises(ValueError, match="has direction 'v2t'"):
-            evaluate(reranking(retriever, {"t2v": make("v2t")}), split, encoded=encoded)
+        evaluate(reranking(retriever, {"t2v": make(retriever=retriever)}), split, PLAIN, encoded=encoded)
 
     def test_rows_that_the_retriever_has_not(self, encoded) -> None:
         bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))
