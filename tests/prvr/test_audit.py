@@ -21,7 +21,7 @@ from prvr.evaluation.zero_shot import zero_shot_scores
 from toy_world import runs
 from toy_world.runs import fair_recall
 from toy_world.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled, write_variant
-from toy_world.world import AuditRow, file_rows
+from toy_world.world import AuditRow, file_rows, world_rows
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,17 @@ def corpus(scenes: dict[str, Scenes], tmp_path_factory: pytest.TempPathFactory) 
     return open_corpus(root, "toy-tiny")
 
 
+def test_a_sound_world_passes(scenes: dict[str, Scenes]) -> None:
+    claims = {name: claim for split in scenes.values() for name, claim in split.claims.items()}
+    relevant = relevance(claims, [video for split in scenes.values() for video in split.videos])
+    rows = {row.key: row for row in world_rows(scenes, relevant, "tiny")}
+    assert {key for key, row in rows.items() if not row.ok} == set()
+    assert rows["one_factor"].value >= 4
+    assert rows["rebound"].value >= 2
+    relevant[min(relevant)] = []
+    assert not next(row for row in world_rows(scenes, relevant, "tiny") if row.key == "false_negatives").ok
+
+
 def test_files_agree_with_scenes(scenes: dict[str, Scenes], corpus: Corpus) -> None:
     assert [row.value for row in file_rows(corpus, scenes)] == [0]
     changes = ({"text": "a square rises"}, {"start": 0.5}, {"tags": ("seen", "more")}, {"id": "test0000#enc#9"})
@@ -161,7 +172,7 @@ def test_zero_shot_needs_its_own_encoder(corpus: Corpus, tmp_path: Path) -> None
     with pytest.raises(DataError, match="features of the encoder 'another', expected"):
         zero_shot_scores(other, "test")
     (other.folder / "corpus.json").write_text("{}")
-    with pytest.raises(DataError, match="does not say which encoder"):
+    with pytest.raises(DataError, match="does not name the encoder"):
         zero_shot_scores(other, "test")
 
 

@@ -13,8 +13,7 @@ import pytest
 from prvr.data import DataError, JointEncoder, load_encoder
 from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
 from prvr.data.synthetic.grammar import ACTION_WORDS
-from prvr.data.synthetic.render import render, render_frames
-from prvr.data.synthetic.timelines import draw_thing
+from prvr.data.synthetic.render import render
 from prvr.data.synthetic.toy_corpus import frame_features
 from prvr.data.synthetic.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
 
@@ -57,13 +56,6 @@ def test_any_typed_word_has_a_vector_near_those_of_like_spelling(encoder: JointE
     assert words.shape == (6, WORD_DIM)
     assert np.isfinite(words).all()
     assert words[0] @ words[1] > words[0] @ words[2] + 0.1
-
-
-def test_words_that_say_nothing_of_looks_are_far_apart_for_a_retriever(encoder: JointEncoder) -> None:
-    words = sorted({word for phrases in ACTION_WORDS.values() for word in phrases[0][0].split() if word.isalpha()})
-    cosines = encoder.encode_words(" ".join(words)) @ encoder.encode_words(" ".join(words)).T
-    assert np.abs(cosines[np.triu_indices(len(words), 1)]).max() < 0.6
-    assert np.abs(cosines[np.triu_indices(len(words), 1)]).mean() < 0.15
 
 
 @pytest.mark.parametrize("text", ["", "   ", "... !", "-"])
@@ -109,35 +101,6 @@ def test_files_that_are_damaged_or_missing_are_named(files: Path) -> None:
     (files / WEIGHTS).write_bytes(data)
     with pytest.raises(DataError, match=r"expected None"):
         load_encoder(files)
-
-
-def alone(thing: Thing, number: int) -> np.ndarray:
-    """A frame with nothing but a thing."""
-    video = Video("v", 3.0, "plain", False, 900_000 + number, (Shot(0.0, 3.0, bystanders=(thing,)),))
-    return render_frames(video, [2])[0]
-
-
-def test_it_tells_colours_and_shapes_of_frames_it_has_never_seen(encoder: JointEncoder) -> None:
-    rng = np.random.default_rng(5)
-    things = [draw_thing(rng) for _ in range(400)]
-    things = [thing for thing in things if (thing.shape, thing.colour) not in HELD_OUT_COLOURS]
-    images = encoder.encode_frames(np.stack([alone(thing, i) for i, thing in enumerate(things)]))
-    for names, truth, share in (
-        (COLOURS, [COLOURS.index(thing.colour) for thing in things], 0.8),
-        (SHAPES, [SHAPES.index(thing.shape) for thing in things], 0.4),
-    ):
-        texts = np.stack([encoder.encode_text(f"a picture of a {name}") for name in names])
-        found = (images @ texts.T).argmax(1)
-        assert (found == truth).mean() > share > 3 / len(names)
-
-
-def test_no_single_frame_tells_left_from_right(encoder: JointEncoder) -> None:
-    ball = Thing("circle", "blue", "large")
-    left, right = (
-        encoder.encode_frames(render(Video("v", 10.0, "plain", False, 3, (Shot(0.0, 10.0, ball, way),)), noise=False))
-        for way in ("left", "right")
-    )
-    np.testing.assert_allclose(left, right[::-1], atol=1e-5)
 
 
 def test_features_are_embeddings_and_how_they_change(encoder: JointEncoder) -> None:

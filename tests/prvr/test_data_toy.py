@@ -73,7 +73,7 @@ def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
         write_corpus(toy_root, "tiny", 1)
     folder = tmp_path / "toy-tiny"
     folder.mkdir()
-    with pytest.raises(DataError, match=r"it has no corpus\.json"):
+    with pytest.raises(DataError, match=r"corpus\.json is missing"):
         write_corpus(tmp_path, "tiny")
     about = json.loads((corpus.folder / "corpus.json").read_text()) | {"version": 1}
     (folder / "corpus.json").write_text(json.dumps(about))

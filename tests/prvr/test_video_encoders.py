@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from video_models import WORDS, tiny_clip, tiny_siglip
 
@@ -26,7 +24,6 @@ from prvr.video import (
     open_encoder,
     open_featurizer,
 )
-from prvr.video.encoders.toy import area_means
 
 transformers = pytest.importorskip("transformers")
 
@@ -75,16 +72,6 @@ def test_the_toy_encoder_averages_areas() -> None:
     encoder = open_encoder("toy")
     assert np.array_equal(encoder.prepare(small.repeat(3, 0).repeat(5, 1)), small)
     assert encoder.prepare(random_frames(1, 20, 31)[0]).shape == (64, 64, 3)
-
-
-@given(st.integers(1, 400), st.integers(1, 400), st.sampled_from([2, 7, 64]), st.integers(0, 255), st.booleans())
-def test_means_of_areas_are_those_of_torch(height: int, width: int, side: int, least: int, turned: bool) -> None:
-    picture = np.random.default_rng(height).integers(least, 256, (height, width, 3), np.uint8)
-    if turned:
-        picture = picture[::-1].swapaxes(0, 1)  # as rows lie in memory where a film was turned
-    planes = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
-    expected = (F.adaptive_avg_pool2d(planes, side) + 0.5).floor().byte().permute(1, 2, 0)
-    assert np.array_equal(area_means(picture, side), expected.numpy())
 
 
 def test_the_shared_encoder_stays_where_it_is() -> None:

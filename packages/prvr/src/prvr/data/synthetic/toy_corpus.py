@@ -1,8 +1,7 @@
 """Writes the toy corpus: drawn, rendered and encoded by seed, in the public layout."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 SCENES = "scenes.jsonl"
 MOTION = 2.5  # changes are smaller than the embeddings themselves
-WORKERS, AHEAD = 2, 4
+WORKERS = 2
 Progress = Callable[[int, int], None]
 
 
@@ -148,8 +147,6 @@ def write_videos(
         DataError: the corpus has no scene graphs, or the disk is full.
         prvr.MissingExtraError: PyAV is not installed.
     """
-    from prvr.data.synthetic.mp4 import write_mp4
-
     target = folder or corpus.folder / "videos"
     if target.exists():
         return target
@@ -158,13 +155,7 @@ def write_videos(
     look = corpus.about.get("look", DAY)
     if look not in LOOKS:
         raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
-    with temporary_folder(target) as temporary:
-        for done, video in enumerate(videos, 1):
-            write_mp4(temporary / f"{video.id}.mp4", with_look(render(video), look), fps=FPS)
-            if progress is not None:
-                progress(done, len(videos))
-        publish(temporary, target, lambda _: True)
-    return target
+    return _write_files(target, {f"{video.id}.mp4": video for video in videos}, look, progress)
 
 
 def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
@@ -183,22 +174,34 @@ def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
         DataError: the disk is full.
         prvr.MissingExtraError: PyAV is not installed.
     """
-    from prvr.data.synthetic.mp4 import write_mp4
-
     drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
     videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]
     names = {video.id: f"film-{number}.mp4" for number, video in enumerate(videos, 1)}
-    if not folder.exists():
-        with temporary_folder(folder) as temporary, ThreadPoolExecutor(WORKERS) as pool:
-            written = pool.map(lambda video: write_mp4(temporary / names[video.id], render(video), fps=FPS), videos)
-            deque(written, maxlen=0)
-            publish(temporary, folder, lambda _: True)
+    _write_files(folder, {names[video.id]: video for video in videos}, DAY)
     sentences = (
         replace(sentence, video_id=names[sentence.video_id])
         for sentence in drawn.sentences
         if sentence.video_id in names
     )
     return Scenes(tuple(replace(video, id=names[video.id]) for video in videos), tuple(sentences))
+
+
+def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress: Progress | None = None) -> Path:
+    """Writes videos by file name, two at a time, all or none; a folder that exists is left as it is."""
+    from prvr.data.synthetic.mp4 import write_mp4
+
+    if folder.exists():
+        return folder
+    with temporary_folder(folder) as temporary, ThreadPoolExecutor(WORKERS) as pool:
+
+        def write(name: str) -> None:
+            write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
+
+        for done, _ in enumerate(pool.map(write, videos), 1):
+            if progress is not None:
+                progress(done, len(videos))
+        publish(temporary, folder, lambda _: True)
+    return folder
 
 
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
@@ -231,16 +234,11 @@ def _features(
     def features(video: Video) -> np.ndarray:
         return frame_features(with_look(render(video), look), encoder)
 
-    waiting: deque[Future[np.ndarray]] = deque()
     with ThreadPoolExecutor(WORKERS) as pool:
-        for number in range(len(videos) + AHEAD):
-            if number < len(videos):
-                waiting.append(pool.submit(features, videos[number]))
-            if number >= AHEAD:
-                done = number - AHEAD
-                yield videos[done].id, waiting.popleft().result()
-                if progress is not None:
-                    progress(done + 1, len(videos))
+        for done, (video, rows) in enumerate(zip(videos, pool.map(features, videos), strict=True), 1):
+            yield video.id, rows
+            if progress is not None:
+                progress(done, len(videos))
 
 
 @contextmanager
