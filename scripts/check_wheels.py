@@ -37,8 +37,8 @@ MUST_HOLD = {
 
 
 def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
-    """Run a command; on failure print everything it said and stop."""
-    done = subprocess.run(
+    """Run a command; on failure print its output and stop."""
+    process = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         text=True,
@@ -47,13 +47,13 @@ def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
         stderr=subprocess.STDOUT,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"},
     )
-    if done.returncode:
-        raise SystemExit(f"failed ({done.returncode}): {' '.join(map(str, command))}\n{done.stdout}")
-    return done.stdout
+    if process.returncode:
+        raise SystemExit(f"failed ({process.returncode}): {' '.join(map(str, command))}\n{process.stdout}")
+    return process.stdout
 
 
 def build(package: str) -> Path:
-    """The wheel of one package, checked for what it must hold; its source archive lies beside it."""
+    """The wheel of one package, checked for its contents; the source archive is in the same folder."""
     built = release.build(package, DIST)
     release.check(built)
     (wheel,) = (path for path in built if path.suffix == ".whl")
@@ -61,10 +61,10 @@ def build(package: str) -> Path:
         names = archive.namelist()
     for needed in [f"{package}/__init__.py", f"{package}/py.typed", "licenses/LICENSE", *MUST_HOLD[package]]:
         if not any(needed in name for name in names):
-            raise SystemExit(f"{wheel.name}: holds no {needed}")
-    strangers = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {package}
-    if strangers:
-        raise SystemExit(f"{wheel.name}: holds more than {package}: {sorted(strangers)}")
+            raise SystemExit(f"{wheel.name}: {needed} is missing")
+    unexpected = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {package}
+    if unexpected:
+        raise SystemExit(f"{wheel.name}: holds unexpected packages: {sorted(unexpected)}")
     return wheel
 
 

@@ -55,6 +55,6 @@ def drawing() -> str:
 if __name__ == "__main__":
     if shutil.which("dot") is None:
         sys.exit("the program `dot` is not installed; install Graphviz (Debian and Ubuntu: apt install graphviz)")
-    done = subprocess.run(["dot", "-Tsvg"], input=drawing(), capture_output=True, text=True, check=True)
-    PICTURE.write_text(done.stdout, encoding="utf-8", newline="\n")
+    process = subprocess.run(["dot", "-Tsvg"], input=drawing(), capture_output=True, text=True, check=True)
+    PICTURE.write_text(process.stdout, encoding="utf-8", newline="\n")
     print(f"{PICTURE}: written")

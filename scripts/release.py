@@ -3,7 +3,7 @@
     python scripts/release.py https://HOST/OWNER/NAME [--output FOLDER]
 
 An index shows a README far from the repository, so that its relative links lead nowhere: every one becomes an address
-below the given one, at the tag of this version, and the packages name it under [project.urls]. The version stands in
+below that address, at the tag of this version, and the packages name it under [project.urls]. The version stands in
 prvr/__init__.py alone; CHANGELOG.md must have an entry for it. `twine check --strict` reads what was built. Nothing is
 uploaded, and the packages in this folder stay as they are. CONTRIBUTING.md says what to do before and after.
 """
@@ -67,24 +67,24 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
             project.write_text(described, encoding="utf-8", newline="\n")
         # no isolation: the environment that runs this holds hatchling already, so no second copy of it is fetched
         command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), str(folder)]
-        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        if done.returncode:
-            raise SystemExit(f"{package} was not built:\n{done.stdout}")
+        process = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if process.returncode:
+            raise SystemExit(f"{package} was not built:\n{process.stdout}")
     stem = DISTRIBUTIONS[package].replace("-", "_")
     return sorted(output.glob(f"{stem}-*"))
 
 
 def check(built: list[Path]) -> None:
     """What twine says of names, descriptions and metadata; stops at the first complaint."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
     )
-    if done.returncode:
-        raise SystemExit(done.stdout)
+    if process.returncode:
+        raise SystemExit(process.stdout)
 
 
 def main() -> None:

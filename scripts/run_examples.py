@@ -30,11 +30,11 @@ def run_script(example: Path, folder: Path, environment: dict[str, str]) -> None
     """Run a script; stop if it fails, says nothing or shows a traceback."""
     command = [sys.executable, str(example), *arguments(example, folder / "out")]
     print(f"== {shlex.join([example.name, *command[2:]])}", flush=True)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
-    print(done.stdout, flush=True)
-    print(done.stderr, file=sys.stderr, flush=True)
-    if done.returncode or not done.stdout.strip() or "Traceback" in done.stderr:
-        raise SystemExit(f"{example.name} failed ({done.returncode}), said nothing, or showed a traceback")
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    print(process.stdout, flush=True)
+    print(process.stderr, file=sys.stderr, flush=True)
+    if process.returncode or not process.stdout.strip() or "Traceback" in process.stderr:
+        raise SystemExit(f"{example.name} failed ({process.returncode}), printed nothing, or printed a traceback")
 
 
 def run_notebook(example: Path, folder: Path, environment: dict[str, str]) -> None:

@@ -38,12 +38,12 @@ def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
 
 def address_of(index: Path) -> str:
     """The address of a server that ends with this process."""
-    found: list[str] = []
+    addresses: list[str] = []
     # signals are the main thread's: this one only serves
-    threading.Thread(target=_serve, args=(index, found.append), daemon=True).start()
-    while not found:
+    threading.Thread(target=_serve, args=(index, addresses.append), daemon=True).start()
+    while not addresses:
         time.sleep(0.05)
-    return found[0]
+    return addresses[0]
 
 
 def _serve(index: Path, started: Any) -> None:
@@ -92,8 +92,8 @@ def main() -> None:
     if args.browser is None:
         sys.exit("no chromium here: name one with --browser")
     with tempfile.TemporaryDirectory() as work:
-        index, told = (args.index, []) if args.index else make_index(Path(work), args.videos)
-        pictures(address_of(index), args.query or told[0], args.out, args.browser)
+        index, captions = (args.index, []) if args.index else make_index(Path(work), args.videos)
+        pictures(address_of(index), args.query or captions[0], args.out, args.browser)
 
 
 if __name__ == "__main__":

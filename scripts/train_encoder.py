@@ -53,7 +53,7 @@ TEMPLATES = (
 
 @dataclass
 class Frames:
-    """Frames and what can be seen in them: things (n 4 5) as numbers, -1 where nothing or not to be told."""
+    """Frames and what can be seen in them: things (n 4 5) as numbers, -1 where nothing is visible."""
 
     pixels: np.ndarray
     things: np.ndarray
@@ -77,48 +77,48 @@ def _draw(video: Video, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarra
         moment = progress(shot, times[rows])
         for k, part in enumerate((*stage.moving, *stage.still)):
             thing, centre = part.thing, part.centre(moment)
-            told = (part.opacity.at(moment) > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
-            if stage.post is not None:  # what the post may hide is not told
-                told &= np.abs(centre[:, 0] - stage.post) > 6
+            visible = (part.opacity.at(moment) > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
+            if stage.post is not None:  # what the post may hide is not visible
+                visible &= np.abs(centre[:, 0] - stage.post) > 6
             size = SIZES.index(thing.size) if part.radius.start == part.radius.end else -1
             place = np.digitize(centre, (23, 41))
             looks = [SHAPES.index(thing.shape), COLOURS.index(thing.colour), size]
             seen = np.concatenate([np.tile(looks, (len(rows), 1)), place], 1)
-            things[rows, k] = np.where(told[:, None], seen, -1)
+            things[rows, k] = np.where(visible[:, None], seen, -1)
     backgrounds = np.full(len(numbers), BACKGROUNDS.index(video.background))
     return render_frames(video, numbers.tolist()), things, backgrounds
 
 
 def choose(things: np.ndarray, background: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """What a sentence says of a frame: of at most two things (2 5), -1 where nothing, and of the background."""
-    said = np.full((2, FACTORS), -1)
+    claims = np.full((2, FACTORS), -1)
     seen = things[things[:, 0] >= 0]
     seen = seen[rng.permutation(len(seen))[: 2 if rng.random() < 0.3 else 1]]
     for k, thing in enumerate(seen):
         keep = rng.random(3) < (0.85, 0.4 if len(seen) == 1 else 0.15, 0.4)
-        said[k, 0] = thing[0]
-        said[k, 1:3] = np.where(keep[:2], thing[1:3], -1)
-        said[k, 3:] = thing[3:] if keep[2] else -1
-    return said, background if not len(seen) or rng.random() < 0.2 else -1
+        claims[k, 0] = thing[0]
+        claims[k, 1:3] = np.where(keep[:2], thing[1:3], -1)
+        claims[k, 3:] = thing[3:] if keep[2] else -1
+    return claims, background if not len(seen) or rng.random() < 0.2 else -1
 
 
-def foil(said: np.ndarray, things: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def foil(claims: np.ndarray, things: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The same with one shape or colour changed, so that it is not true any more."""
-    false = said.copy()
-    if said[0, 0] < 0:
+    false = claims.copy()
+    if claims[0, 0] < 0:
         return false
-    row = int(rng.integers(1 + (said[1, 0] >= 0)))
-    column = 1 if said[row, 1] >= 0 and rng.random() < 0.25 else 0
+    row = int(rng.integers(1 + (claims[1, 0] >= 0)))
+    column = 1 if claims[row, 1] >= 0 and rng.random() < 0.25 else 0
     there = set(things[:, column].tolist())
     others = [value for value in range(len((SHAPES, COLOURS)[column])) if value not in there]
     false[row, column] = others[int(rng.integers(len(others)))]
     return false
 
 
-def say(said: np.ndarray, ground: int, rng: np.random.Generator) -> list[str]:
+def say(claims: np.ndarray, ground: int, rng: np.random.Generator) -> list[str]:
     """The words of a sentence."""
     phrases = []
-    for shape, colour, size, column, row in said[said[:, 0] >= 0].tolist():
+    for shape, colour, size, column, row in claims[claims[:, 0] >= 0].tolist():
         words = [_pick(SIZE_WORDS[SIZES[size]], rng)] if size >= 0 else []
         words += [_pick(COLOUR_WORDS[COLOURS[colour]], rng)] if colour >= 0 else []
         phrase = with_article([*words, _pick(SHAPE_WORDS[SHAPES[shape]], rng)])
@@ -136,10 +136,10 @@ def _pick(choices: tuple[str, ...], rng: np.random.Generator) -> str:
     return choices[int(rng.integers(len(choices)))]
 
 
-def truth(said: np.ndarray, grounds: np.ndarray, things: np.ndarray, backgrounds: np.ndarray) -> np.ndarray:
+def truth(claims: np.ndarray, grounds: np.ndarray, things: np.ndarray, backgrounds: np.ndarray) -> np.ndarray:
     """(s n) whether a sentence is true of a frame."""
-    fits = (said[:, None, :, None] < 0) | (said[:, None, :, None] == things[None, :, None])  # (s n 2 4 5)
-    there = fits.all(-1).any(-1) | (said[:, None, :, 0] < 0)
+    fits = (claims[:, None, :, None] < 0) | (claims[:, None, :, None] == things[None, :, None])  # (s n 2 4 5)
+    there = fits.all(-1).any(-1) | (claims[:, None, :, 0] < 0)
     return there.all(-1) & ((grounds[:, None] < 0) | (grounds[:, None] == backgrounds))
 
 
@@ -162,18 +162,18 @@ def train(frames: Frames, steps: int, rng: np.random.Generator) -> JointEncoder:
     for step in range(steps):
         chosen = rng.integers(len(frames.pixels), size=BATCH)
         things, backgrounds = frames.things[chosen], frames.backgrounds[chosen]
-        said, grounds = zip(*(choose(t, int(b), rng) for t, b in zip(things, backgrounds, strict=True)), strict=True)
-        foils = [foil(what, t, rng) for what, t in zip(said, things, strict=True) for _ in range(FOILS)]
-        told = [say(what, ground, rng) for what, ground in zip(said, grounds, strict=True)]
-        untold = [say(what, grounds[i // FOILS], rng) for i, what in enumerate(foils)]
+        claims, grounds = zip(*(choose(t, int(b), rng) for t, b in zip(things, backgrounds, strict=True)), strict=True)
+        foils = [foil(what, t, rng) for what, t in zip(claims, things, strict=True) for _ in range(FOILS)]
+        sentences = [say(what, ground, rng) for what, ground in zip(claims, grounds, strict=True)]
+        others = [say(what, grounds[i // FOILS], rng) for i, what in enumerate(foils)]
         pixels = torch.from_numpy(frames.pixels[chosen])
         image = F.normalize(encoder.place(normalised(encoder.scaled(pixels)).flatten(1)), dim=-1)
-        text = embed(encoder, told + untold)
+        text = embed(encoder, sentences + others)
         logits = scale.exp() * text[:BATCH] @ image.mT
-        true = torch.from_numpy(truth(np.stack(said), np.array(grounds), things, backgrounds))
+        true = torch.from_numpy(truth(np.stack(claims), np.array(grounds), things, backgrounds))
         logits = logits.masked_fill(true & ~torch.eye(BATCH, dtype=torch.bool), -torch.inf)
         wrong = scale.exp() * torch.einsum("bkd,bd->bk", text[BATCH:].view(BATCH, FOILS, -1), image)
-        silent = torch.tensor([what[0, 0] < 0 for what in said])  # nothing was said that could be changed
+        silent = torch.tensor([what[0, 0] < 0 for what in claims])  # no claim can be changed
         wrong = wrong.masked_fill(silent[:, None], -torch.inf)
         target = torch.arange(BATCH)
         contrast = (F.cross_entropy(logits, target) + F.cross_entropy(torch.cat([logits.mT, wrong], 1), target)) / 2
@@ -239,11 +239,11 @@ def equalise(encoder: JointEncoder, frames: Frames) -> None:
 def accuracy(encoder: JointEncoder, frames: Frames, rng: np.random.Generator) -> float:
     """Share of sentences whose best of 500 unseen frames is one they are true of."""
     pairs = zip(frames.things, frames.backgrounds, strict=True)
-    said, grounds = zip(*(choose(t, int(b), rng) for t, b in pairs), strict=True)
-    texts = [" ".join(say(what, ground, rng)) for what, ground in zip(said, grounds, strict=True)]
+    claims, grounds = zip(*(choose(t, int(b), rng) for t, b in pairs), strict=True)
+    texts = [" ".join(say(what, ground, rng)) for what, ground in zip(claims, grounds, strict=True)]
     images = encoder.encode_frames(frames.pixels)
     best = (np.stack([encoder.encode_text(text) for text in texts]) @ images.T).argmax(1)
-    true = truth(np.stack(said), np.array(grounds), frames.things, frames.backgrounds)
+    true = truth(np.stack(claims), np.array(grounds), frames.things, frames.backgrounds)
     return float(true[np.arange(len(best)), best].mean())
 
 
