@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from training_runs import StraightRuns
 import lorentz
 from prvr.data import PackedSplit
 from prvr.data.synthetic import write_videos
-from prvr.evaluation import EvaluationReport, ranked_rows
+from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.plot import PlotInput, draw
@@ -254,30 +253,3 @@ class TestExamples:
             films("nobody", 0.0, 1.0)
         with pytest.raises(ValueError, match="no such folder"):
             pictures_of(corpus, "test", tmp_path / "nowhere")
-
-
-class TestRatios:
-    def test_bars_are_the_reports_and_chance_is_that_of_each_group(
-        self, system: System, packed: PackedSplit, straight_runs: StraightRuns
-    ) -> None:
-        runs = [system.folder, straight_runs["short"].output]
-        figure = draw("ratios", system, settings={"reports": [str(runs[1])], "metric": "r10"})
-        (axes,) = figure.axes
-        reports = [EvaluationReport.from_json(run / "evaluation.json") for run in runs]
-        heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
-        assert heights == [[group.metrics.r10 for group in report.groups] for report in reports]
-        (lines,) = axes.collections
-        drawn = [segment[0, 1] for segment in lines.get_segments()]  # pyright: ignore[reportAttributeAccessIssue]
-        videos, moments = len(packed), packed.moments
-        shares = (moments.end - moments.start) / moments.duration
-        for group, chance in zip(reports[0].groups, drawn, strict=True):
-            wrong = [
-                videos - len(packed.relevant[query])
-                for query, share in enumerate(shares)
-                if group.low < min(share, 1.0) <= group.high
-            ]
-            assert chance == pytest.approx(100 * np.mean([1 - comb(n, 10) / comb(videos, 10) for n in wrong]))
-
-    def test_a_report_on_another_split_is_refused(self, system: System) -> None:
-        with pytest.raises(ValueError, match="expected one on all of"):
-            draw("ratios", system, split="val")

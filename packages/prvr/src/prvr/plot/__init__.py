@@ -10,7 +10,7 @@ own, each module below has a record of what is shown and a function that draws i
 | `prvr.plot.examples` | the best videos for a query |
 | `prvr.plot.hyperbolic` | points in hyperbolic space |
 | `prvr.plot.reranker` | what a re-ranker generates, and its attention |
-| `prvr.plot.scores` | scores of pairs, recall by moment-to-video ratio |
+| `prvr.plot.scores` | scores of pairs |
 | `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:

@@ -5,7 +5,7 @@ Reading them imports no torch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -71,19 +71,6 @@ class AttentionSettings:
 
 
 @dataclass(frozen=True, config=STRICT)
-class RatiosSettings:
-    """The reports, and what is shown of them.
-
-    Args:
-        reports: further runs to compare, or files of `prvr evaluate` such as evaluation.json
-        metric: the recall
-    """
-
-    reports: tuple[str, ...] = ()
-    metric: Literal["sumr", "r1", "r5", "r10", "r100"] = "sumr"
-
-
-@dataclass(frozen=True, config=STRICT)
 class FramesSettings:
     """Which video is shown.
 
@@ -143,12 +130,6 @@ for _name, _module, _settings, _description in (
     ("trajectory", "reranker", TrajectorySettings, "Plot how a re-ranker orders the candidates of a query from noise"),
     ("scores", "scores", ScoresSettings, "Plot the scores of right and wrong pairs, in and out of domain"),
     ("attention", "reranker", AttentionSettings, "Plot how the texts of a video attend to its frames"),
-    (
-        "ratios",
-        "scores",
-        RatiosSettings,
-        "Plot recall by the share of the video that the moment takes",
-    ),
     ("frames", "embeddings", FramesSettings, "Plot the frames of a video by moment, before and after training"),
     ("hyperbolic", "hyperbolic", HyperbolicSettings, "Plot texts, videos, clips and frames in hyperbolic space"),
     ("registers", "embeddings", RegistersSettings, "Plot the registers of some videos along the reverse process"),
