@@ -321,13 +321,6 @@ def test_damage_is_found_and_packing_again_mends_it(
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [folder.name]
 
 
-def test_verify_finds_damage_done_after_opening(packed: PackedSplit) -> None:
-    packed.files.verify()
-    damage(packed.files.folder, "frames.bin", "flip")
-    with pytest.raises(DataError, match=r"checksum of frames\.bin"):
-        packed.files.verify()
-
-
 def test_a_closed_store_says_so(packed: PackedSplit) -> None:
     clips, _ = packed.video(0)
     kept = clips.clone()
