@@ -302,7 +302,7 @@ def test_unknown_preset_and_files(tmp_path) -> None:
 def test_a_registry_takes_each_name_once() -> None:
     registry: Registry[type] = Registry("part")
     registry.register("first", dict, "A mapping.")
-    assert ("first" in registry, len(registry), [entry.part for entry in registry]) == (True, 1, [dict])
+    assert ("first" in registry, registry.names, [entry.part for entry in registry]) == (True, ("first",), [dict])
     with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
         registry.register("first", list, "A list.")
     with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first$"):

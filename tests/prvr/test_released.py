@@ -240,7 +240,7 @@ for preset in prvr.preset_names():
     try:
         build(preset)
     except prvr.InputError as error:
-        assert "asks for a part of prvr.released, which this installation lacks" in str(error), error
+        assert "needs prvr.released, which is not part of this installation" in str(error), error
         refused.append(preset)
 print(*refused)
 """

@@ -1,6 +1,5 @@
-"""A registry of named parts: the one place where a part, its settings and its line of documentation meet."""
+"""A registry of named parts, each with its settings and a line of documentation."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,14 +12,14 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Entry(Generic[P]):
-    """What a registry knows of one name.
+    """A registered part.
 
     Args:
         name: the name that a configuration uses.
         source: the part itself, or "module:attribute" of one that is imported when it is first used.
         settings: dataclass of the settings of the part; None if it has none.
         description: one line of documentation.
-        needs: what the part needs of its surroundings, in words that the owner of the registry defines.
+        needs: what the part needs, in words that the owner of the registry defines.
     """
 
     name: str
@@ -62,9 +61,6 @@ class Registry(Generic[P]):
         >>> functions.register("power", "math:pow", "x to a fixed power.", PowerSettings)
         >>> functions["square_root"].part(9.0), functions["power"].settings(), functions.names
         (3.0, PowerSettings(exponent=2.0), ('square_root', 'power'))
-        >>> print(functions.describe())
-        square_root: The positive square root.
-        power: x to a fixed power. Settings: exponent=2.0
         >>> functions["squareroot"]
         Traceback (most recent call last):
         ...
@@ -85,7 +81,7 @@ class Registry(Generic[P]):
             part: a class or a function, or "module:attribute" of one.
             description: one line of documentation.
             settings: dataclass of the settings of the part, if it has any.
-            needs: what the part needs of its surroundings.
+            needs: what the part needs.
 
         Raises:
             InputError: the name is taken.
@@ -103,7 +99,7 @@ class Registry(Generic[P]):
         """The entry of a name.
 
         Raises:
-            InputError: the name is unknown; the message lists the closest names and all that are known.
+            InputError: the name is unknown; the message lists the closest names and all names.
         """
         if name not in self._entries:
             raise InputError(unknown_name(self.what, name, self._entries))
@@ -115,27 +111,9 @@ class Registry(Generic[P]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def describe(self) -> str:
-        """One line for each part: its name, what it does, and its settings with their defaults."""
-        return "\n".join(
-            f"{entry.name}: {entry.description}" + ("" if entry.settings is None else _shown(entry.settings))
-            for entry in self
-        )
-
-
-def _shown(settings: Any) -> str:
-    values: list[str] = []
-    for field in dataclasses.fields(settings):
-        default = getattr(field.default, "default", field.default)  # pydantic keeps the default inside its own record
-        values.append(field.name if default is dataclasses.MISSING else f"{field.name}={default!r}")
-    return " Settings: " + ", ".join(values)
-
 
 def released_part(source: str, choice: str) -> Any:
-    """A part of `prvr.released`, which nothing but such choices needs.
+    """A part of `prvr.released`.
 
     Args:
         source: "module:attribute" inside `prvr.released`.
@@ -155,6 +133,6 @@ def released_part(source: str, choice: str) -> Any:
         if not str(error.name).startswith("prvr.released"):
             raise  # a library that is missing
         raise InputError(
-            f"{choice} asks for a part of prvr.released, which this installation lacks: choose the default, or install "
-            "prvr with it"
+            f"{choice} needs prvr.released, which is not part of this installation: choose the default, or reinstall "
+            "prvr"
         ) from error

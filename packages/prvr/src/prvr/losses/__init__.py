@@ -4,10 +4,8 @@ A term is registered in `prvr.config.losses`, with its settings.
 """
 
 from prvr.losses.cones import Entailment, entailment
-from prvr.losses.denoising import Diffusion, PriorKL
 from prvr.losses.evidence import dissent_loss, evidential_loss, fuse_evidence
 from prvr.losses.matching import (
-    Temperature,
     contrastive_loss,
     distillation_loss,
     info_nce_loss,
@@ -26,12 +24,9 @@ from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, transport_targets
 
 __all__ = [
-    "Diffusion",
     "Entailment",
     "LossInputs",
     "Negatives",
-    "PriorKL",
-    "Temperature",
     "Term",
     "angle_geometry_loss",
     "contrastive_loss",
