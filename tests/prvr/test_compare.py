@@ -27,6 +27,9 @@ def test_two_run_folders_are_compared(tmp_path):
     assert found.differences == paired_test(a.ranks, b.ranks, OWNER, samples=200)
     assert found.differences["sumr"].value == pytest.approx(b.text_to_video.sumr - a.text_to_video.sumr)
     assert [one.text_to_video for one in found.reports] == [a.text_to_video, b.text_to_video]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty.evaluation.json: no such file"):
+        compare(tmp_path / "a", tmp_path / "empty")
 
 
 def test_queries_are_matched_by_id_not_by_place():
@@ -64,26 +67,16 @@ def test_what_is_not_better_than_chance_is_said():
         (lambda b: {"video_ids": (*b.video_ids[:-1], "elsewhere")}, "video 'v29' is only in A"),
         (lambda b: {"ties": "best"}, "A was evaluated with ties 'worst', B with 'best'"),
         (lambda b: {"query_to_video": np.roll(OWNER, 1)}, "query 'v0#enc#0' belongs to video 'v0' in A and to 'v29'"),
+        (
+            lambda b: {"query_ids": (*b.query_ids, "x"), "ranks": [*b.ranks, 1], "query_to_video": [*OWNER, 0]},
+            r"A \(90\) and B \(91\).*query 'x' is only in B",
+        ),
     ],
 )
 def test_runs_on_other_queries_are_refused(change, message):
     b = report(1)
     with pytest.raises(DataError, match=message):
         compare_reports(report(0), replace(b, **change(b)))
-
-
-def test_a_query_that_only_the_second_run_has_is_named():
-    a, b = report(0), report(1)
-    fewer = replace(a, query_ids=a.query_ids[:-1], ranks=a.ranks[:-1], query_to_video=OWNER[:-1])
-    with pytest.raises(DataError, match=r"A \(89\) and B \(90\).*query 'v29#enc#89' is only in B"):
-        compare_reports(fewer, b)
-
-
-def test_a_folder_without_evaluation_is_named(tmp_path):
-    report(0).to_json(tmp_path / "evaluation.json")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty.evaluation.json: no such file"):
-        compare(tmp_path, tmp_path / "empty")
 
 
 def test_the_table_shows_both_runs_and_the_difference():
