@@ -59,13 +59,17 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not str(func).removeprefix("aten.").startswith(_FREE):
-            given, made = ([t for t in tree_iter(some) if isinstance(t, Tensor)] for some in ((args, kwargs), result))
-            work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in given])]
+            inputs, outputs = (
+                [t for t in tree_iter(values) if isinstance(t, Tensor)] for values in ((args, kwargs), result)
+            )
+            work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in inputs])]
             work.calls += 1
             if count := flop_registry.get(_into_new(func)):
                 work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
-            work.bytes += sum(min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*given, *made])
+            work.bytes += sum(
+                min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*inputs, *outputs]
+            )
         return result
 
     def total(self) -> Work:
@@ -79,8 +83,8 @@ def name_and_shapes(name: str, shapes: list[Any]) -> tuple[str, str]:
     `Traffic` and torch's profiler agree on these.
     """
 
-    def flat(some: list[Any]) -> Iterator[list[int]]:
-        for shape in some:
+    def flat(nested: list[Any]) -> Iterator[list[int]]:
+        for shape in nested:
             if shape and isinstance(shape[0], list):
                 yield from flat(shape)
             elif shape:

@@ -40,7 +40,7 @@ def terms_and_gradients(
         return {name: term.detach().cpu() for name, term in terms.items()}, gradients
 
 
-def largest_gap(found: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]) -> float:
+def largest_gap(ours: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]) -> float:
     """The largest difference, of the largest value."""
     largest = max(float(value.abs().max()) for value in plain.values())
-    return max(float((found[name] - value).abs().max()) for name, value in plain.items()) / largest
+    return max(float((ours[name] - value).abs().max()) for name, value in plain.items()) / largest

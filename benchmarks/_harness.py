@@ -62,8 +62,8 @@ def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options
         "seed": option(0, "seed of torch's generator"),
         "json": option(None, "file to write the figures and the environment to", type=Path),
     }
-    for name, given in (common | options).items():
-        settings = dict(given) if isinstance(given, dict) else {"default": given}
+    for name, value in (common | options).items():
+        settings = dict(value) if isinstance(value, dict) else {"default": value}
         default = settings["default"]
         if default is False:
             settings["action"] = "store_true"
@@ -73,10 +73,10 @@ def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options
         elif default is not None and "action" not in settings:
             settings.setdefault("type", type(default))
         parser.add_argument(f"--{name.replace('_', '-')}", **settings)
-    found = parser.parse_args(parse)
-    torch.set_num_threads(found.threads)
-    torch.manual_seed(found.seed)
-    return found
+    args = parser.parse_args(parse)
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    return args
 
 
 def environment(device: str = "cpu") -> str:
@@ -137,8 +137,8 @@ def memory(device: torch.device | str = "cpu") -> int:
     """The most bytes so far: of the GPU, or of this process, pages of mapped files included."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if found := memory_of("self"):
-        return found["VmHWM"]
+    if sizes := memory_of("self"):
+        return sizes["VmHWM"]
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -205,7 +205,7 @@ class Comparison:
 
     def values(self, task: str, contender: str, what: str = "seconds") -> list[float]:
         """One number for each round."""
-        return [one[what] for one in self.measured[task][contender]]
+        return [figures[what] for figures in self.measured[task][contender]]
 
     def ratio(self, task: str, slow: str, fast: str, what: str = "seconds") -> Spread:
         """`slow` over `fast`, each within its round."""
@@ -215,7 +215,7 @@ class Comparison:
     def figures(self) -> dict[str, Any]:
         """All measurements as plain dictionaries and lists, for JSON."""
         return {
-            task: {name: list(map(dict, found)) for name, found in by.items()} for task, by in self.measured.items()
+            task: {name: list(map(dict, rounds)) for name, rounds in by.items()} for task, by in self.measured.items()
         }
 
 
@@ -239,21 +239,21 @@ def compare(
     with ExitStack() as stack:
         lanes = {each.name: stack.enter_context(_process(each.sources, threads)) for each in contenders}
         tasks = {each.name: lanes[each.name].submit(_make, each).result() for each in contenders}
-        found: dict[str, dict[str, list[Measured]]] = {}
-        names = dict.fromkeys(task for some in tasks.values() for task in some)
+        measured: dict[str, dict[str, list[Measured]]] = {}
+        names = dict.fromkeys(task for contender_tasks in tasks.values() for task in contender_tasks)
         usual = [task for task in names if task not in last]
         for task in [*usual * rounds, *last]:
             for name, lane in lanes.items():
                 if task in tasks[name]:
-                    one = lane.submit(_measure, task, measure).result()
-                    found.setdefault(task, {}).setdefault(name, []).append(one)
-    return Comparison(found)
+                    figures = lane.submit(_measure, task, measure).result()
+                    measured.setdefault(task, {}).setdefault(name, []).append(figures)
+    return Comparison(measured)
 
 
-def alone(function: Callable[..., Any], *given: Any, threads: int = 1) -> Any:
+def alone(function: Callable[..., Any], *arguments: Any, threads: int = 1) -> Any:
     """What a function at the top of a module returns in a process of its own, whose memory is its alone."""
     with _process((), threads) as lane:
-        return lane.submit(function, *given).result()
+        return lane.submit(function, *arguments).result()
 
 
 def _process(sources: Sequence[str], threads: int) -> ProcessPoolExecutor:
@@ -295,12 +295,12 @@ def show_imports(statements: Mapping[str, str], rounds: int) -> None:
     """Times of imports over that of torch alone, each in a fresh process between two that import torch."""
     rows = []
     for name, statement in statements.items():
-        found = []
+        ratios = []
         for _ in range(rounds):
             first, ours, last = (_import_time(each)[0] for each in ("", statement, ""))
-            found.append(2 * ours / (first + last))
+            ratios.append(2 * ours / (first + last))
         added = [each for each in _import_time(statement)[1] if each not in sys.stdlib_module_names and each[0] != "_"]
-        rows.append([name, Spread.of(found), ", ".join(added) if len(added) <= 6 else f"{len(added)} packages"])
+        rows.append([name, Spread.of(ratios), ", ".join(added) if len(added) <= 6 else f"{len(added)} packages"])
     show("time of an import over that of torch alone", ["import", "median (lowest-highest)", "packages added"], rows)
 
 

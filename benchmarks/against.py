@@ -184,10 +184,10 @@ def write_film(path: Path, seconds: float, height: int, seed: int = 0) -> Path:
 
 def sources(checkout: Path) -> tuple[str, ...]:
     """The folders of the packages of a checkout."""
-    found = tuple(str(path) for path in sorted(checkout.resolve().glob("packages/*/src")))
-    if not found:
+    folders = tuple(str(path) for path in sorted(checkout.resolve().glob("packages/*/src")))
+    if not folders:
         raise SystemExit(f"{checkout}: no packages/*/src in it; give the top folder of a checkout")
-    return found
+    return folders
 
 
 def main() -> None:
@@ -200,9 +200,9 @@ def main() -> None:
     )
     print(environment())
     with tempfile.TemporaryDirectory() as folder:
-        given = (folder, 4 if options.small else options.videos, options.small)
-        here = Contender("this", tasks, given, sources(ROOT))
-        there = Contender("other", tasks, given, sources(options.other or ROOT))
+        arguments = (folder, 4 if options.small else options.videos, options.small)
+        here = Contender("this", tasks, arguments, sources(ROOT))
+        there = Contender("other", tasks, arguments, sources(options.other or ROOT))
         comparison = compare([here, there], rounds=options.rounds, threads=options.threads)
     rows = [[task, comparison.ratio(task, "this", "other")] for task in comparison]
     show("time of this checkout over that of the other", ["what", "median (lowest-highest)"], rows)

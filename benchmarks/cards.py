@@ -67,7 +67,7 @@ def main() -> None:
         videos=option(17_435, "training videos"),
         batch=option(128, "videos of a step"),
     )
-    steps, found = math.ceil(args.videos / args.batch), {}
+    steps, figures = math.ceil(args.videos / args.batch), {}
     for preset in args.presets:
         for rows in ("compute", "drop"):
             try:
@@ -80,13 +80,13 @@ def main() -> None:
             table, seconds = [], {}
             for name, card in CARDS.items():
                 alone = {kind: device_seconds(traffic, card, kind) for kind in ("fp32", "tf32", "bf16")}
-                seconds[name] = {kind: steps * max(host, some) for kind, some in alone.items()}
+                seconds[name] = {kind: steps * max(host, bound) for kind, bound in alone.items()}
                 table.append([name, *(f"{s:.1f}" for s in seconds[name].values()), f"{steps * alone['tf32']:.1f}"])
-            found[f"{preset}, {rows}"] = {"counts": vars(done), "host": steps * host, "epoch": seconds}
+            figures[f"{preset}, {rows}"] = {"counts": vars(done), "host": steps * host, "epoch": seconds}
             head = ["card", "float32", "TF32", "bf16, at most", "TF32, the card alone"]
             title = f"seconds of an epoch of {steps} steps, estimated: {preset}, padded_rows {rows}; a step: {shown}"
             show(title, head, table, note=f"the host alone: {steps * host:.1f}")
-    write_figures(args, found)
+    write_figures(args, figures)
 
 
 if __name__ == "__main__":

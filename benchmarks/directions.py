@@ -49,7 +49,7 @@ def measured(config: Config, corpus: Corpus, seed: int, output: Path, name: str)
     """For each caption of a split: is its video ahead of the same backwards, and is it found at rank 1 in either."""
     config = adapted(config, corpus, output / "packed", seed)
     run = finish(config, corpus, output / "runs", "cpu", terminal_bar)
-    found, scores = {}, {}
+    hits, scores = {}, {}
     with TemporaryDirectory(dir=output) as scratch:
         turned = adapted(config, write_variant(corpus, scratch, (name,), reversed_in_time), Path(scratch) / "p", seed)
         for way, chosen in (("R@1", config), ("backwards", turned)):
@@ -57,10 +57,10 @@ def measured(config: Config, corpus: Corpus, seed: int, output: Path, name: str)
                 scores[way] = score_matrix(trained(config, run, split, "cpu"), split, "cpu")
                 report = report_from_scores(scores[way], split, EvaluationConfig(bootstrap=0))
                 own = torch.from_numpy(split.query_to_video)[:, None]
-                found[way] = report.ranks <= 1
-    ahead = [some.gather(1, own)[:, 0] for some in scores.values()]
-    less = found["R@1"].astype(float) - found["backwards"]
-    return {"forwards ahead": (ahead[0] > ahead[1]).numpy()} | found | {"R@1 less backwards": less}
+                hits[way] = report.ranks <= 1
+    ahead = [matrix.gather(1, own)[:, 0] for matrix in scores.values()]
+    less = hits["R@1"].astype(float) - hits["backwards"]
+    return {"forwards ahead": (ahead[0] > ahead[1]).numpy()} | hits | {"R@1 less backwards": less}
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
     )
     args.output.mkdir(parents=True, exist_ok=True)
     corpus = write_corpus(args.output, args.size)
-    sentences = {one.id: one.claim.action for one in read_toy_scenes(corpus)[args.split].sentences}
+    sentences = {sentence.id: sentence.claim.action for sentence in read_toy_scenes(corpus)[args.split].sentences}
     with open_split(adapted(load_config("hybrid-toy"), corpus, args.output / "packed", 0), args.split) as split:
         actions = np.array([sentences[name] for name in split.query_ids])
     groups = {"all": np.ones(len(actions), bool), "directions": ~np.isin(actions, PUSHES)} | {

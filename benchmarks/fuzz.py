@@ -35,11 +35,11 @@ def main() -> int:
         if args.only and item.name not in args.only:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = survey(item, Path(folder) / "work", seed=args.seed, rounds=args.rounds, most=args.most)
-        counts = Counter(outcome.result for outcome in found)
-        rows.append([item.name, len(found), *(counts[result] for result in RESULTS)])
-        print(f"{item.name}: {len(found)} cases", flush=True)
-        outcomes += found
+            survey_outcomes = survey(item, Path(folder) / "work", seed=args.seed, rounds=args.rounds, most=args.most)
+        counts = Counter(outcome.result for outcome in survey_outcomes)
+        rows.append([item.name, len(survey_outcomes), *(counts[result] for result in RESULTS)])
+        print(f"{item.name}: {len(survey_outcomes)} cases", flush=True)
+        outcomes += survey_outcomes
     show("outcomes", ["item", "cases", *RESULTS], rows)
     bad = [outcome for outcome in outcomes if not outcome.is_good]
     print(f"\n{len(outcomes)} cases, {len(bad)} of them bad")

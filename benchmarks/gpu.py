@@ -215,8 +215,8 @@ def equal(bench: Bench) -> Configurations:
 
     def gaps(padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
         changes = WITHOUT_DROPOUT | {"train.precision": precision, "train.compile": compiled}
-        found = terms_and_gradients(bench.config(padded_rows, **changes), batch(), bench.device, args.backend)
-        pairs = zip(("losses", "gradients"), map(largest_gap, found, plain(padded_rows)), strict=True)
+        ours = terms_and_gradients(bench.config(padded_rows, **changes), batch(), bench.device, args.backend)
+        pairs = zip(("losses", "gradients"), map(largest_gap, ours, plain(padded_rows)), strict=True)
         return (result := dict(pairs)) | ({"equal": max(result.values()) <= EQUAL} if precision == "no" else {})
 
     for chosen in ways(bench):
@@ -274,12 +274,12 @@ def evaluation(bench: Bench) -> Configurations:
         torch.manual_seed(0)
         retriever = Retriever(model_of(config)).to(device).eval()
         split = bench.store("gallery", bench.size.gallery, narrow=False)
-        found: dict[str, Any] = {"queries": len(split.query_ids), "videos": len(split)}
+        figures: dict[str, Any] = {"queries": len(split.query_ids), "videos": len(split)}
         for name in ("first", "again"):
             encoded, reading = seconds(partial(encode_split, retriever, split, device=device), device)
             ranking = partial(evaluate, retriever, split, EvaluationConfig(bootstrap=0), encoded=encoded, device=device)
-            found[name] = {"read_and_encode_seconds": reading, "rank_seconds": seconds(ranking, device)[1]}
-        return found
+            figures[name] = {"read_and_encode_seconds": reading, "rank_seconds": seconds(ranking, device)[1]}
+        return figures
 
     yield {}, whole
 
@@ -306,14 +306,14 @@ def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
         for batch in itertools.islice(training.batches, bench.size.warm + bench.size.steps):
             for name, take in sides.items():
                 times[name].append(seconds(partial(take, batch), bench.device)[1])
-        found = {}
+        figures = {}
         batch = next(training.batches)
         for name, take in sides.items():
             with Traffic() as traffic:
                 take(batch)
             median = statistics.median(times[name][bench.size.warm :])
-            found[name] = {"step_seconds": median, **vars(traffic.total())}
-        return found
+            figures[name] = {"step_seconds": median, **vars(traffic.total())}
+        return figures
 
 
 QUESTIONS: dict[str, Callable[[Bench], Configurations]] = {
@@ -380,9 +380,9 @@ def main(words: Sequence[str] | None = None) -> None:
         write({"environment": environment(args.device), "preset": args.preset, "size": vars(bench.size)})
         for question in args.only:
             for configuration, work in QUESTIONS[question](bench):
-                found = answer(work, late=time.monotonic() - began > args.seconds)
-                failed |= "error" in found
-                write({"question": question, **configuration, **found})
+                outcome = answer(work, late=time.monotonic() - began > args.seconds)
+                failed |= "error" in outcome
+                write({"question": question, **configuration, **outcome})
     sys.exit(failed)
 
 

@@ -86,8 +86,8 @@ def promises(reference: dict[str, np.ndarray], gradients: dict[str, np.ndarray])
                 if name in GRADIENTS:
                     subject = GRADIENTS[name]
                     for label in GRADIENT_LABELS:
-                        found = gradients_of(gradients, subject, label, dtype, **options)
-                        for error, condition in gradient_errors(gradients, subject, label, found).values():
+                        slopes_of = gradients_of(gradients, subject, label, dtype, **options)
+                        for error, condition in gradient_errors(gradients, subject, label, slopes_of).values():
                             slopes.append(error / eps / (1 + condition if eps < 1e-15 else 1))
                 most, middle, lost = worst(values)
                 cells = [number(most), number(middle), str(lost)]
@@ -230,8 +230,10 @@ def radii(curvature: float) -> Table:
         cells = []
         for dtype, mode in ((torch.float32, "auto"), (torch.float32, "native"), (torch.float64, "auto")):
             errors = [errors_at(name, radius, curvature, dtype, mode) for radius in RADII[dtype]]
-            for some in zip(*errors, strict=True):  # of values, then of gradients
-                right = itertools.takewhile(lambda pair: pair[1] <= WRONG_FAR_OUT, zip(RADII[dtype], some, strict=True))
+            for column in zip(*errors, strict=True):  # of values, then of gradients
+                right = itertools.takewhile(
+                    lambda pair: pair[1] <= WRONG_FAR_OUT, zip(RADII[dtype], column, strict=True)
+                )
                 cells.append(f"{max((radius for radius, _ in right), default=0):g}")
         rows.append([name, *cells])
     return ["operation", "float32", "gradient", "float32, native", "gradient", "float64", "gradient"], rows

@@ -83,11 +83,14 @@ def inputs(rows: int, dim: int) -> dict[str, tuple[Tensor, ...]]:
 
 def tasks(functions: dict[str, Function], shape: tuple[int, int]) -> Tasks:
     """Each operation forward, and forward with backward."""
-    found: dict[str, Callable[[], object]] = {}
-    for name, given in inputs(*shape).items():
+    named: dict[str, Callable[[], object]] = {}
+    for name, arguments in inputs(*shape).items():
         if name in functions:
-            found |= {name: partial(functions[name], *given), f"{name}, b": partial(backward, functions[name], *given)}
-    return found
+            named |= {
+                name: partial(functions[name], *arguments),
+                f"{name}, b": partial(backward, functions[name], *arguments),
+            }
+    return named
 
 
 def ours(precision: str, shape: tuple[int, int]) -> Tasks:
@@ -161,18 +164,18 @@ def recipe(dim: int, heads: int, head_dim: int | None) -> Layer:
 
 def kept(layer: Layer, x: Tensor) -> float:
     """Megabytes of memory that a forward pass keeps for the backward pass, its input and the weights left out."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if not isinstance(tensor, nn.Parameter) and storage.data_ptr() != x.untyped_storage().data_ptr():
-            found[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         output = layer(x)
     del output
-    return sum(found.values()) / 2**20
+    return sum(sizes.values()) / 2**20
 
 
 def layer_inputs(*shape: int) -> tuple[Tensor, Tensor]:
@@ -183,10 +186,10 @@ def layer_inputs(*shape: int) -> tuple[Tensor, Tensor]:
 
 def layers(ours: bool) -> dict[str, tuple[Layer, Tensor]]:
     """A layer and its input for each row of the table: torch's, or ours."""
-    found: dict[str, tuple[Layer, Tensor]] = {}
+    rows: dict[str, tuple[Layer, Tensor]] = {}
 
-    def add(name: str, torchs: Layer, mine: Layer, pair: tuple[Tensor, Tensor]) -> None:
-        found[name] = (mine, pair[1]) if ours else (torchs, pair[0])
+    def add(name: str, torchs: Layer, ours_layer: Layer, pair: tuple[Tensor, Tensor]) -> None:
+        rows[name] = (ours_layer, pair[1]) if ours else (torchs, pair[0])
 
     add_single(add)
     for batch in (8, 128):
@@ -203,7 +206,7 @@ def layers(ours: bool) -> dict[str, tuple[Layer, Tensor]]:
         for text, head_dim in (("heads of 33", None), ("heads of 32", 31)):
             name = f"recipe of the page, {batch} x 128 tokens, space of 128, {text}"
             add(name, attention(128, 4), recipe(128, 4, head_dim), (vectors, vectors))
-    return found
+    return rows
 
 
 def add_single(add: Callable[[str, Layer, Layer, tuple[Tensor, Tensor]], None]) -> None:
@@ -226,10 +229,10 @@ def add_single(add: Callable[[str, Layer, Layer, tuple[Tensor, Tensor]], None]) 
 
 
 def layer_tasks(ours: bool) -> Tasks:
-    found: dict[str, Callable[[], object]] = {}
+    named: dict[str, Callable[[], object]] = {}
     for name, (layer, x) in layers(ours).items():
-        found |= {name: partial(forward, layer, x), f"{name}, b": partial(both, layer, x)}
-    return found
+        named |= {name: partial(forward, layer, x), f"{name}, b": partial(both, layer, x)}
+    return named
 
 
 def compare_layers(rounds: int, threads: int) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def main() -> None:
     print(environment())
     shape, names = tuple(options.shape), [name for name in SAMPLERS if options.only in name]
     calls = {name: timesteps_of(name, options.steps) for name in names}
-    bare = {len(found): found for found in calls.values()}
+    bare = {len(timesteps): timesteps for timesteps in calls.values()}
     sides = [Contender(f"{count} bare", sampling, (None, shape, options.steps, bare[count])) for count in bare]
     sides += [Contender(name, sampling, (name, shape, options.steps, calls[name])) for name in names]
     comparison = compare(sides, rounds=options.rounds, threads=options.threads)

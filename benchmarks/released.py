@@ -86,12 +86,12 @@ def measured(code: Path, dataset: str, root: Path, keys: dict[str, Any], output:
     """Trains one seed, converts its best epoch and writes the report on test."""
     with TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "best.ckpt"
-        found = train(code, dataset, keys, checkpoint)
+        figures = train(code, dataset, keys, checkpoint)
         converted = convert_checkpoint(checkpoint, dataset, Path(folder) / "converted")
         data = replace(converted.config.data, root=str(root), feature=None)
         with closing(open_split(replace(converted.config, data=data), "test")) as split:
             evaluate(Pipeline(converted.retriever), split, EvaluationConfig(bootstrap=0)).to_json(output)
-    return found
+    return figures
 
 
 def main() -> None:
@@ -109,24 +109,24 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     os.environ["TQDM_DISABLE"] = "1"  # before their code, in processes of its own, imports it
     frames, words = open_corpus(args.data_root, args.dataset).dims()
-    given = SIZES | {"visual_feat_dim": frames, "q_feat_size": words, "data_root": str(args.data_root)}
-    given |= {"n_epoch": args.epochs, "hard_negative_start_epoch": args.hard_negatives_from}
+    base = SIZES | {"visual_feat_dim": frames, "q_feat_size": words, "data_root": str(args.data_root)}
+    base |= {"n_epoch": args.epochs, "hard_negative_start_epoch": args.hard_negatives_from}
     rows, reports = [], []
     for seed in args.seeds:
         file = args.output / f"{args.dataset}-{args.epochs}-{seed}.json"
-        found = {}
+        figures = {}
         if not file.exists():
-            keys = given | {"seed": seed}
-            found = alone(measured, args.code, args.dataset, args.data_root, keys, file, threads=args.threads)
+            keys = base | {"seed": seed}
+            figures = alone(measured, args.code, args.dataset, args.data_root, keys, file, threads=args.threads)
         reports.append(EvaluationReport.from_json(file))
-        known = [f"{found[key]:.1f}" if key in found else "" for key in ("val", "seconds")]
-        rows.append([seed, *known, f"{reports[-1].text_to_video.sumr:.1f}"])
+        cells = [f"{figures[key]:.1f}" if key in figures else "" for key in ("val", "seconds")]
+        rows.append([seed, *cells, f"{reports[-1].text_to_video.sumr:.1f}"])
     show("the authors' code", ["seed", "SumR, val", "processor seconds of training", "SumR, test"], rows)
     figures: dict[str, Any] = {"rows": rows}
     if args.ours:
         ours = [EvaluationReport.from_json(file) for file in args.ours]
-        theirs, mine = (np.stack([report.ranks for report in some]) for some in (reports, ours))
-        difference = seeds_test(theirs, mine, reports[0].query_to_video)["sumr"]
+        theirs, own = (np.stack([report.ranks for report in group]) for group in (reports, ours))
+        difference = seeds_test(theirs, own, reports[0].query_to_video)["sumr"]
         low, high = difference.interval.low, difference.interval.high
         print(f"ours less theirs, SumR: {difference.value:+.1f} [{low:.1f}, {high:.1f}], p = {difference.p_value:.3f}")
         figures["difference"] = vars(difference)

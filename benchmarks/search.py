@@ -53,7 +53,7 @@ def plain(folder: Path, queries: int, float32: bool) -> Tasks:
     """The product of each query with all rows, file by file: what is left if nothing else costs anything."""
     files = sorted(folder.glob("segments/*/clips.npy")) + sorted(folder.glob("segments/*/frames.npy"))
     rows = [torch.from_numpy(np.load(file, mmap_mode="c")) for file in files]
-    rows = [one.float() for one in rows] if float32 else rows
+    rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
     now = clock()
 
@@ -61,8 +61,8 @@ def plain(folder: Path, queries: int, float32: bool) -> Tasks:
         times = []
         for text in texts:
             start = now()
-            for one in rows:
-                text[None] @ one.mT
+            for matrix in rows:
+                text[None] @ matrix.mT
             times.append(now() - start)
         return percentiles(times) | memory_of("self")
 
@@ -77,19 +77,19 @@ def searched(folder: Path, queries: int, backend: str, server: int | None) -> Ta
     index = VideoIndex(folder, model=model, backend=backend)  # type: ignore[arg-type]
     start = now()
     index._in_step(index.source)
-    sync, wanted = now() - start, json.loads((folder / "exact.json").read_text())
+    sync, expected = now() - start, json.loads((folder / "exact.json").read_text())
 
     def search() -> dict[str, float]:
-        times, kept = [], []
-        for number, ids in enumerate(wanted[:queries]):
+        times, recalls = [], []
+        for number, ids in enumerate(expected[:queries]):
             start = now()
             hits = index.search(str(number), K).hits
             times.append(now() - start)
-            kept.append(len({hit.video_id for hit in hits} & set(ids)) / len(ids))
-        beside = folder_bytes(folder / "backends" / backend.partition(":")[0])
+            recalls.append(len({hit.video_id for hit in hits} & set(ids)) / len(ids))
+        extra = folder_bytes(folder / "backends" / backend.partition(":")[0])
         used = [memory_of("self"), *([] if server is None else [memory_of(server)])]
-        sizes = {name: sum(one[name] for one in used) for name in used[0]}
-        about = {"recall": float(np.mean(kept)), "sync": sync, "bytes": beside}
+        sizes = {name: sum(entry[name] for entry in used) for name in used[0]}
+        about = {"recall": float(np.mean(recalls)), "sync": sync, "bytes": extra}
         return percentiles(times) | sizes | about
 
     index.search("0", K)
@@ -102,7 +102,7 @@ def exact_hits(folder: Path) -> list[list[str]]:
 
     queries = np.load(folder / "queries.npy")
     index = VideoIndex(folder, model=bench_model(queries), backend="exact")  # type: ignore[arg-type]
-    return [[hit.video_id for hit in one.hits] for one in index.search_many([*map(str, range(len(queries)))], K)]
+    return [[hit.video_id for hit in result.hits] for result in index.search_many([*map(str, range(len(queries)))], K)]
 
 
 @contextmanager
@@ -136,13 +136,13 @@ def measure(folder: Path, args: Any) -> Comparison:
         return compare(contenders, rounds=args.rounds, measure=returned, threads=args.threads)
 
 
-def rows_of(about: dict[str, Any], found: Comparison) -> Iterator[list[Any]]:
-    for name, rounds in found.measured["search"].items():
+def rows_of(about: dict[str, Any], comparison: Comparison) -> Iterator[list[Any]]:
+    for name, rounds in comparison.measured["search"].items():
         last = dict(rounds[-1])
         yield [
             f"{about['videos']:,}",
             name,
-            *(found.ratio("search", name, "plain", p) for p in ("p50", "p95")),
+            *(comparison.ratio("search", name, "plain", p) for p in ("p50", "p95")),
             f"{last['recall']:.3f}" if "recall" in last else "",
             f"{last['sync'] / about['writing']:.2f}" if last.get("bytes") else "",
             f"{last['bytes'] / about['videos']:,.0f}" if "bytes" in last else "",
@@ -153,21 +153,22 @@ def rows_of(about: dict[str, Any], found: Comparison) -> Iterator[list[Any]]:
 def table(measured: list[dict[str, Any]]) -> None:
     """Ratios to the plain product in the same rounds, and how times grow from one size to the next."""
     runs = [
-        (one["about"], Comparison(one["measured"])) for one in sorted(measured, key=lambda one: one["about"]["videos"])
+        (entry["about"], Comparison(entry["measured"]))
+        for entry in sorted(measured, key=lambda entry: entry["about"]["videos"])
     ]
     head = ["videos", "contender", "p50 / plain", "p95 / plain", "recall@10", "sync / writing the index"]
     head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
-    show("ratios to the plain product", head, [row for about, found in runs for row in rows_of(about, found)])
-    names = dict.fromkeys(name for _, found in runs for name in found.measured["search"])
+    show("ratios to the plain product", head, [row for about, comparison in runs for row in rows_of(about, comparison)])
+    names = dict.fromkeys(name for _, comparison in runs for name in comparison.measured["search"])
     grown = []
     for name in names:
-        known = [
-            (about["videos"], Spread.of(found.values("search", name, "p50")).low)
-            for about, found in runs
-            if name in found.measured["search"]
+        points = [
+            (about["videos"], Spread.of(comparison.values("search", name, "p50")).low)
+            for about, comparison in runs
+            if name in comparison.measured["search"]
         ]
-        steps = [f"{a[0]:,} to {b[0]:,}: {math.log(b[1] / a[1], b[0] / a[0]):.2f}" for a, b in pairwise(known)]
-        grown.append([name, "; ".join(steps), "; ".join(f"{1000 * low:.1f}" for _, low in known)])
+        steps = [f"{a[0]:,} to {b[0]:,}: {math.log(b[1] / a[1], b[0] / a[0]):.2f}" for a, b in pairwise(points)]
+        grown.append([name, "; ".join(steps), "; ".join(f"{1000 * low:.1f}" for _, low in points)])
     show("growth: the exponent of the number of videos", ["contender", "exponent of p50", "lowest p50, ms"], grown)
 
 
@@ -184,13 +185,13 @@ def main() -> None:
         table=option([], "only print the tables of such files", type=Path),
     )
     if args.table:
-        table([one for path in args.table for one in json.loads(path.read_text())])
+        table([entry for path in args.table for entry in json.loads(path.read_text())])
         return
     print(environment(), "\ncosines of clips: within a video {:.2f}, across videos {:.2f}".format(*statistics()))
     measured = []
-    with tempfile.TemporaryDirectory(prefix="prvr-search-") as made:
+    with tempfile.TemporaryDirectory(prefix="prvr-search-") as temporary:
         for videos in args.videos:
-            folder = (args.folder or Path(made)) / str(videos)
+            folder = (args.folder or Path(temporary)) / str(videos)
             if not (folder / "about.json").exists():
                 queries, writing = write_index(folder, videos, args.frames, args.queries, args.dtype)
                 np.save(folder / "queries.npy", queries)

@@ -52,8 +52,8 @@ def ask(address: str, until: float, turn: int) -> tuple[list[float], int]:
 def load(address: str, clients: int, seconds: float) -> tuple[list[float], int]:
     until = time.perf_counter() + seconds
     with ThreadPoolExecutor(clients) as pool:
-        found = list(pool.map(lambda number: ask(address, until, 5 * number), range(clients)))
-    return sorted(time for times, _ in found for time in times), sum(errors for _, errors in found)
+        answers = list(pool.map(lambda number: ask(address, until, 5 * number), range(clients)))
+    return sorted(time for times, _ in answers for time in times), sum(errors for _, errors in answers)
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
                 assert server.stdout is not None
                 address = server.stdout.readline().split()[0]
                 load(address, 1, 2.0)  # what is read for the first time
-                (one, failed_one), (many, failed) = (
+                (single, failed_single), (many, failed) = (
                     load(address, 1, args.seconds / 2),
                     load(address, args.clients, args.seconds),
                 )
@@ -83,15 +83,17 @@ def main() -> None:
     def quantile(times: list[float], part: float) -> float:
         return times[int(part * len(times))]
 
-    rate_one, rate = len(one) / (args.seconds / 2), len(many) / args.seconds
-    rows = [["answers per second", rate / rate_one]]
+    rate_single, rate = len(single) / (args.seconds / 2), len(many) / args.seconds
+    rows = [["answers per second", rate / rate_single]]
     rows += [
-        [f"latency, {name}", quantile(many, q) / quantile(one, q)] for name, q in (("median", 0.5), ("95 %", 0.95))
+        [f"latency, {name}", quantile(many, q) / quantile(single, q)] for name, q in (("median", 0.5), ("95 %", 0.95))
     ]
     show(f"{args.clients} clients over one", ["what", "ratio"], rows)
-    print(f"errors: {failed_one} of {len(one)} with one client, {failed} of {len(many)} with {args.clients}")
-    print(f"spread with one client, 95 % of them to the median: {quantile(one, 0.95) / statistics.median(one):.2f}")
-    write_figures(args, {"one": one, "many": many, "errors": [failed_one, failed]})
+    print(f"errors: {failed_single} of {len(single)} with one client, {failed} of {len(many)} with {args.clients}")
+    print(
+        f"spread with one client, 95 % of them to the median: {quantile(single, 0.95) / statistics.median(single):.2f}"
+    )
+    write_figures(args, {"one": single, "many": many, "errors": [failed_single, failed]})
 
 
 if __name__ == "__main__":

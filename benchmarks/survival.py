@@ -138,10 +138,10 @@ def half_written(run: Path) -> Iterator[Path]:
 
 def version(file: Path) -> tuple[int, int]:
     try:
-        found = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return (0, 0)
-    return (found.st_ino, found.st_mtime_ns)
+    return (status.st_ino, status.st_mtime_ns)
 
 
 def saved(run: Path) -> int:
@@ -168,9 +168,9 @@ def kill_at(process: BaseProcess, run: Path, moment: Moment) -> bool:
             break
         if moment.writing is not None and done >= target - 1:
             enough = moment.share * size(state)
-            found = [p.name for p in half_written(run) if not p.name.startswith("state.pt") or size(p) >= enough]
-            if any(name.removeprefix(f"{HALF_WRITTEN}-").startswith(moment.writing) for name in found) or (
-                found and done >= target
+            names = [p.name for p in half_written(run) if not p.name.startswith("state.pt") or size(p) >= enough]
+            if any(name.removeprefix(f"{HALF_WRITTEN}-").startswith(moment.writing) for name in names) or (
+                names and done >= target
             ):
                 break
     else:
@@ -190,15 +190,15 @@ def size(path: Path) -> int:
 def differences(straight: Path, torn: Path) -> list[str]:
     parts = (HALF_WRITTEN, MARK, "replaced")
     unfinished = (path.name for path in torn.rglob("*") if any(part in path.name for part in parts))
-    found = [f"{name} is left" for name in unfinished]
+    problems = [f"{name} is left" for name in unfinished]
     left, right = (load_state(run / "last" / "state.pt") for run in (straight, torn))
     for state in (left, right):
         for line in state["history"]:
             del line["seconds"]
-    found += [f"{part} of the state differs" for part in left if not same(left[part], right[part])]
+    problems += [f"{part} of the state differs" for part in left if not same(left[part], right[part])]
     names = ["best/model.safetensors", "best/objective.safetensors", "evaluation.json", "evaluation_ranks.npz"]
-    found += [f"{name} differs" for name in names if (straight / name).read_bytes() != (torn / name).read_bytes()]
-    return found
+    problems += [f"{name} differs" for name in names if (straight / name).read_bytes() != (torn / name).read_bytes()]
+    return problems
 
 
 def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:

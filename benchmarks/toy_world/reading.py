@@ -61,10 +61,10 @@ def read_sentence(text: str) -> Reading:
             ending = split_text(phrase)
             if background is None and words[-len(ending) :] == ending:
                 background, words = value, words[: -len(ending)]
-    found = max(_actions(words), key=lambda action: action[2] - action[1], default=None)
-    if found is None:
+    longest = max(_actions(words), key=lambda action: action[2] - action[1], default=None)
+    if longest is None:
         raise InputError(f"no action in {text!r}")
-    action, start, end, slot, other = found
+    action, start, end, slot, other = longest
     actors = [(at, *thing) for at in range(start) if (thing := _noun_phrase(words, at)) is not None]
     if len(actors) != 1 or actors[0][1] > start:
         raise InputError(f"{len(actors)} who might act in {text!r}")
@@ -80,16 +80,16 @@ def read_sentence(text: str) -> Reading:
 
 def happenings(shots: Iterable[Shot], background: str) -> list[Happening]:
     """All that shots show, each once: a push is the being pushed of the other, and both go where they head."""
-    told: list[tuple[Thing, str, Thing | None]] = []
+    events: list[tuple[Thing, str, Thing | None]] = []
     for shot in shots:
         if shot.actor is None or shot.action is None:
             continue
-        told.append((shot.actor, shot.action, shot.other))
+        events.append((shot.actor, shot.action, shot.other))
         if shot.other is not None:
-            told.append((shot.other, "pushed" if shot.action == "push" else "push", shot.actor))
-            told += [(thing, str(shot.heading), None) for thing in (shot.actor, shot.other)]
+            events.append((shot.other, "pushed" if shot.action == "push" else "push", shot.actor))
+            events += [(thing, str(shot.heading), None) for thing in (shot.actor, shot.other)]
     seen: dict[Happening, None] = {}
-    for thing, action, other in told:
+    for thing, action, other in events:
         shape, colour = (None, None) if other is None else (other.shape, other.colour)
         seen[thing.shape, thing.colour, thing.size, action, shape, colour, background] = None
     return list(seen)
@@ -141,11 +141,11 @@ def true_videos(claims: Iterable[Claim], videos: Iterable[Video]) -> list[frozen
     for video in videos:
         for happening in happenings(video.shots, video.background):
             where.setdefault((happening[0], happening[3]), []).append((video.id, happening))
-    found = []
+    videos_of_claims = []
     for claim in claims:
         likely = where.get((claim.shape, claim.action), ())
-        found.append(frozenset(name for name, happening in likely if mistakes(claim, [happening]) == 0))
-    return found
+        videos_of_claims.append(frozenset(name for name, happening in likely if mistakes(claim, [happening]) == 0))
+    return videos_of_claims
 
 
 _Noun = tuple[str | None, str | None, str]  # size, colour, shape
@@ -154,7 +154,7 @@ _Action = tuple[str, int, int, str, _Noun | None]  # which, first word, behind i
 
 def _actions(words: list[str]) -> list[_Action]:
     """Every phrase of an action that stands in the words."""
-    found = []
+    actions = []
     for start, first in enumerate(words):
         for action, slot, head, takes_object, tail in _phrases().get(first, ()):
             end, other = start + len(head), None
@@ -166,8 +166,8 @@ def _actions(words: list[str]) -> list[_Action]:
                     continue
                 end, other = noun
             if words[end : end + len(tail)] == tail:
-                found.append((action, start, end + len(tail), slot, other))
-    return found
+                actions.append((action, start, end + len(tail), slot, other))
+    return actions
 
 
 @cache

@@ -85,7 +85,7 @@ def score_matrix(run: Trained, split: PackedSplit, device: str | None) -> Float[
     encoded = encode_split(retriever, split, device=device, seed=train.seed)
     with evaluation_mode(retriever, encoded.text.device, train.seed):
         matrix = ScoreMatrix(retriever, encoded)
-        rows = [matrix.rows("t2v", some).cpu() for some in matrix.blocks("t2v", train.eval_queries)]
+        rows = [matrix.rows("t2v", block).cpu() for block in matrix.blocks("t2v", train.eval_queries)]
     return torch.cat(rows)
 
 

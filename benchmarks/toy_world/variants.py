@@ -33,7 +33,7 @@ def write_variant(corpus: Corpus, root: Path | str, splits: Sequence[str], trans
     """
     content = {name: corpus.split(name) for name in splits}
     captions = {name: split.captions for name, split in content.items()}
-    ids = [caption.id for some in captions.values() for caption in some]
+    ids = [caption.id for group in captions.values() for caption in group]
     videos = [video for split in content.values() for video in split.video_ids]
     first = content[splits[0]]  # reads the moments, relevance sets and tags of all
     with corpus.open_features() as features, corpus.open_queries() as queries:

@@ -102,10 +102,10 @@ def file_rows(corpus: Corpus, scenes: Mapping[str, Scenes]) -> tuple[AuditRow, .
         wrong += abs(len(files.captions) - len(split.sentences))
         for caption, sentence in zip(files.captions, split.sentences, strict=False):
             moment = files.moments.get(caption.id)
-            found = (moment.start, moment.end, moment.duration) if moment is not None else None
+            read = (moment.start, moment.end, moment.duration) if moment is not None else None
             expected = (sentence.start, sentence.end, duration[sentence.video_id])
             text = (caption.id, caption.video_id, caption.text) == (sentence.id, sentence.video_id, sentence.text)
-            wrong += not (text and found == expected and files.tags.get(caption.id) == frozenset(sentence.tags))
+            wrong += not (text and read == expected and files.tags.get(caption.id) == frozenset(sentence.tags))
     return (_count("files", "captions that files tell otherwise", wrong),)
 
 
@@ -134,8 +134,8 @@ def oracle_scores(texts: Sequence[str], videos: Sequence[Video]) -> Float[np.nda
             claim = read_sentence(text).claim
         except ValueError:
             continue
-        for v, some in enumerate(shown):
-            row[v] = satisfied(claim, mistakes(claim, some))
+        for v, events in enumerate(shown):
+            row[v] = satisfied(claim, mistakes(claim, events))
     return scores
 
 
@@ -144,14 +144,14 @@ def vocabulary() -> frozenset[str]:
     actions = [form.replace("{o}", "") for forms in ACTION_WORDS.values() for pair in forms for form in pair]
     patterns = [re.sub(r"\{\w+\}", "", template) for template in TEMPLATES]
     tables = SHAPE_WORDS, COLOUR_WORDS, SIZE_WORDS, BACKGROUND_WORDS
-    phrases = [phrase for table in tables for some in table.values() for phrase in some]
+    phrases = [phrase for table in tables for words in table.values() for phrase in words]
     return frozenset(word for text in ("a an the", *patterns, *actions, *phrases) for word in split_text(text))
 
 
 def _sizes(scenes: Mapping[str, Scenes], size: str | None) -> Iterator[AuditRow]:
     counts = {name: len(split.videos) for name, split in scenes.items()}
     expected = SPLITS.get(size or "")
-    shown = ["-" if some is None else " / ".join(map(str, some.values())) for some in (counts, expected)]
+    shown = ["-" if numbers is None else " / ".join(map(str, numbers.values())) for numbers in (counts, expected)]
     ok = None if expected is None else counts == expected
     yield AuditRow("videos", f"videos: {' / '.join(counts)}", shown[0], shown[1], ok, counts)
     sentences = [sentence for split in scenes.values() for sentence in split.sentences]
@@ -189,24 +189,24 @@ def _held_out(scenes: Mapping[str, Scenes], readings: Mapping[str, Reading]) -> 
     training = [scenes[name] for name in TRAINING if name in scenes]
     shots = sum(_breaks(shot) for split in training for video in split.videos for shot in video.shots)
     yield _count("training_shots", "held-out parts in training shots", shots)
-    told = [sentence for split in training for sentence in split.sentences]
-    unseen = sum(_unseen(sentence, readings) != set() for sentence in told)
+    sentences = [sentence for split in training for sentence in split.sentences]
+    unseen = sum(_unseen(sentence, readings) != set() for sentence in sentences)
     yield _count("training_sentences", "held-out parts in training sentences", unseen)
 
     tests = scenes[TEST].sentences
-    found = [_unseen(sentence, readings) for sentence in tests]
-    share = sum(some != set() for some in found) / max(len(found), 1)
+    unseen_parts = [_unseen(sentence, readings) for sentence in tests]
+    share = sum(parts != set() for parts in unseen_parts) / max(len(unseen_parts), 1)
     yield AuditRow("unseen", "queries with something unseen", f"{share:.0%}", "some", 0 < share < 1, share)
     wrong = sum(
-        set(sentence.tags) != ({"unseen", *some} if some else {"seen"})
-        for sentence, some in zip(tests, found, strict=True)
+        set(sentence.tags) != ({"unseen", *parts} if parts else {"seen"})
+        for sentence, parts in zip(tests, unseen_parts, strict=True)
     )
     yield _count("tags", "queries with wrong tags", wrong)
 
 
 def _held_out_synonyms() -> int:
     """Synonyms with a held-out word; the two voices of a push are one."""
-    nouns = [{word} for table in (SHAPE_WORDS, COLOUR_WORDS, SIZE_WORDS) for some in table.values() for word in some]
+    nouns = [{word} for table in (SHAPE_WORDS, COLOUR_WORDS, SIZE_WORDS) for words in table.values() for word in words]
     verbs: dict[tuple[str, int], set[str]] = {}
     for action, forms in ACTION_WORDS.items():
         for number, pair in enumerate(forms):
@@ -217,7 +217,7 @@ def _held_out_synonyms() -> int:
 
 def _breaks(shot: Shot) -> bool:
     looks = any((thing.shape, thing.colour) in HELD_OUT_COLOURS for thing in shot.things)
-    return looks or any((some[0], some[3]) in HELD_OUT_ACTIONS for some in happenings([shot], ""))
+    return looks or any((happening[0], happening[3]) in HELD_OUT_ACTIONS for happening in happenings([shot], ""))
 
 
 def _unseen(sentence: Sentence, readings: Mapping[str, Reading]) -> set[str]:
@@ -225,16 +225,16 @@ def _unseen(sentence: Sentence, readings: Mapping[str, Reading]) -> set[str]:
     reading = readings.get(sentence.id)
     if reading is None:
         return set(UNSEEN)
-    claim, found = reading.claim, set()
+    claim, parts = reading.claim, set()
     looks = {(claim.shape, claim.colour), (claim.other_shape, claim.other_colour)}
     does = {(claim.shape, claim.action)} | {(claim.other_shape, OPPOSITE[claim.action])}
     if looks & HELD_OUT_COLOURS or does & HELD_OUT_ACTIONS:
-        found.add(UNSEEN[0])
+        parts.add(UNSEEN[0])
     if reading.template in HELD_OUT_TEMPLATES:
-        found.add(UNSEEN[1])
+        parts.add(UNSEEN[1])
     if set(split_text(sentence.text)) & HELD_OUT_WORDS:
-        found.add(UNSEEN[2])
-    return found
+        parts.add(UNSEEN[2])
+    return parts
 
 
 def _near_misses(scenes: Scenes, readings: Mapping[str, Reading]) -> Iterator[AuditRow]:
@@ -245,7 +245,7 @@ def _near_misses(scenes: Scenes, readings: Mapping[str, Reading]) -> Iterator[Au
         if sentence.id not in readings:
             continue
         claim = readings[sentence.id].claim
-        wrong = [mistakes(claim, some) for some in shown]
+        wrong = [mistakes(claim, events) for events in shown]
         one_factor.append(wrong.count(1))
         rebound.append(sum(n > 0 and all_held(claim, words) for n, words in zip(wrong, held, strict=True)))
     names = "fewest one-factor videos of a query", "fewest rebound videos of a query"
@@ -268,20 +268,20 @@ def _truth(
         reading = readings.get(sentence.id)
         untrue += reading is None or mistakes(reading.claim, happenings(own, video.background)) > 0
     yield _count("untrue", "sentences untrue of their own moment", untrue)
-    found = true_videos([reading.claim for reading in readings.values()], videos)
-    truth = dict(zip(readings, found, strict=True))
-    lacking = sum(len(some - set(relevance.get(name, ()))) for name, some in truth.items())
-    extra = sum(len(set(some) - truth.get(name, frozenset())) for name, some in relevance.items())
+    matches = true_videos([reading.claim for reading in readings.values()], videos)
+    truth = dict(zip(readings, matches, strict=True))
+    lacking = sum(len(videos_of - set(relevance.get(name, ()))) for name, videos_of in truth.items())
+    extra = sum(len(set(videos_of) - truth.get(name, frozenset())) for name, videos_of in relevance.items())
     yield _count("false_negatives", "relevance sets: missing videos", lacking)
     yield _count("false_positives", "relevance sets: wrong videos", extra)
 
 
-def _count(key: str, name: str, found: int) -> AuditRow:
-    return AuditRow(key, name, str(found), "0", found == 0, found)
+def _count(key: str, name: str, number: int) -> AuditRow:
+    return AuditRow(key, name, str(number), "0", number == 0, number)
 
 
-def _at_least(key: str, name: str, found: int, least: int) -> AuditRow:
-    return AuditRow(key, name, str(found), f">= {least}", found >= least, found)
+def _at_least(key: str, name: str, number: int, least: int) -> AuditRow:
+    return AuditRow(key, name, str(number), f">= {least}", number >= least, number)
 
 
 def _range(key: str, name: str, values: Iterable[int | float], low: int, high: int, rounded: float = 0.0) -> AuditRow:
