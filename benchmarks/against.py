@@ -29,8 +29,9 @@ import torch
 from _harness import ROOT, Contender, Tasks, compare, environment, option, parse_options, show, write_figures
 
 PROCESS = ExitStack()  # of a checkout's process, which has the settings that the trainer makes
-PRESETS = ("hybrid-tvr", "dreamprvr-tvr")
-SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31}
+SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48}
+PRESETS = {"hybrid-tvr": SMALL | {"model.lorentz_dim": 31}, "dreamprvr-tvr": SMALL}
+"""The presets whose steps are timed, and what makes them small."""
 
 
 def first_of(*places: str) -> Any:
@@ -52,7 +53,7 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
     with suppress(ImportError):  # an older checkout's trainer does not
         PROCESS.enter_context(first_of("prvr.training.processes:kept_memory")())
     work = Path(tempfile.mkdtemp(dir=folder))
-    configs = {preset: prvr.load_config(preset, SMALL if small else {}, shared=True) for preset in PRESETS}
+    configs = {preset: prvr.load_config(preset, keys if small else {}) for preset, keys in PRESETS.items()}
     steps = {f"training step, {preset}": training_step(config, videos) for preset, config in configs.items()}
     return steps | {
         "batches": batches(work, 8 if small else 64),
@@ -116,7 +117,6 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
         data.TextData({"train": texts}),
         videos=((name, rng.standard_normal((rng.integers(20, 160), 1024))) for name in names),
         queries=((text.id, rng.standard_normal((rng.integers(6, 30), 768))) for text in texts),
-        formats=("hdf5",),
     )
     packed = data.pack(data.open_corpus(work, "noise"), "train", cache_dir=work)
     return partial(deque, data.make_loader(packed, 32), 0)

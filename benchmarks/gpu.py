@@ -112,8 +112,7 @@ class Bench:
         """
         sizes = {f"model.{key}": value for key, value in TINY.items()} if self.args.small else {}
         fixed = {"train.batch_size": self.size.batch, "train.hard_negatives_from": 0, "model.padded_rows": rows}
-        quoted = {key: f"'{value}'" if isinstance(value, str) else value for key, value in changes.items()}  # "no"
-        return load_config(self.args.preset, sizes | fixed | quoted, shared=True)
+        return load_config(self.args.preset, sizes | fixed | changes, shared=True)
 
     def store(self, name: str, videos: int, narrow: bool) -> PackedSplit:
         """A split of noise on disk; `narrow`: of one feature a row, for its lengths and numbers alone."""
