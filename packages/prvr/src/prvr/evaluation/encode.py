@@ -22,7 +22,6 @@ def encode_split(
     video_batch: int = 64,
     query_batch: int = 256,
     seed: int = 0,
-    dropout: bool = False,
 ) -> EncodedSplit:
     """Encodes every video and every query of a split once.
 
@@ -35,7 +34,6 @@ def encode_split(
         video_batch: number of videos that are encoded at a time.
         query_batch: number of queries that are encoded at a time.
         seed: the seed of samples that the model draws, such as registers from a prior.
-        dropout: in training mode instead, with the dropout of the model drawn by `seed`; without gradients as well.
 
     Raises:
         DataError: the corpus of the split lacks the inputs of a stage.
@@ -45,8 +43,6 @@ def encode_split(
 
     def encoded(model: Encoder, some: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
-            for module in model.modules():
-                module.training = dropout
             videos = [model.encode_video(*batch[:3]) for batch in batches_on(where, some.video_batches(video_batch))]
             texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, some.query_batches(query_batch))]
             return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
