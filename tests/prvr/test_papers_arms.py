@@ -400,4 +400,4 @@ def test_a_training_that_diverges_is_a_result(
     assert "the best on the split that selects: searched 0.0 (edge" in out
     assert "| too much | - | - |" in out
     assert "drop (-inf in selection, seed 0)" in out
-    assert "too much: the training diverged with seed 0, which is left out" in out
+    assert "too much: the training diverged with seed 0, which is omitted" in out

@@ -244,7 +244,7 @@ def test_drawn_films_alone_are_given_to_the_encoder_of_drawn_films(films: Path, 
     assert choose_encoder([drawn / "a.mp4", films / "red.mp4"]) != "toy"
     assert updated(drawn).encoded == ("a.mp4",)
     shutil.copy(films / "red.mp4", drawn)
-    with pytest.raises(DataError, match=r"red\.mp4 was not drawn by prvr.*--encoder"):
+    with pytest.raises(DataError, match=r"red\.mp4 is not a video of the toy corpus.*--encoder"):
         updated(drawn)
     assert updated(drawn, "toy").encoded == ("red.mp4",)
 

@@ -52,7 +52,7 @@ def test_a_clip_in_a_folder_at_another_rate(
     opened = VideoStore(store)
     assert opened.read("a.mp4").shape == (10, 12)
     assert opened.rate == 5
-    assert "at 5 frames per second; asked for" in explained([*command, "--rate", "4"], capsys)
+    assert "at 5 frames per second; expected" in explained([*command, "--rate", "4"], capsys)
 
 
 def test_the_exit_code_says_when_nothing_could_be_read(
@@ -83,7 +83,7 @@ def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.Capt
     ):  # fmt: skip
         assert re.search("expected|Must be", explained([*command, f"--{option}", value], capsys))
     assert "expected a whole number" in explained([*command, "--batch-size", "many"], capsys)
-    assert "holds something else" in explained([*command[:3], str(tmp_path), *command[4:]], capsys)
+    assert "contains other files" in explained([*command[:3], str(tmp_path), *command[4:]], capsys)
 
 
 def test_limits_can_be_set(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

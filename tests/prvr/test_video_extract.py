@@ -286,7 +286,7 @@ def test_a_damaged_file_of_the_store_is_made_again(videos: Path, store: Path) ->
     [
         (MeanColour("1" * 64), 2.0, "weights 111111111111"),
         (MeanColour(preprocessing="doubled"), 2.0, "doubled"),
-        (MeanColour(), 3.0, "at 2 frames per second; asked for .* at 3"),
+        (MeanColour(), 3.0, "at 2 frames per second; expected .* at 3"),
     ],
 )
 def test_another_encoder_or_rate_is_refused(

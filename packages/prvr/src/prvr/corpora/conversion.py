@@ -430,7 +430,7 @@ def _missing(
         if not allowed or len(ids) == total:
             hint = "These features are of other videos" if len(ids) == total else "Extract them or allow missing videos"
             raise DataError(f"{message} {hint} (available: {', '.join(features.video_ids[:3])} ...).")
-        logger.warning("%s They are left out; do not compare with published numbers of the whole benchmark.", message)
+        logger.warning("%s They are omitted; do not compare with published numbers of the whole benchmark.", message)
     return missing
 
 

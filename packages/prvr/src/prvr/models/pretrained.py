@@ -70,7 +70,7 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         folder = pretrained_folder(pretrained_model_name_or_path, **options)
         values, config, weights = read_model_config(folder), folder / CONFIG, folder / WEIGHTS
         if not weights.is_file():
-            raise DataError(f"{weights}: no such file. Expected a folder of save_pretrained.")
+            raise DataError(f"{weights}: no such file. Expected a folder written by save_pretrained.")
         try:
             model = cls.from_config_file(values)
         except PrvrError as error:
@@ -118,14 +118,14 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
     """
     if not folder.is_dir():
         raise DataError(
-            f"{folder}: no such folder. Expected a run of `prvr train`, a folder of save_pretrained, or a model that "
-            f"ships with prvr: {', '.join(_shipped_names())}."
+            f"{folder}: no such folder. Expected a run of `prvr train`, a folder written by save_pretrained, or a "
+            f"model that ships with prvr: {', '.join(_shipped_names())}."
         )
     weights = next((place for place in (folder, folder / "best") if (place / WEIGHTS).is_file()), None)
     if weights is None:
         raise DataError(
-            f"{folder}: neither a run of `prvr train` nor a folder of save_pretrained: there is no {WEIGHTS} in it or "
-            "in its best/. Train at least one epoch, or name another folder."
+            f"{folder}: neither a run of `prvr train` nor a folder written by save_pretrained: no {WEIGHTS} in it "
+            "or in its best/. Train at least one epoch, or name another folder."
         )
     files = [place / "config.yaml" for place in (weights, weights.parent)[: 2 if weights.name == "best" else 1]]
     return weights, next((file for file in files if file.is_file()), None)
@@ -145,8 +145,8 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
         >>> pretrained_folder("runs/hybrid-1/best")
         Traceback (most recent call last):
         ...
-        prvr.errors.DataError: runs/hybrid-1/best: no such folder. Expected a folder of save_pretrained, or OWNER/NAME
-        on the hub.
+        prvr.errors.DataError: runs/hybrid-1/best: no such folder. Expected a folder written by save_pretrained, or
+        OWNER/NAME on the hub.
     """
     text = os.fspath(name)
     folder = shipped_model(name) or Path(text).expanduser()
@@ -154,7 +154,9 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
         return folder
     on_hub = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None
     if isinstance(name, Path) or not on_hub or folder.exists() or folder.parent.is_dir():
-        raise DataError(f"{text}: no such folder. Expected a folder of save_pretrained, or OWNER/NAME on the hub.")
+        raise DataError(
+            f"{text}: no such folder. Expected a folder written by save_pretrained, or OWNER/NAME on the hub."
+        )
     try:
         return Path(snapshot_download(text, allow_patterns=[CONFIG, WEIGHTS], **options))
     except (OSError, HfHubHTTPError, HFValidationError) as error:  # OSError: no network either
@@ -169,7 +171,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: it is missing, or holds something else than an object.
     """
-    mend = "Expected a folder of save_pretrained."
+    mend = "Expected a folder written by save_pretrained."
     return read_object(folder / CONFIG, mend, f"{folder / CONFIG}: no such file. {mend}")
 
 

@@ -175,7 +175,7 @@ def _diverged(rows: Iterable[str], finished: Mapping[str, Finished]) -> Iterator
     """The rows of which some seed is missing because its training diverged."""
     for row in rows:
         if seeds := [seed for seed, result in finished[row].results.items() if result.diverged]:
-            yield f"{row}: the training diverged with seed {', '.join(map(str, seeds))}, which is left out"
+            yield f"{row}: the training diverged with seed {', '.join(map(str, seeds))}, which is omitted"
 
 
 def _line(cell: Cell, results: Mapping[int, Result], columns: Sequence[str]) -> Line:

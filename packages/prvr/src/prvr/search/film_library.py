@@ -260,7 +260,7 @@ class Library:
         try:
             self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DataError(f"{self.state}: cannot be made ({error.strerror}). Set XDG_CACHE_HOME.") from error
+            raise DataError(f"{self.state}: cannot be created ({error.strerror}). Set XDG_CACHE_HOME.") from error
         busy = f"{self.folder}: another process is updating its library. Wait until it has finished."
         with owned(self.state, busy, LibraryBusy):
             self.report = self._update(films, progress)
@@ -364,8 +364,8 @@ class Library:
             strange = next((film.id for film in films if _is_drawn(film.path) is False), None)
             if strange is not None:
                 raise DataError(
-                    f"{self.folder}: {strange} was not drawn by prvr, and the encoder of drawn videos knows nothing "
-                    "else. Pass another encoder with --encoder NAME."
+                    f"{self.folder}: {strange} is not a video of the toy corpus, and the encoder toy supports no "
+                    "others. Pass another encoder with --encoder NAME."
                 )
         return self._opened
 

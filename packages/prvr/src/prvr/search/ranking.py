@@ -331,6 +331,6 @@ def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
 def _expect_numbers(scores: np.ndarray) -> None:
     if np.isnan(scores).any():
         raise DataError(
-            "a score is not a number: the model gives NaN for this query, or the index is damaged. `prvr index verify` "
-            "checks the index."
+            "a score is not a number: the model returns NaN for this query, or the index is damaged. `prvr index "
+            "verify` checks the index."
         )

@@ -163,6 +163,6 @@ def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
     except OSError as error:
         why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
         raise DataError(
-            f"{folder}: {why} ({error}). The index is as it was after the last videos that were finished: free space "
-            "or fix the permissions of the folder, then run the command again."
+            f"{folder}: {why} ({error}). The index contains all videos that were finished. Free space or fix the "
+            "permissions of the folder, then run the command again."
         ) from error

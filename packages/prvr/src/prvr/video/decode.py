@@ -250,7 +250,7 @@ class VideoFile:
             (time in the file at which it is shown, in seconds; packet of PyAV).
 
         Raises:
-            ValueError: a packet does not say when it is shown, or the key frame is not found again.
+            ValueError: a packet has no time stamp, or the key frame is not found again.
         """
         self._seek(float(first))
         begun, undated, left = False, False, {stream.index for stream in self.streams}
@@ -258,7 +258,7 @@ class VideoFile:
             if not packet.size:
                 continue  # the end of a stream
             if packet.pts is None:
-                raise ValueError("a packet does not say when it is shown")
+                raise ValueError("a packet has no time stamp")
             time = packet.pts * packet.time_base - self._origin
             decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
             picture = packet.stream.index == self._stream.index
@@ -406,7 +406,7 @@ class VideoFile:
                 continue
             yield from frames
         if damaged:
-            self.warnings.append(f"{damaged} damaged pieces were left out")
+            self.warnings.append(f"{damaged} damaged pieces were skipped")
 
     def _says_what_is_needed(self, rate: float) -> bool:
         """Whether frames of H.264 that are not sampled may be left out: packets of these formats say when it is shown.

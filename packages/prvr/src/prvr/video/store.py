@@ -239,7 +239,7 @@ def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, str]:
         meta = parse_json(text or "null", META)
         intact = isinstance(meta, dict) and meta.get("sha256") == digest(meta)
         if not intact:
-            raise ValueError("what it says of itself does not match its hash")
+            raise ValueError("its header does not match its hash")
         entry = parse_record(VideoEntry, meta.get("about"), "about", file_names=True)
         known = parse_record(StoreHeader, meta.get("store"), "store", file_names=True)
         told = parse_record(str, meta.get("features"), "features")
@@ -387,7 +387,7 @@ def _check_same(folder: Path, header: StoreHeader) -> None:
     found = read_header(folder)
     if found != header:
         raise DataError(
-            f"{folder}: was made with {found.encoder} at {found.rate:g} frames per second; asked for {header.encoder} "
+            f"{folder}: was made with {found.encoder} at {found.rate:g} frames per second; expected {header.encoder} "
             f"at {header.rate:g}. Extract with the same settings, or choose another store."
         )
 
