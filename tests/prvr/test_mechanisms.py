@@ -182,7 +182,7 @@ def test_labels_without_words_are_enough_until_a_loss_reads_them() -> None:
     objective, output = objective_and_output(text_distances=1.0)
     labels = replace(batch.labels, mean_words=batch.mean_words)
     assert torch.equal(objective(output, labels)["total"], objective(output, batch)["total"])
-    with pytest.raises(prvr.InputError, match=r"train with one, or set both to 0"):
+    with pytest.raises(prvr.InputError, match=r"Train with one process, or set both to 0"):
         objective(output, batch.labels)
     plain, output = objective_and_output(contrastive=1.0)
     assert torch.equal(plain(output, batch.labels)["total"], plain(output, batch)["total"])

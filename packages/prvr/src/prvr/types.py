@@ -63,7 +63,7 @@ def tensors_of(record: Any, prefix: str = "") -> dict[str, Tensor]:
 
 
 def with_tensors(record: Any, tensors: Mapping[str, Tensor], prefix: str = "") -> Any:
-    """Copy of a record with other tensors in the places that `tensors_of` names; those not named stay."""
+    """Copy of a record in which tensors are replaced, by their names in `tensors_of`."""
     changes = {}
     for field in fields(record):
         name, value = prefix + field.name, getattr(record, field.name)
@@ -130,7 +130,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         mean_words: `(q, e)` unit vectors of the queries, see `Batch.mean_words`; few losses read them.
-        teacher: `(q, v)` scores of the system that teaches, see `prvr.training.Teacher.scores`.
+        teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
     Examples:
@@ -208,7 +208,7 @@ class Batch:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         video_ids, query_ids: ids, for messages.
-        teacher: `(q, v)` scores of the system that teaches, see `Labels`.
+        teacher: `(q, v)` scores of the teacher, see `Labels`.
         counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
             replaced together with masks and `query_to_video`.
 

@@ -30,7 +30,7 @@ NEEDS = {
     "words": "features of words, which model.clip reads as token numbers",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
-"""What a loss may need of a model, as messages say it. A loss of a branch that is turned off is left out silently."""
+"""What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
 
 _S = TypeVar("_S")
 _UNKNOWN = PydanticCustomError("unexpected_keyword_argument", "unexpected keyword argument")
@@ -198,7 +198,7 @@ class TransportSettings(LossSettings):
 @_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")
 @dataclass(frozen=True, config=STRICT)
 class DistillationSettings(LossSettings):
-    """Draws the total scores to those of a system that teaches, `train.teacher`."""
+    """Draws the total scores to those of the teacher, `train.teacher`."""
 
     temperature: float = Field(default=0.1, ge=1e-3, le=1e6)
     """tau of both softmaxes over the videos of a batch."""
