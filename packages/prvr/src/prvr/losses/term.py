@@ -43,8 +43,8 @@ class LossInputs:
         """
         if self.labels.mean_words is None:
             raise InputError(
-                "loss.text_distances and loss.text_angles need the words of all queries of a batch, which labels gathered "
-                "from several processes do not have. Train with one process, or set both to 0"
+                "loss.text_distances and loss.text_angles need the words of all queries of a batch. Labels gathered "
+                "from several processes do not have them. Train with one process, or set both to 0"
             )
         return self.labels.mean_words
 
