@@ -67,9 +67,7 @@ class Traffic(TorchDispatchMode):
             if count := flop_registry.get(_into_new(func)):
                 work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
-            work.bytes += sum(
-                min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*inputs, *outputs]
-            )
+            work.bytes += sum(min(t.nbytes, t.untyped_storage().nbytes()) for t in [*inputs, *outputs])
         return result
 
     def total(self) -> Work:

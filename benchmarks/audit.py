@@ -122,9 +122,8 @@ def audit(
         asks = np.array([action[name] not in PUSHES for name in test.query_ids])
         with variant((TEST,), reversed_in_time) as (_, split):
             turned = [measure(run.retriever, run.config, split, device) for run in runs]
-        before, after = (
-            mean(recall(report, asks) for report in reports) for reports in ([r.report for r in runs], turned)
-        )
+        groups = [run.report for run in runs], turned
+        before, after = (mean(recall(report, asks) for report in reports) for reports in groups)
         value = {"r1": before, "r1_reversed": after, "queries": int(asks.sum())}
         name, band = "R@1 on directions, time reversed", f"<= {before / 2:.1f}"
         yield AuditRow("reversed", name, f"{before:.1f} -> {after:.1f}", band, after <= before / 2, value)

@@ -231,9 +231,8 @@ def radii(curvature: float) -> Table:
         for dtype, mode in ((torch.float32, "auto"), (torch.float32, "native"), (torch.float64, "auto")):
             errors = [errors_at(name, radius, curvature, dtype, mode) for radius in RADII[dtype]]
             for column in zip(*errors, strict=True):  # of values, then of gradients
-                right = itertools.takewhile(
-                    lambda pair: pair[1] <= WRONG_FAR_OUT, zip(RADII[dtype], column, strict=True)
-                )
+                pairs = zip(RADII[dtype], column, strict=True)
+                right = itertools.takewhile(lambda pair: pair[1] <= WRONG_FAR_OUT, pairs)
                 cells.append(f"{max((radius for radius, _ in right), default=0):g}")
         rows.append([name, *cells])
     return ["operation", "float32", "gradient", "float32, native", "gradient", "float64", "gradient"], rows

@@ -133,7 +133,8 @@ class Row:
         if self.quoted:
             return None
         ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint")
-        return next((way for way in ways if getattr(self, way) is not None), "history" if self.history else "train")
+        other: Kind = "history" if self.history else "train"
+        return next((way for way in ways if getattr(self, way) is not None), other)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
