@@ -93,15 +93,6 @@ for heavy in ("matplotlib", "fastapi", "transformers", "faiss"):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
-    """Imports inside functions count as well."""
-    count = runpy.run_path(str(ROOT / "scripts" / "count.py"))
-    imports = count["imports"](package)
-    assert any(imports.values())
-    assert count["cycles"](imports) == []
-
-
 def test_constraints_name_every_direct_dependency() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {canonicalize_name(Requirement(line).name) for line in lines if "==" in line and not line.startswith("#")}

@@ -34,11 +34,11 @@ _Text = Annotated[
 ]
 
 
-def _window(text: str) -> float | str:
-    return text if text == "shots" else float(text)
+def _window(text: str) -> float | Literal["shots"]:
+    return "shots" if text == "shots" else float(text)
 
 
-_Window = Annotated[float | str, parsed_by(_window, "SECONDS")]
+_Window = Annotated[float | Literal["shots"], parsed_by(_window, "SECONDS")]
 
 
 @_index.command
@@ -89,12 +89,12 @@ def add(
             "encoder alone."
         )
     else:
-        window = 120.0 if window is None else window or None
-        stride = window / 2 if stride is None and isinstance(window, float) else stride
+        length = 120.0 if window is None else window or None
+        stride = length / 2 if stride is None and isinstance(length, float) else stride
         stages = [parse_stage(name) for name in stage]
         system = open_model(model, features.header, torch_device, _featurizer(text, device), stages)
         opened = VideoIndex.create(
-            folder, system, features.header, dtype=dtype or "float16", window=window, stride=stride
+            folder, system, features.header, dtype=dtype or "float16", window=length, stride=stride
         )
     with opened, progress_bar("embedding") as bar:
         report = opened.add(features, lambda video, done, total: bar(done, total, video))

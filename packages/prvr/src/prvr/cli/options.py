@@ -29,7 +29,7 @@ configuration or the data; 130 interrupted (Ctrl-C); 141 output pipe closed (`pr
 (SIGTERM) during training, after the state was saved.
 """
 _TEXTS = (str, str | None)
-_RAISE = {"exit_on_error": False, "print_error": False}
+_RAISE: dict[str, Any] = {"exit_on_error": False, "print_error": False}
 _KEY = re.compile(r"--([A-Za-z_]\w*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 
 
@@ -78,7 +78,7 @@ def usage_error(error: CycloptsError) -> CommandError:
     """The message for words that cannot be parsed: what is wrong with them, and where help is."""
     message = str(error)
     if isinstance(error, UnusedCliTokensError):
-        message = f"unexpected argument {error.unused_tokens[0]}"
+        message = f"unexpected argument {(error.unused_tokens or [''])[0]}"
     if isinstance(error.__cause__, ValidationError):  # of settings that pydantic checks
         problems = [(problem["loc"][0], problem["msg"], problem["input"]) for problem in error.__cause__.errors()]
         message = "; ".join(f"--{name}: {text}, got {value!r}" for name, text, value in problems)
@@ -188,7 +188,6 @@ Transfer = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="the device; auto uses a GPU if there is one")]
 Seed = Annotated[Whole, Parameter(help="the random seed")]
 Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for small models on a busy machine")]
-Encoder = Annotated[str | None, Parameter(metavar="NAME")]
 Download = Annotated[
     bool, Parameter(help="download missing models from the Hugging Face hub without asking for confirmation")
 ]

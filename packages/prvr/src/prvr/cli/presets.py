@@ -1,7 +1,7 @@
 """`prvr presets` and `prvr describe`: the configurations that ship with prvr, and the cost of a system."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -147,7 +147,7 @@ def _short(number: int) -> str:
     raise AssertionError
 
 
-_Stages = list[tuple[str, Any, Path | None]]
+_Stages = Sequence[tuple[str, Any, Path | None]]
 
 
 def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig, _Stages]:
