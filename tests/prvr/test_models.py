@@ -106,16 +106,6 @@ def test_a_video_does_not_depend_on_its_batch(retriever: Retriever) -> None:
         torch.testing.assert_close(together.frames[v, :rows], alone.frames[0], rtol=0, atol=1e-9)
 
 
-def test_saved_and_loaded_models_agree(retriever: Retriever, tmp_path) -> None:
-    batch = make_batch([9, 3], dtype=torch.float32)
-    retriever = retriever.float()
-    retriever.save_pretrained(tmp_path)
-    loaded = Retriever.from_pretrained(tmp_path).eval()
-    assert loaded.config == retriever.config
-    assert torch.equal(loaded(batch).scores.total, retriever(batch).scores.total)
-    assert "prvr" in (tmp_path / "README.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("window", ["multiply", "add"])
 def test_stacked_blocks_are_the_sequential_ones(window: str) -> None:
     """K blocks in one computation against K plain blocks one after the other."""
@@ -431,26 +421,6 @@ def test_register_targets_default_to_perturbed_mean_queries() -> None:
     other = objective(out, batch, generator=torch.Generator().manual_seed(2))["diffusion"]
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"words": torch.zeros(4, 8, 6)}, "8 words, this model takes at most 7"),
-        ({"words": torch.zeros(4, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
-        ({"frames": torch.zeros(2, 13, 10)}, "13 frames, this model takes at most 12"),
-        ({"clips": torch.zeros(2, 5, 10)}, "5 clips, this model takes exactly 4"),
-    ],
-)
-def test_input_of_another_size_is_refused(change: dict[str, Tensor], message: str) -> None:
-    retriever = build().float()
-    batch = make_batch([4, 5], dtype=torch.float32)
-    if "words" in change:
-        change["word_mask"] = torch.ones(change["words"].shape[:2], dtype=torch.bool)
-    if "frames" in change:
-        change["frame_mask"] = torch.ones(change["frames"].shape[:2], dtype=torch.bool)
-    with pytest.raises(ValueError, match=message):
-        retriever(dataclasses.replace(batch, **change))
 
 
 @pytest.mark.parametrize(

@@ -235,33 +235,6 @@ def test_half_precision_galleries_are_scored() -> None:
     torch.testing.assert_close(stored, out.scores.total, rtol=0, atol=5e-3)
 
 
-def test_saved_and_loaded_models_agree(tmp_path: Path) -> None:
-    retriever, batch = build().float(), make_batch().to(dtype=torch.float32)
-    retriever.save_pretrained(tmp_path)
-    for loaded in (TokenRetriever.from_pretrained(tmp_path), load_pretrained(tmp_path)):
-        assert isinstance(loaded, TokenRetriever)
-        assert loaded.config == retriever.config
-        assert torch.equal(loaded.eval()(batch).scores.total, retriever(batch).scores.total)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"words": torch.zeros(6, 8, 6)}, "got 8 words, this model takes at most 7"),
-        ({"words": torch.zeros(6, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
-        ({"frames": torch.zeros(3, 10, 10)}, "got 10 frames, this model takes at most 9"),
-        ({"frames": torch.zeros(3, 7, 9), "clips": torch.zeros(3, 1, 9)}, r"frames have 9 features.*built for 10"),
-    ],
-)
-def test_input_of_another_size_is_refused(change: dict[str, torch.Tensor], message: str) -> None:
-    retriever, batch = build().float(), make_batch().to(dtype=torch.float32)
-    for name, mask in (("words", "word_mask"), ("frames", "frame_mask")):
-        if name in change:
-            change[mask] = torch.ones(change[name].shape[:2], dtype=torch.bool)
-    with pytest.raises(ValueError, match=message):
-        retriever(dataclasses.replace(batch, **change))
-
-
 def test_nothing_valid_is_refused() -> None:
     retriever, batch = build(), make_batch()
     text = retriever.encode_text(batch.words, batch.word_mask)

@@ -170,7 +170,7 @@ class TransformerBlocks(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
-        hidden = self.dropout(F.relu(self.expand(y)))
+        hidden = self.dropout(F.relu_(self.expand(y)))
         return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
