@@ -96,7 +96,7 @@ def shipped_model(name: str | Path) -> Path | None:
         >>> shipped_model("toy-world").name
         'toy-world'
     """
-    name = _ALIASES.get(name, name)
+    name = _ALIASES.get(name, name)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return SHIPPED / name if name in _shipped_names() else None
 
 

@@ -134,7 +134,7 @@ class Row:
             return None
         ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint")
         other: Kind = "history" if self.history else "train"
-        return next((way for way in ways if getattr(self, way) is not None), other)
+        return next((way for way in ways if getattr(self, way) is not None), other)  # pyright: ignore[reportReturnType]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

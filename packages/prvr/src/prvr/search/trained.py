@@ -122,7 +122,7 @@ class TrainedModel:
 
     def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
         self.windows, self.identity = windows, identity
-        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)
+        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)  # pyright: ignore[reportArgumentType]
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
