@@ -11,7 +11,7 @@ itself and packs its result. The window is that of padded sequences, either way.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,7 @@ RegisterTokens = Float[Tensor, "v n d"] | None
 """Additional keys and values of each sequence; None = none."""
 
 
+@runtime_checkable
 class Mixer(Protocol):
     """Mixes positions: one input `(b, m, d)` for all blocks to `(k, b, m, d)`, padded or packed alike."""
 

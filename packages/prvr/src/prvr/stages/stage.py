@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,6 +20,7 @@ Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Flo
 BOTH: frozenset[Direction] = frozenset(["t2v", "v2t"])
 
 
+@runtime_checkable
 class SplitInputs(Protocol):
     """The videos and queries of a split as an encoder reads them; a `prvr.data.PackedSplit` is one."""
 
@@ -100,7 +101,7 @@ class Stage(ABC):
         """Writes weights and data into an empty folder; by default, nothing. The settings are saved elsewhere."""
 
     @classmethod
-    def load(cls, settings: Any, folder: Path | None, encode: "Encode | None") -> Self:
+    def load(cls, settings: Any, folder: Path | None, encode: "Encode | None") -> "Stage":
         """A stage from its settings and files; by default, from its settings alone.
 
         Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,6 +38,7 @@ class SampleOptions(TypedDict, total=False):
     return_chain: bool
 
 
+@runtime_checkable
 class Output(Protocol):
     """The meaning of scores: the prediction of x_0, x_0 of the labels, and the final probability."""
 
