@@ -16,6 +16,9 @@ class MeanPooling(nn.Module):
         self.text, self.video = nn.Linear(query_dim, hidden), nn.Linear(feature_dim, hidden)
         self.noise = nn.Dropout(0.5)
 
+    def save_pretrained(self, folder):
+        raise NotImplementedError
+
     def encode_text(self, words, word_mask):
         words = words.to(self.text.weight.dtype)
         kept = (words * word_mask[..., None]).sum(1) / word_mask.sum(1, keepdim=True)
