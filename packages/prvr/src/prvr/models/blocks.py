@@ -171,8 +171,10 @@ class TransformerBlocks(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
-        hidden = self.dropout(F.relu_(self.expand(y)))
-        return self.norm2(y + self.dropout(self.contract(hidden)))
+        # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
+        hidden = self.dropout(F.relu_(self.expand.rows(y.flatten(1, 2))))
+        update = self.contract.rows(hidden).view_as(y)
+        return self.norm2(y + self.dropout(update))
 
 
 class AttentionBlocks(nn.Module):

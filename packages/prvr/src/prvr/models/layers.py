@@ -116,9 +116,12 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k (a stack with one axis)."""
-        rows, weight = x.flatten(1, 2), self.weight.mT
-        y = torch.bmm(rows, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], rows, weight)
-        return y.unflatten(1, x.shape[1:3])
+        return self.rows(x.flatten(1, 2)).unflatten(1, x.shape[1:3])
+
+    def rows(self, x: Float[Tensor, "k n i"]) -> Float[Tensor, "k n o"]:
+        """Map k applied to every row of part k."""
+        weight = self.weight.mT
+        return torch.bmm(x, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], x, weight)
 
 
 class StackedLayerNorm(nn.Module):
