@@ -30,7 +30,7 @@ from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 def small_example(folder: Path) -> tuple[Path, Path, str]:
     """Films that prvr draws, their captions, and a CLIP of random weights that knows their words."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, PreTrainedTokenizerFast
 
     scenes, captions = draw_split("train", 10, seed=0), folder / "captions.csv"
     for film in scenes.videos:
@@ -48,6 +48,7 @@ def small_example(folder: Path) -> tuple[Path, Path, str]:
     text = sizes | {"vocab_size": len(words), "num_hidden_layers": 4, "bos_token_id": 0, "eos_token_id": 1}
     vision = sizes | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8}
     CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=32)).save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(folder)
     return folder, captions, str(folder)
 
 
