@@ -219,7 +219,7 @@ class CandidateReranker(
         Args:
             text, frames, frame_mask: see the class.
             initial: `(b, n)` x_K; None draws it.
-            options: see [SampleOptions][prvr.stages.diffusion.process.SampleOptions].
+            options: those of `prvr.stages.diffusion.process.SampleOptions`.
 
         Raises:
             ValueError: as `denoise`, or more steps than trained.
