@@ -45,6 +45,12 @@ def first_of(*places: str) -> Any:
     raise ImportError(f"this checkout has none of {', '.join(places)}")
 
 
+def toy() -> tuple[str, str]:
+    """The name of the toy corpus and its encoder in this checkout, and the option of `prvr extract` for its output."""
+    now = "hybrid-toy" in first_of("prvr.config:preset_names")()
+    return ("toy", "--output") if now else ("embedded", "--out")
+
+
 def tasks(folder: str, videos: int, small: bool) -> Tasks:
     """All that is timed, from the checkout whose sources come first on the path."""
     import prvr
@@ -123,7 +129,7 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:
-    encoder = first_of("prvr.video:open_encoder")("toy")
+    encoder = first_of("prvr.video:open_encoder")(toy()[0])
     extract, film = first_of("prvr.video:extract"), write_film(work / "film.mp4", seconds, 360)
 
     def run() -> None:
@@ -136,8 +142,11 @@ def extraction(work: Path, seconds: float) -> Callable[[], object]:
 def evaluation(work: Path, small: bool) -> Callable[[], object]:
     import prvr
 
-    where = {"data.collection": "toy-tiny", "data.cache_dir": str(work)}
-    config = prvr.load_config("hybrid-toy", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {}))
+    name, _ = toy()
+    where = {"data.collection": f"{name}-tiny", "data.cache_dir": str(work)}
+    config = prvr.load_config(
+        f"hybrid-{name}", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {})
+    )
     splits = first_of("prvr.training:open_splits", "prvr.training.splits:open_splits")(config)
     evaluate = first_of("prvr.evaluation:evaluate", "prvr.evaluation.rank:evaluate")
     run = partial(evaluate, prvr.Retriever(config.model).eval(), splits.train)
@@ -148,14 +157,14 @@ def evaluation(work: Path, small: bool) -> Callable[[], object]:
 
 
 def search(work: Path, videos: int) -> Callable[[], object]:
-    main = first_of("prvr.cli:main")
+    main, (encoder, output) = first_of("prvr.cli:main"), toy()
     films = work / "films"
     films.mkdir()
     for number in range(videos):
         write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
     with redirect_stdout(io.StringIO()):
         for words in (
-            ["extract", str(films), "--encoder", "toy", "--output", str(work / "store")],
+            ["extract", str(films), "--encoder", encoder, output, str(work / "store")],
             ["index", "add", str(work / "index"), "--store", str(work / "store"), "--model", "zero-shot"],
         ):
             if code := main(words):
