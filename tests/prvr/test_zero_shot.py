@@ -136,6 +136,9 @@ def test_corpora_that_name_no_encoder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not name the encoder"):
         zero_shot_scores(corpus, "test")
     assert show(tmp_path, "public", None) == ""
+    (corpus.folder / "corpus.json").write_text('{"encoder": "another"}')
+    with pytest.raises(DataError, match="features of the encoder 'another', expected"):
+        zero_shot_scores(corpus, "test")
     (corpus.folder / "corpus.json").unlink()
     assert not has_zero_shot(corpus)
 
