@@ -87,30 +87,25 @@ def test_stored_frames_may_be_of_half_precision():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_bad_galleries_are_refused():
-    scores, text, frames, mask = gallery()
-    reranker = make()
-    wide = torch.randn(len(text), 2 * WIDTH).double()
-    silent, dark, broken = text.clone(), mask.clone(), scores.clone()
-    silent[2], dark[3], broken[1, 1] = torch.nan, False, torch.nan
-    for changes, message in (
-        ({"scores": scores.mT}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
-        ({"text": wide}, "text: got width 24, this re-ranker expects 12"),
-        ({"text": silent}, "text: row 2 is not finite: a query without a valid word"),
-        ({"scores": broken}, "scores are NaN in row 1"),
-        ({"frame_mask": dark}, "video 3 has no valid frame"),
-        ({"frame_mask": mask.float()}, r"frame_mask is torch\.float32, expected torch\.bool"),
-        ({"frame_mask": mask[:, 1:]}, r"frame_mask: got shape \(9, 4\), expected \(9, 5\)"),
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": torch.rand(9, 7)}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
+        ({"scores": torch.full((7, 9), torch.nan)}, "scores: row 0 is NaN"),
+        ({"text": torch.randn(7, 24)}, "text: got width 24, this re-ranker expects 12"),
+        ({"text": torch.full((7, WIDTH), torch.nan)}, "text: row 0 is NaN"),
+        ({"frame_mask": torch.ones(9, FRAMES)}, r"frame_mask: got torch\.float32 \(9, 5\), expected torch\.bool"),
+        ({"frame_mask": torch.ones(9, 4) > 0}, r"frame_mask: got torch\.bool \(9, 4\), .*\(9, 5\)"),
         ({"num_steps": 11}, "num_steps: got 11, expected 1 to 10, the number of trained timesteps"),
         ({"timesteps": [10, 0]}, r"timesteps: got \[10, 0\]"),
         ({"top_k": 0}, "top_k: got 0, expected 1 to 9"),
         ({"initial": torch.randn(2, 4)}, r"initial: got shape \(2, 4\), expected \(7, 4\)"),
-        ({"weight": -1.0}, "weight: got -1"),
-        ({"batch_size": 0}, "batch_size: got 0"),
-    ):
-        given = {"scores": scores, "text": text, "frames": frames, "frame_mask": mask} | changes
-        with pytest.raises(ValueError, match=message):
-            reranker.rerank(**given)
+    ],
+)
+def test_bad_galleries_are_refused(changes, message):
+    inputs = dict(zip(("scores", "text", "frames", "frame_mask"), gallery(), strict=True))
+    with pytest.raises(ValueError, match=message):
+        make().rerank(**(inputs | changes))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -119,24 +114,22 @@ def test_bad_pairs_are_refused():
     mask, x, right = torch.ones(2, 3, FRAMES, dtype=torch.bool), torch.randn(2, 3).double(), torch.eye(2, 3) > 0
     t = torch.tensor([0, 9])
     for call, message in (
-        (lambda: reranker.denoise(x, t, text[None], frames, mask), r"text: got shape \(1, 2, 12\), expected \(b, d\)"),
-        (lambda: reranker.denoise(x, t, text[:1], frames, mask), "text has 1 rows, frames 2"),
-        (lambda: reranker.denoise(x, t + 1, text, frames, mask), "timestep: got 1 to 10, expected 0 to 9"),
+        (
+            lambda: reranker.denoise(x, t, text[None], frames, mask),
+            r"shapes \(1, 2, 12\) and .*expected .*text \(b, d\)",
+        ),
+        (lambda: reranker.denoise(x, t, text[:1], frames, mask), r"shapes \(1, 12\) and \(2, 3, 5, 12\)"),
+        (lambda: reranker.denoise(x, t + 1, text, frames, mask), r"timestep: got \[1, 10\], expected 0 to 9"),
         (lambda: reranker.denoise(x[:, :2], t, text, frames, mask), r"x: got shape \(2, 2\), expected \(2, 3\)"),
         (lambda: reranker.loss(right[:, :2], text, frames, mask), r"target: got shape \(2, 2\)"),
         (lambda: reranker.loss(right & False, text, frames, mask), "row 0 has no relevant candidate"),
-        (lambda: reranker.loss(right, text, frames, mask, timesteps=t - 1), "timestep: got -1 to 8"),
+        (lambda: reranker.loss(right, text, frames, mask, timesteps=t - 1), "timesteps: got -1"),
         (lambda: reranker.sample(text, frames[..., :3], mask), "frames: got width 3"),
         (lambda: reranker.sample(text, frames, mask, initial=x[:1]), r"initial: got shape \(1, 3\)"),
         (lambda: reranker.sample(text, frames, mask, num_steps=50), "num_steps: got 50, expected 1 to 10"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    known = CandidateReranker(RerankerConfig(width=4, trained_on="hlformer-tvr"))
-    known.expect_trained_on("hlformer-tvr")
-    make().expect_trained_on("anything")
-    with pytest.raises(ValueError, match="trained on the embeddings of 'hlformer-tvr', not of 'gmmformer-tvr'"):
-        known.expect_trained_on("gmmformer-tvr")
 
 
 def tokens(rows: int, length: int) -> tuple[Tensor, Tensor, Tensor]:

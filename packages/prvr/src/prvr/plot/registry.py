@@ -5,7 +5,7 @@ Reading them imports no torch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -16,9 +16,8 @@ from prvr.config.strict import LARGE, MANY, SEED, STRICT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from prvr.plot.drawing import PlotInput
 
-PLOTS: "Registry[Callable[[PlotInput, Any], Figure]]" = Registry("plot")
+PLOTS: "Registry[Callable[..., Figure]]" = Registry("plot")
 """Every plot by name; a part takes a `prvr.plot.PlotInput` and its settings, and gives a figure."""
 
 

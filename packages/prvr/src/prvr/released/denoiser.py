@@ -69,21 +69,22 @@ class ReleasedTextFrameAttention(nn.Module):
         return self.weights(text, frames, frame_mask) @ frames
 
 
-def with_weights(decoded: Float[Tensor, "b n"], weights: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-    """The decoded scores plus the attention weights, which are not in eq. 6."""
-    return decoded + weights
+def released_denoiser(width: int, steps: int) -> CandidateDenoiser:
+    """A denoiser with a map after the attention, and the attention weights added to the output: neither is in eq. 6."""
+    merge = nn.Linear(width, width)
+    return CandidateDenoiser(width, steps, merge=merge, finish=torch.add)
 
 
 class ReleasedScores:
     """x_0 is 1 for relevant candidates and `negative` for others; its prediction is the decoder's output unchanged.
 
     Args:
-        negative: x_0 of irrelevant candidates.
-        temperature: factor of a generated x_0 before the softmax that is added to the score.
+        config: `negative` is x_0 of irrelevant candidates; `score_temperature` is a factor of a generated x_0 before
+            the softmax that is added to the score.
     """
 
-    def __init__(self, negative: float, temperature: float) -> None:
-        self.negative, self.temperature = negative, temperature
+    def __init__(self, config: RerankerConfig) -> None:
+        self.negative, self.temperature = float(config.negative), config.score_temperature
 
     def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
         """The prediction of x_0: the output of the decoder itself."""

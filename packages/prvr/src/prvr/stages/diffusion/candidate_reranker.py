@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from prvr.config import config_to_dict, released_part
 from prvr.errors import InputError
@@ -21,7 +21,7 @@ from prvr.stages.diffusion.network import (
     TextToVideo,
     VideoToText,
 )
-from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, SampleOptions
+from prvr.stages.diffusion.process import DiffusionProcess, Distribution, Output, SampleOptions
 from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
 
@@ -59,8 +59,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
         masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
         parts.append(rows)
     frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
-    for name, x in (("text", text), ("frames", frames)):
-        _expect_width(name, x, config.width)
+    _expect_embeddings(config.width, text, frames, mask)
     if config.unit_length:
         text, frames = F.normalize(text, dim=-1), F.normalize(frames, dim=-1)
     return RerankerInputs(text, frames, mask)
@@ -109,11 +108,18 @@ class CandidateReranker(
         # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
         self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
         self.view = _VIEWS[direction]()
-        self.pool = _pool(config)
-        self.denoiser = _denoiser(config)
-        self.output: Output = _output(config)
-        process = DiffusionProcess if config.process == "diffusion" else OneStepProcess
-        self.process = process(self.denoiser, self.output, config)
+        compat = config.compat
+        pool, denoiser, output = TextFrameAttention, CandidateDenoiser, Distribution
+        if compat.pooling == "released":
+            pool = released_part("denoiser:ReleasedTextFrameAttention", "compat.pooling='released'")
+        if compat.decoder == "released":
+            denoiser = released_part("denoiser:released_denoiser", "compat.decoder='released'")
+        if compat.output == "released":
+            output = released_part("denoiser:ReleasedScores", "compat.output='released'")
+        self.pool = pool(config.attention_temperature)
+        self.denoiser = denoiser(config.width, config.steps)
+        self.output: Output = output(config)
+        self.process = DiffusionProcess(self.denoiser, self.output, config)
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
@@ -129,7 +135,13 @@ class CandidateReranker(
         return full_precision(self._like.device)
 
     def _pairs(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
-        _expect_pairs(self.view, self.config.width, text, frames, frame_mask)
+        _expect_embeddings(self.config.width, text, frames, frame_mask)
+        batched = (text.ndim, frames.ndim) == self.view.ranks[0]
+        if (text.ndim, frames.ndim) not in self.view.ranks or (batched and len(text) != len(frames)):
+            raise InputError(
+                f"text and frames: got shapes {tuple(text.shape)} and {tuple(frames.shape)}, expected in direction "
+                f"{self.direction!r} {self.view.shapes}"
+            )
         return self.view.pair(self.pool, text.to(self._like.dtype), frames.to(self._like.dtype), frame_mask)
 
     def denoise(
@@ -150,7 +162,8 @@ class CandidateReranker(
         Raises:
             ValueError: a shape or width that does not fit, a mask that is not boolean, or a step that was not trained.
         """
-        _expect_timestep(timestep, self.config.steps)
+        if timestep.device.type == "cpu" and bool(((timestep < 0) | (timestep >= self.config.steps)).any()):
+            raise InputError(f"timestep: got {timestep.tolist()}, expected 0 to {self.config.steps - 1}")
         with self._full_precision():
             pairs = self.denoiser.prepare(*self._pairs(text, frames, frame_mask))
             _expect_shape("x", x, pairs.products)
@@ -197,13 +210,14 @@ class CandidateReranker(
             pairs: the result of `gather`.
             noise, timesteps, generator: as in `loss`.
         """
-        if timesteps is not None:
-            _expect_timestep(timesteps, self.config.steps)
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
-            _expect_target(target, prepared.products)
+            _expect_shape("target", target, prepared.products)
+            if target.device.type == "cpu" and not bool((target > 0).any(1).all()):  # reading a GPU would mean waiting
+                row = int((target > 0).any(1).int().argmin())
+                raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
             clean = self.output.target(target) if target.dtype == torch.bool else target
-            return self.process.loss(clean.to(self._like.dtype), prepared, noise, timesteps, generator)
+            return self.process.training.loss(clean.to(self._like.dtype), prepared, noise, timesteps, generator)
 
     def sample(
         self,
@@ -225,11 +239,14 @@ class CandidateReranker(
             ValueError: as `denoise`, or more steps than trained.
         """
         with self._full_precision():
-            pairs = self.denoiser.prepare(*self._pairs(text, frames, frame_mask))
-            if initial is not None:
-                _expect_shape("initial", initial, pairs.products)
-                initial = initial.to(self._like.dtype)
-            return self.process.sample(initial, pairs, **options)
+            return self._sample(self._pairs(text, frames, frame_mask), initial, **options)
+
+    def _sample(self, pairs: Pairs, initial: Tensor | None, **options: Any) -> Tensor:
+        prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+        if initial is not None:
+            _expect_shape("initial", initial, prepared.products)
+            initial = initial.to(self._like)
+        return self.process.sample(initial, prepared, **options)
 
     def gather(self, inputs: RerankerInputs, rows: slice | Int[Tensor, " r"], columns: Int[Tensor, "r k"]) -> Pairs:
         """Pooled queries and candidates.
@@ -257,9 +274,7 @@ class CandidateReranker(
             initial, seed, options: as in `rerank`.
         """
         with self._full_precision():
-            prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
-            initial = None if initial is None else initial.to(self._like)
-            return self.output.probability(self.process.sample_seeded(initial, prepared, seed, **options))
+            return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
     def combined(
         self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
@@ -309,20 +324,22 @@ class CandidateReranker(
             options: `num_steps` or `timesteps`, as in `sample`.
 
         Raises:
-            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is not finite, a
-                video without a valid frame, or more steps than trained.
+            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is NaN, or more steps
+                than trained.
         """
-        _expect_gallery(self.view, self.config.width, scores, text, frames, frame_mask)
+        _expect_embeddings(self.config.width, text, frames, frame_mask)
+        shape, order = (len(text), len(frames)), "(texts, videos)"
+        if self.direction == "v2t":
+            shape, order = shape[::-1], "(videos, texts)"
+        if scores.shape != shape:
+            got = tuple(scores.shape)
+            raise InputError(f"scores: got shape {got}, expected {shape}, {order} in direction {self.direction!r}")
+        for name, x in (("scores", scores), ("text", text)):
+            if bool((bad := x.isnan().any(1)).any()):
+                raise InputError(f"{name}: row {int(bad.int().argmax())} is NaN: remove it")
         if top_k is None:
             top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
         weight = self.config.weight if weight is None else weight
-        if initial is not None and initial.shape != (len(scores), top_k):
-            expected = (len(scores), top_k)
-            raise InputError(f"initial: got shape {tuple(initial.shape)}, expected {expected}, (rows, candidates)")
-        if batch_size < 1:
-            raise InputError(f"batch_size: got {batch_size}, expected at least 1")
-        if not 0 <= weight < float("inf"):
-            raise InputError(f"weight: got {weight}, expected a finite number of at least 0")
         inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))
@@ -334,21 +351,6 @@ class CandidateReranker(
 
             parts.append(rescore_best(scores[rows], top_k, rescore))
         return torch.cat(parts) if parts else scores.clone()
-
-    def expect_trained_on(self, name: str) -> None:
-        """Refuse another retriever than the one whose embeddings this re-ranker was trained on.
-
-        Args:
-            name: the fingerprint of the retriever.
-
-        Raises:
-            ValueError: `config.trained_on` is another one.
-        """
-        if self.config.trained_on not in (None, name):
-            raise InputError(
-                f"this re-ranker was trained on the embeddings of {self.config.trained_on!r}, not of {name!r}: their "
-                f"embeddings differ even if their widths agree; train a re-ranker on {name!r}"
-            )
 
     @classmethod
     def load_released(
@@ -375,94 +377,20 @@ class CandidateReranker(
         return reranker.eval()
 
 
-def _pool(config: RerankerConfig) -> nn.Module:
-    if config.compat.pooling == "masked":
-        return TextFrameAttention(config.attention_temperature)
-    part = released_part("denoiser:ReleasedTextFrameAttention", "compat.pooling='released'")
-    return part(config.attention_temperature)
-
-
-def _denoiser(config: RerankerConfig) -> CandidateDenoiser:
-    if config.compat.decoder == "paper":
-        return CandidateDenoiser(config.width, config.steps)
-    finish = released_part("denoiser:with_weights", "compat.decoder='released'")
-    merge = nn.Linear(config.width, config.width)
-    return CandidateDenoiser(config.width, config.steps, merge=merge, finish=finish)
-
-
-def _output(config: RerankerConfig) -> Output:
-    if config.compat.output == "distribution":
-        return Distribution(config.loss_temperature)
-    part = released_part("denoiser:ReleasedScores", "compat.output='released'")
-    return part(float(config.negative), config.score_temperature)
-
-
-def _expect_width(name: str, x: Tensor, width: int) -> None:
-    if x.shape[-1] != width:
+def _expect_embeddings(width: int, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:
+    for name, x in (("text", text), ("frames", frames)):
+        if x.shape[-1] != width:
+            raise InputError(
+                f"{name}: got width {x.shape[-1]}, this re-ranker expects {width}: use the embeddings of the retriever "
+                "that it was trained on, or train a re-ranker for these"
+            )
+    if frame_mask.dtype != torch.bool or frame_mask.shape != frames.shape[:-1]:
         raise InputError(
-            f"{name}: got width {x.shape[-1]}, this re-ranker expects {width}: use the embeddings of the retriever "
-            "that it was trained on, or train a re-ranker for these"
+            f"frame_mask: got {frame_mask.dtype} {tuple(frame_mask.shape)}, expected torch.bool (True = valid) "
+            f"{tuple(frames.shape[:-1])}"
         )
-
-
-def _expect_mask(frames: Tensor, frame_mask: Tensor) -> None:
-    if frame_mask.dtype != torch.bool:
-        raise InputError(f"frame_mask is {frame_mask.dtype}, expected torch.bool (True = valid): use frame_mask > 0")
-    if frame_mask.shape != frames.shape[:-1]:
-        raise InputError(f"frame_mask: got shape {tuple(frame_mask.shape)}, expected {tuple(frames.shape[:-1])}")
-
-
-def _expect_pairs(
-    view: TextToVideo | VideoToText, width: int, text: Tensor, frames: Tensor, frame_mask: Tensor
-) -> None:
-    for name, x, ranks, shape in (
-        ("text", text, view.text_rank, view.text_shape),
-        ("frames", frames, view.frames_rank, view.frames_shape),
-    ):
-        if x.ndim not in ranks:
-            raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {shape} in direction {view.name!r}")
-        _expect_width(name, x, width)
-    _expect_mask(frames, frame_mask)
-    if text.ndim == view.text_rank[0] and frames.ndim == view.frames_rank[0] and len(text) != len(frames):
-        raise InputError(f"text has {len(text)} rows, frames {len(frames)}: expected the same number")
-
-
-def _expect_gallery(
-    view: TextToVideo | VideoToText, width: int, scores: Tensor, text: Tensor, frames: Tensor, frame_mask: Tensor
-) -> None:
-    _expect_width("text", text, width)
-    _expect_width("frames", frames, width)
-    _expect_mask(frames, frame_mask)
-    shape, order = (len(text), len(frames)), "(texts, videos)"
-    if view.name == "v2t":
-        shape, order = shape[::-1], "(videos, texts)"
-    if scores.shape != shape:
-        raise InputError(
-            f"scores: got shape {tuple(scores.shape)}, expected {shape}, {order} in direction {view.name!r}"
-        )
-    for bad, message in (
-        (scores.isnan().any(1), "scores are NaN in row {}: check its embedding"),
-        (~text.isfinite().all(1), "text: row {} is not finite: a query without a valid word? Remove it"),
-        (~frame_mask.any(1), "frame_mask: video {} has no valid frame: remove it"),
-    ):
-        if bool(bad.any()):
-            raise InputError(message.format(int(bad.int().argmax())))
 
 
 def _expect_shape(name: str, x: Tensor, like: Tensor) -> None:
     if x.shape != like.shape:
         raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {tuple(like.shape)}, (rows, candidates)")
-
-
-def _expect_target(target: Tensor, like: Tensor) -> None:
-    _expect_shape("target", target, like)
-    if target.device.type == "cpu" and not bool((target > 0).any(1).all()):  # reading a GPU would mean waiting
-        row = int((target > 0).any(1).int().argmin())
-        raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
-
-
-def _expect_timestep(timestep: Tensor, steps: int) -> None:
-    if timestep.device.type == "cpu" and bool(((timestep < 0) | (timestep >= steps)).any()):
-        raise InputError(
-            f"timestep: got {timestep.min()} to {timestep.max()}, expected 0 to {steps - 1}, the trained steps"
-        )

@@ -49,9 +49,6 @@ class TextFrameAttention(nn.Module):
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m f"]:
         """The weight of each frame for each text: the attention map of figure B."""
-        return self._weights(text, _blank(frames, frame_mask), frame_mask)
-
-    def _weights(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Tensor:
         logits = text @ frames.mT / self.temperature
         # Not -inf: a video without a valid frame would have a gradient of NaN.
         lowest = torch.finfo(logits.dtype).min
@@ -67,17 +64,12 @@ class TextFrameAttention(nn.Module):
             frames: `(b, f, d)` frame embeddings.
             frame_mask: `(b, f)` True = valid.
         """
-        frames = _blank(frames, frame_mask)
-        return self._weights(text, frames, frame_mask) @ frames
+        frames = frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
+        return self.weights(text, frames, frame_mask) @ frames
 
     def extra_repr(self) -> str:
         """Shown in the module's repr."""
         return f"temperature={self.temperature}"
-
-
-def _blank(frames: Tensor, frame_mask: Tensor) -> Tensor:
-    """Zeros in place of padding: a weight of 0 does not remove a NaN."""
-    return frames.masked_fill(~frame_mask[..., None], 0)
 
 
 @dataclass(frozen=True)
@@ -111,8 +103,8 @@ class TextToVideo:
     """One text and n candidate videos, each pooled for the text."""
 
     name: Literal["t2v"] = "t2v"
-    text_rank, frames_rank = (2,), (4, 3)
-    text_shape, frames_shape = "(b, d)", "(b, n, f, d), or (n, f, d) for the same candidates in every row"
+    ranks = ((2, 4), (2, 3))
+    shapes = "text (b, d) and frames (b, n, f, d), or (n, f, d) for the same candidates in every row"
 
     def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
         """Pairs of texts with candidates of each row, or with the same ones for all rows, which are not copied."""
@@ -156,8 +148,8 @@ class VideoToText:
     """One video and n candidate texts; the query is the video, pooled for each text."""
 
     name: Literal["v2t"] = "v2t"
-    text_rank, frames_rank = (3, 2), (3,)
-    text_shape, frames_shape = "(b, n, d), or (n, d) for the same candidates in every row", "(b, f, d)"
+    ranks = ((3, 3), (2, 3))
+    shapes = "text (b, n, d), or (n, d) for the same candidates in every row, and frames (b, f, d)"
 
     def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
         """Pairs of videos with candidates of each row, or with the same candidates for all rows."""

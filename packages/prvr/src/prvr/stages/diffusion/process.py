@@ -1,14 +1,12 @@
 """From the scores of the network to x_0: K steps of denoising, or the control, one step without noise."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.errors import InputError
 from prvr.stages.diffusion.config import RerankerConfig
 from prvr.stages.diffusion.network import PreparedPairs
 from regdiff import ConditionalDiffusion
@@ -59,11 +57,11 @@ class Distribution:
     """x_0 is the uniform distribution over the relevant candidates, and its prediction is a distribution too.
 
     Args:
-        temperature: factor of the scores before the softmax.
+        config: `loss_temperature` is a factor of the scores before the softmax.
     """
 
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
+    def __init__(self, config: RerankerConfig) -> None:
+        self.temperature = config.loss_temperature
 
     def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
         """The softmax of the scores."""
@@ -79,23 +77,19 @@ class Distribution:
         return sample
 
 
-def _kl(divergence: KLToTarget, scores: Tensor, clean: Tensor) -> Tensor:
-    """KL(x_0 || softmax(temperature * scores)) per row (eq. 9); of an x_0 with -1, its positive part."""
-    positive = clean.clamp_min(0)
-    return divergence(scores, positive / positive.sum(-1, keepdim=True))
+def _loss(config: RerankerConfig, output: Output) -> Callable[[Tensor, Tensor], Tensor]:
+    """kl: KL(x_0 || softmax(temperature * scores)) per row (eq. 9), of an x_0 with -1 its positive part; mse: the
+    squared error of the predicted x_0 (table 3a of the paper).
+    """
+    divergence = KLToTarget(config.loss_temperature)
 
+    def loss(scores: Tensor, clean: Tensor) -> Tensor:
+        if config.loss == "mse":
+            return mse(output.clean(scores), clean)
+        positive = clean.clamp_min(0)
+        return divergence(scores, positive / positive.sum(-1, keepdim=True))
 
-def _squared(output: Output, scores: Tensor, clean: Tensor) -> Tensor:
-    """Squared error of the predicted x_0 (table 3a of the paper)."""
-    return mse(output.clean(scores), clean)
-
-
-def _loss_of(config: RerankerConfig, output: Output) -> Callable[[Tensor, Tensor], Tensor]:
-    return partial(_kl, KLToTarget(config.loss_temperature)) if config.loss == "kl" else partial(_squared, output)
-
-
-def _predict(network: Network, output: Output, x: Tensor, timestep: Tensor, pairs: PreparedPairs) -> Tensor:
-    return output.clean(network(x, timestep, pairs))
+    return loss
 
 
 def beta_schedule(config: RerankerConfig) -> list[float]:
@@ -120,94 +114,64 @@ def beta_schedule(config: RerankerConfig) -> list[float]:
 class DiffusionProcess:
     """Denoising diffusion of the distribution over candidates (DiffusionRet, eq. 7 to 9), with x_0 predicted.
 
-    DDPM is DDIM with eta = 1 (Song et al. 2021).
+    DDPM is DDIM with eta = 1 (Song et al. 2021). The control `process="one_step"`, which is not in the paper, is the
+    same with a network that reads neither x nor the step, called once.
 
     Args:
         network: the denoiser.
         output: the meaning of its scores.
         config: steps, schedule, sampler and loss.
+
+    Attributes:
+        training: has the loss, which reads scores, because their logarithm is exact.
+        sampling: has the sampler, which reads x_0.
     """
 
     def __init__(self, network: Network, output: Output, config: RerankerConfig) -> None:
-        self.sampling_steps = config.sampling_steps
+        self.network, self.output, self.one_step = network, output, config.process == "one_step"
+        self.num_steps = 1 if self.one_step else config.sampling_steps
         betas = {"trained_betas": beta_schedule(config), "timestep_spacing": config.spacing}
         scheduler = make_scheduler("ddim", config.steps, prediction_type="sample", **betas)
-        # The loss reads scores, whose logarithm is exact; the sampler reads x_0.
-        self.training = ConditionalDiffusion(network, scheduler, loss_fn=_loss_of(config, output))
-        eta = 1.0 if config.sampler == "ddpm" else 0.0
-        self.sampling = ConditionalDiffusion(partial(_predict, network, output), scheduler, eta=eta)
+        self.training = ConditionalDiffusion(self.scores, scheduler, loss_fn=_loss(config, output))
+        self.sampling = ConditionalDiffusion(self.clean, scheduler, eta=1.0 if config.sampler == "ddpm" else 0.0)
 
-    def loss(
-        self,
-        target: Float[Tensor, "b n"],
-        pairs: PreparedPairs,
-        noise: Float[Tensor, "..."] | None,
-        timesteps: Int[Tensor, "b"] | None,
-        generator: torch.Generator | None,
-    ) -> Float[Tensor, ""]:
-        """The generation loss (eq. 9), the mean over rows."""
-        return self.training.loss(target, pairs, noise, timesteps, generator)
+    def scores(self, x: Float[Tensor, "b n"], timestep: Int[Tensor, "b"], pairs: PreparedPairs) -> Float[Tensor, "b n"]:
+        """The output of the network."""
+        if self.one_step:
+            x, timestep = torch.zeros_like(x), torch.zeros_like(timestep)
+        return self.network(x, timestep, pairs)
+
+    def clean(self, x: Float[Tensor, "b n"], timestep: Int[Tensor, "b"], pairs: PreparedPairs) -> Float[Tensor, "b n"]:
+        """The prediction of x_0."""
+        return self.output.clean(self.scores(x, timestep, pairs))
 
     def sample(
-        self, initial: Float[Tensor, "b n"] | None, pairs: PreparedPairs, **options: Unpack[SampleOptions]
+        self,
+        initial: Float[Tensor, "b n"] | None,
+        pairs: PreparedPairs,
+        seed: int | None = None,
+        **options: Unpack[SampleOptions],
     ) -> Float[Tensor, "*k b n"]:
-        """x_0 after all steps of the sampler."""
-        if initial is None:
-            initial = standard_normal(pairs.products.shape, pairs.products, options.get("generator"))
-        return self.sampling.sample(initial, pairs, **self._with_steps(options))
+        """x_0 after all steps of the sampler.
 
-    def sample_seeded(
-        self, initial: Float[Tensor, "b n"] | None, pairs: PreparedPairs, seed: int, **options: Unpack[SampleOptions]
-    ) -> Float[Tensor, "b n"]:
-        """`sample` from noise of a seed that is the same in every row, so that rows do not depend on each other."""
-        (rows, columns), options = pairs.products.shape, self._with_steps(options)
-        generator = torch.Generator("cpu").manual_seed(seed)
-        drawn = torch.randn(columns, generator=generator, device="cpu").to(pairs.products)
-        if self.sampling.eta > 0:
-            steps = options.get("num_steps") or self.sampling.num_train_timesteps
-            steps = len(options.get("timesteps") or range(steps))
-            noise = torch.randn(steps, 1, columns, generator=generator, device="cpu").to(pairs.products)
-            options["noise"] = noise.expand(steps, rows, columns)
-        return self.sampling.sample(drawn.expand(rows, columns) if initial is None else initial, pairs, **options)
-
-    def _with_steps(self, options: SampleOptions) -> SampleOptions:
+        Args:
+            initial: `(b, n)` x_K; None draws it.
+            pairs: queries and candidates.
+            seed: the seed of all noise, which is the same in every row, so that rows do not depend on each other; None
+                draws it from `generator`.
+            options: those of `SampleOptions`.
+        """
+        like, (rows, columns) = pairs.products, pairs.products.shape
         if options.get("num_steps") is None and options.get("timesteps") is None:
-            options["num_steps"] = self.sampling_steps
-        return options
-
-
-class OneStepProcess:
-    """The control, which is not in the paper: the same network at x = 0 and step 0, without noise or iteration.
-
-    Args:
-        network: the denoiser.
-        output: the meaning of its scores.
-        config: the loss.
-    """
-
-    def __init__(self, network: Network, output: Output, config: RerankerConfig) -> None:
-        self.network, self.output, self.loss_fn = network, output, _loss_of(config, output)
-
-    def _scores(self, pairs: PreparedPairs, **options: Any) -> Tensor:
-        for name, value in options.items():
-            if value is not None and name not in ("generator", "return_chain"):
-                raise InputError(f"{name}: the control process='one_step' has neither noise nor steps: remove it")
-        x = torch.zeros_like(pairs.products)
-        return self.network(x, torch.zeros(len(x), dtype=torch.int64, device=x.device), pairs)
-
-    def loss(
-        self, target: Float[Tensor, "b n"], pairs: PreparedPairs, noise: Any, timesteps: Any, generator: Any
-    ) -> Float[Tensor, ""]:
-        """The loss of one call of the network, the mean over rows."""
-        return self.loss_fn(self._scores(pairs, noise=noise, timesteps=timesteps), target).mean()
-
-    def sample(self, initial: Any, pairs: PreparedPairs, **options: Unpack[SampleOptions]) -> Float[Tensor, "*k b n"]:
-        """The prediction of one call of the network."""
-        clean = self.output.clean(self._scores(pairs, initial=initial, **options))
-        return clean[None] if options.get("return_chain") else clean
-
-    def sample_seeded(
-        self, initial: Any, pairs: PreparedPairs, seed: int, **options: Unpack[SampleOptions]
-    ) -> Float[Tensor, "b n"]:
-        """`sample`, which draws nothing."""
-        return self.sample(initial, pairs, **options)
+            options["num_steps"] = self.num_steps
+        if seed is not None:
+            generator = torch.Generator("cpu").manual_seed(seed)
+            start = torch.randn(columns, generator=generator, device="cpu").to(like).expand(rows, columns)
+            initial = start if initial is None else initial
+            if self.sampling.eta > 0:
+                steps = len(self.sampling.stages(options.get("num_steps"), options.get("timesteps")))
+                noise = torch.randn(steps, 1, columns, generator=generator, device="cpu").to(like)
+                options["noise"] = noise.expand(steps, rows, columns)
+        elif initial is None:
+            initial = standard_normal(like.shape, like, options.get("generator"))
+        return self.sampling.sample(initial, pairs, **options)

@@ -78,7 +78,11 @@ class DiffusionStage(Stage):
         if isinstance(first, nn.Module):
             name = fingerprint(first)
             for reranker in self.rerankers.values():
-                reranker.expect_trained_on(name)
+                if reranker.config.trained_on not in (None, name):
+                    raise InputError(
+                        f"this re-ranker was trained on the embeddings of {reranker.config.trained_on!r}, not of "
+                        f"{name!r}: their embeddings differ even if their widths agree; train a re-ranker on {name!r}"
+                    )
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds `weight` times the generated probability to the scores of the candidates.
