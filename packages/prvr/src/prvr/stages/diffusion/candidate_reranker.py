@@ -324,8 +324,8 @@ class CandidateReranker(
             options: `num_steps` or `timesteps`, as in `sample`.
 
         Raises:
-            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is NaN, or more steps
-                than trained.
+            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is NaN, or more
+                steps than trained.
         """
         _expect_embeddings(self.config.width, text, frames, frame_mask)
         shape, order = (len(text), len(frames)), "(texts, videos)"
