@@ -111,7 +111,7 @@ def test_a_loss_of_an_imported_module_is_a_key_and_the_module_is_written(
         (["train", "--prest", "hybrid-toy"], ["--prest", "--preset", "prvr train --help"]),
         (["train", "--preset", "hybrid-toy", "--train.epochs"], ["--train.epochs", "a value"]),
         (["search", "folder", "a dog", "--train.epochs", "3"], ["--train.epochs", "prvr search --help"]),
-        (["--import", "no_such_module", "presets"], ["--import", "'no_such_module'"]),
+        (["--import", "no_such_module", "presets"], ["--import no_such_module: no such module"]),
         (["plot", "scores", "run", "--bins", "0"], ["--bins", "greater than or equal to 1", "'0'"]),
         (["train", "--preset", "hybrid-toy", "--optim.lr=-1"], ["optim.lr", "-1"]),
         (["train", "--preset", "hybrid-toy", "--train.epochs", "few"], ["train.epochs", "few"]),

@@ -1,12 +1,15 @@
-"""A loss of another package: named by --import or `imports`, it is configured, trained, stopped and resumed."""
+"""A loss of another package: imported first, it is configured, trained, stopped and resumed; no file imports it."""
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from commands import explained
 from training_runs import StopInEpoch, interrupt, losses, make_config, same_end
 
 import prvr
@@ -15,13 +18,15 @@ from prvr.config import (
     LOSSES,
     ConfigError,
     LossConfig,
+    config_from_dict,
     config_leaves,
     dump_config,
     expect_readable,
-    import_modules,
     load_config,
 )
-from prvr.training import Splits, resume, train
+from prvr.models import build_retriever, load_pretrained
+from prvr.systems import open_system
+from prvr.training import Splits, Teacher, resume, train
 
 MODULE = """
 from pydantic.dataclasses import dataclass
@@ -45,6 +50,8 @@ class Centring(Term[CentringSettings]):
         return (self.scale * inputs.text.mean(0).norm()) ** self.settings.power
 
 
+"""
+REGISTRATION = """
 LOSSES.register("centring", Centring, "Draws the mean query to the origin.", CentringSettings, ["pooled"])
 """
 CENTRING = {"weight": 0.1, "power": 3.0}
@@ -58,14 +65,16 @@ def forget() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "own_losses.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "own_losses.py").write_text(MODULE + REGISTRATION, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     forget()
 
 
 def own_config(cache: str) -> prvr.Config:
-    return make_config(cache, imports=["own_losses"], loss__centring=CENTRING)
+    import_module("own_losses")
+    return make_config(cache, loss__centring=CENTRING)
 
 
 def test_a_run_with_it_is_stopped_and_resumed_bitwise(folder: Path, cache: str, splits: Splits) -> None:
@@ -75,8 +84,11 @@ def test_a_run_with_it_is_stopped_and_resumed_bitwise(folder: Path, cache: str, 
     with pytest.raises(KeyboardInterrupt):
         train(config, output=folder / "broken", splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
     forget()
-    resumed = resume(folder / "broken", splits=splits, device="cpu")
-    assert losses(resumed.history) == losses(straight.history)
+    with pytest.raises(
+        ConfigError, match=r"config\.yaml: .* own_losses, which is not imported\. .*--import own_losses"
+    ):
+        resume(folder / "broken", splits=splits, device="cpu")
+    assert main(["train", "--resume", "--output", "broken", "--import", "own_losses", "--device", "cpu", "-q"]) == 0
     assert same_end(straight.output, folder / "broken")
 
 
@@ -95,11 +107,9 @@ def test_its_settings_are_keys_like_all_others(folder: Path, cache: str) -> None
         with pytest.raises(ConfigError, match=message):
             load_config(path, {key: value})
     assert load_config(path, {"loss.centring": 0.5}).loss["centring"].power == 3.0
-    forget()
-    assert load_config(path).loss.weight("centring") == 0.1  # the file names the module
     path.write_text(dump_config(config).replace("- own_losses", ""), encoding="utf-8")
     forget()
-    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*own: name its module with --import"):
+    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*of your own, pass --import MODULE"):
         load_config(path)
 
 
@@ -112,21 +122,94 @@ def test_the_command_line_knows_it(folder: Path, capsys: pytest.CaptureFixture[s
     assert values["data"]["root"] == "/data/videos #2"
 
 
-def test_a_module_that_is_not_there_is_named(folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = folder / "config.yaml"
-    path.write_text(dump_config(own_config(cache)), encoding="utf-8")
-    forget()
-    (folder / "elsewhere").mkdir()
-    monkeypatch.chdir(folder / "elsewhere")
-    with pytest.raises(ConfigError, match=r"config\.yaml: imports: no module named 'own_losses'"):
-        load_config(path)
+def test_commands_of_a_table_import_it_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "rows: [{name: centred, keys: {loss.centring: 0.1}}]"
+    Path("own.yaml").write_text(f"paper: ours\nitem: table 1\ntitle: own\nbase: gmmformer-toy\nsets: [toy]\n{rows}\n")
+    words = ["papers", "plan", "own.yaml", "--output", "study", "--commands"]
+    assert main([*words, "--import", "own_losses"]) == 0
+    assert "--import own_losses" in capsys.readouterr().out
 
 
-def test_a_module_in_use_is_named_without_being_asked_for(folder: Path, cache: str) -> None:
-    import_modules(["own_losses"], "a program")
-
-    assert make_config(cache, loss__centring=CENTRING).imports == ("own_losses",)
+def test_the_module_that_registered_a_part_in_use_is_recorded(folder: Path, cache: str) -> None:
+    (folder / "own_terms.py").write_text(MODULE, encoding="utf-8")
+    (folder / "own_losses.py").write_text("from own_terms import *\nfrom own_terms import LOSSES" + REGISTRATION)
+    assert own_config(cache).imports == ("own_losses",)
     assert make_config(cache).imports == ()
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of somebody else, whose configuration names a module that lies in the current folder too."""
+    run = tmp_path / "run"
+    config = make_config(cache)
+    build_retriever(config.model).save_pretrained(run / "best")
+    (run / "config.yaml").write_text(dump_config(config).replace("imports: []", "imports: [evil]"), encoding="utf-8")
+    (run / "last").mkdir()
+    (run / "last" / "state.pt").write_bytes(b"")
+    (tmp_path / "evil.py").write_text("open('executed', 'w').close()\n", encoding="utf-8")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "system.yaml").write_text("first: run\nstages: [{kind: qb_norm}]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --config run/config.yaml --output new",
+        "train --resume --output run",
+        "train --retriever run --output new",
+        "evaluate run",
+        "evaluate run --preset gmmformer-toy --stage retriever:run",
+        "evaluate system.yaml",
+        "pipeline run --stage qb_norm --output new",
+        "plot scores run",
+        "describe run",
+        "describe run/config.yaml",
+    ],
+)
+def test_a_command_does_not_run_code_that_a_file_names(
+    downloaded: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = explained(command.split(), capsys)
+    assert "evil, which is not imported" in message
+    assert "--import evil" in message
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda run: load_config(run / "config.yaml"),
+        lambda run: resume(run),
+        lambda run: open_system(run).config,
+        lambda run: Teacher.open(str(run)),
+        lambda run: config_from_dict(yaml.safe_load((run / "config.yaml").read_text())),
+    ],
+)
+def test_python_does_not_run_code_that_a_file_names(downloaded: Path, read: Callable[[Path], object]) -> None:
+    with pytest.raises(ConfigError, match="evil, which is not imported"):
+        read(downloaded)
+    assert not Path("executed").exists()
+
+
+def test_search_and_loading_read_the_weights_alone(downloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_pretrained(downloaded / "best")
+    main(["search", "videos", "a dog", "--model", "run", "--encoder", "toy"])
+    config = downloaded / "best" / "config.json"
+    config.write_text(config.read_text().replace('"euclidean"', '"evil"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"unknown space 'evil'.* pass --import MODULE"):
+        load_pretrained(downloaded / "best")
+    assert not Path("executed").exists()
+
+
+def test_it_is_read_once_it_is_imported(downloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert main(["describe", "run", "--import", "evil"]) == 0
+        assert Path("executed").exists()
+    finally:
+        sys.modules.pop("evil", None)
 
 
 def test_a_configuration_older_than_a_loss_is_not_trained(folder: Path, cache: str, splits: Splits) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from prvr.data.atomic import LOCK, MARK, owned, publish, replace_file, temporary_folder, user_cache
 from prvr.data.hashes import HASHES
-from prvr.data.synthetic.mp4 import DRAWN
 from prvr.errors import DataError
 from prvr.models.pretrained import shipped_model
 from prvr.reading import parse_record, read_json
@@ -25,23 +24,20 @@ from prvr.search.opening import open_model
 from prvr.search.query import Query, SearchFilter
 from prvr.search.results import SearchResult
 from prvr.video import (
-    DEFAULT_ENCODER,
     FrameEncoder,
     Named,
     TextFeaturizer,
     VideoEntry,
-    VideoError,
     VideoStore,
     extract,
     forget_videos,
     gather,
     open_encoder,
     open_featurizer,
-    open_video,
 )
-from prvr.video.encoders import ALIASES, TOY
+from prvr.video.encoders import ALIASES, TOY, choose_encoder
+from prvr.video.encoders.toy import is_toy_video, refuse_foreign
 from prvr.video.extraction import is_fresh
-from prvr.video.hub import local_models, read_config
 from prvr.video.own import is_own
 from prvr.video.store import HEADER, read_header
 
@@ -50,7 +46,6 @@ Progress = Callable[[float, float, str], None]
 
 _ABOUT, _UNREADABLE, _STORE, _INDEX = "library.json", "unreadable.json", "store", "index"
 _EMBEDDING = 0.02  # of the bar: vectors from features take far less time than features from videos
-_JOINT = ("clip", "siglip")  # families whose frames lie in one space with sentences
 
 
 class LibraryBusy(DataError):
@@ -107,20 +102,6 @@ def library_folder(folder: Path | str) -> Path:
     """
     place = Path(folder).expanduser().resolve()
     return user_cache() / "libraries" / _key(place.name, str(place))
-
-
-def choose_encoder(films: Sequence[Path]) -> str:
-    """The encoder of videos for which none is named.
-
-    Videos that prvr has drawn itself take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that
-    was last used, or `DEFAULT_ENCODER` where there is none.
-
-    Args:
-        films: the files.
-    """
-    if {_is_drawn(film) for film in films} - {None} == {True}:
-        return TOY
-    return next((name for name in local_models() if read_config(name)["model_type"] in _JOINT), DEFAULT_ENCODER)
 
 
 class Library:
@@ -296,7 +277,7 @@ class Library:
         def embedding(film: str, done: int, count: int) -> None:
             extracting(film, total * (1 - _EMBEDDING * (1 - done / count)), total)
 
-        encoder = self._open_encoder(place, () if by_name else pending) if pending else None
+        encoder = self._open_encoder(place, pending, by_name) if pending else None
         if encoder is not None and self._place_of(encoder) != place:  # a newer one lies in the hub's cache, say
             return self._update(films, progress)
         _write(self.state / _ABOUT, asdict(_About(str(self.folder), place.name, by_name)))
@@ -343,7 +324,7 @@ class Library:
         if self._opened is None:
             if place is not None and not changes:
                 return place
-            name = name or choose_encoder([film.path for film in films])
+            name = name or choose_encoder({is_toy_video(film.path) for film in films} - {None} == {True})
             self._opened = open_encoder(name, self._device, download=self._download)
         return self._place_of(self._opened)
 
@@ -355,18 +336,12 @@ class Library:
                 return header.parent.parent
         return self.state / _key(identity.name, identity.weights + identity.preprocessing)
 
-    def _open_encoder(self, place: Path, films: Sequence[Named]) -> FrameEncoder:
+    def _open_encoder(self, place: Path, films: Sequence[Named], by_name: bool) -> FrameEncoder:
         """The encoder of a place; the one of drawn videos is refused if any of these videos was not drawn by prvr."""
         if self._opened is None:
             name = self._encoder or read_header(place / _STORE).encoder
             self._opened = open_encoder(name, self._device, download=self._download)
-        if self._opened.identity.name == TOY:
-            strange = next((film.id for film in films if _is_drawn(film.path) is False), None)
-            if strange is not None:
-                raise DataError(
-                    f"{self.folder}: {strange} is not a video of the toy corpus, and the encoder toy supports no "
-                    "others. Pass another encoder with --encoder NAME."
-                )
+        refuse_foreign(self._opened.identity, [film.path for film in films], by_name)
         return self._opened
 
     def _text(self) -> TextFeaturizer | None:
@@ -418,15 +393,6 @@ def _key(name: str, what: str) -> str:
     """A name of letters that any file system takes, and a hash that tells it."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[-40:].strip("-")
     return f"{slug or 'films'}-{hashlib.sha256(what.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-
-
-def _is_drawn(film: Path) -> bool | None:
-    """Whether prvr has drawn a video; None where it cannot be read."""
-    try:
-        with open_video(film) as video:
-            return video.info.comment == DRAWN
-    except VideoError:
-        return None
 
 
 def _link(source: str, target: str) -> None:

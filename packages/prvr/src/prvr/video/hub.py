@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +28,10 @@ _KNOWN = (
     *(f"google/siglip-{size}" for size in ("base-patch16-384", "large-patch16-256", "so400m-patch14-384")),
     *(f"google/siglip2-{size}" for size in ("base-patch16-224", "large-patch16-256", "so400m-patch14-384")),
 )  # what is suggested for a misspelt name
-_DOWNLOADABLE: ContextVar[frozenset[str]] = ContextVar("downloadable", default=frozenset())
-_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+_INDEX = "model.safetensors.index.json"
+_SMALL = (".json", ".txt", ".model")  # suffixes of the configuration and of tokenizers
+_TIMEOUT = 10  # seconds for the hub to answer
 _COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet", "altclip_text_model")
 """Types of models whose position of the first token follows the id of the padding token."""
 
@@ -42,11 +44,8 @@ class DownloadNeeded(DataError):
     """
 
     def __init__(self, name: str) -> None:
-        close = (
-            []
-            if name in _KNOWN
-            else get_close_matches(name, {*_KNOWN, *local_models(), *installed_encoders()}, n=2, cutoff=0.8)
-        )
+        names = {*_KNOWN, *local_models(), *installed_encoders()}
+        close = [] if name in _KNOWN else get_close_matches(name, names, n=2, cutoff=0.8)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
@@ -56,63 +55,135 @@ class DownloadNeeded(DataError):
         self.name, self.close = name, tuple(close)
 
 
+class HubUnreachable(DataError):
+    """The Hugging Face hub does not answer, or refuses a model.
+
+    Args:
+        name: the name of the model.
+        reason: what the hub, or the network, said.
+        result: what was downloaded.
+    """
+
+    def __init__(self, name: str, reason: str, result: str = "nothing was downloaded") -> None:
+        super().__init__(
+            f"{name}: the Hugging Face hub cannot be reached ({reason}); {result}. Check the name and the network, or "
+            "copy a folder with the model to this computer and pass it with --encoder FOLDER."
+        )
+        self.reason = reason
+
+
 @contextmanager
-def downloads(name: str) -> Iterator[None]:
-    """Lets a model be downloaded from the Hugging Face hub inside the `with` statement; otherwise none is."""
-    token = _DOWNLOADABLE.set(_DOWNLOADABLE.get() | {name})
+def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterator[None]:
+    """Turns every failure of the hub's library into one message; its log of attempts is not shown."""
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
         yield
+    except (PrvrError, MemoryError):
+        raise
+    except Exception as error:  # of the network, of the disk, or whatever a captive portal makes of the answer
+        code = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        if code in (401, 404):
+            reason = f"{code}: there is no such model, or it is not public"
+        else:
+            reason = f"{code}: refused" if code else " ".join(str(error).split())[:200] or type(error).__name__
+        raise HubUnreachable(name, reason, result) from error
     finally:
-        _DOWNLOADABLE.reset(token)
+        logging.set_verbosity(level)
 
 
-def expect_local(name: str) -> None:
-    """Refuses a model that would have to be downloaded.
+def _remote_files(name: str) -> dict[str, int]:
+    """The files of a model on the hub that are needed, with their bytes, those of the weights last.
 
     Raises:
-        DownloadNeeded: it is neither a folder nor in the cache of the Hugging Face hub.
-        DataError: the hub has no such names.
+        HubUnreachable: the hub does not answer, or has no such model.
+        DataError: the model has no weights in safetensors.
     """
+    from huggingface_hub import HfApi
+
+    with _explained_hub(name):
+        listed: Any = HfApi().model_info(name, files_metadata=True, timeout=_TIMEOUT).siblings or ()
+    sizes = {file.rfilename: file.size or 0 for file in listed if "/" not in file.rfilename}
+    weights = {file: size for file, size in sizes.items() if _WEIGHTS.fullmatch(file)}
+    if not weights or "config.json" not in sizes:
+        raise DataError(f"{name}: no model of transformers with weights in safetensors. Choose another model.")
+    return {file: size for file, size in sizes.items() if file.endswith(_SMALL)} | weights
+
+
+def download_size(name: str) -> int:
+    """Bytes that a download of a model would take.
+
+    Raises:
+        HubUnreachable: the hub does not answer, or has no such model.
+        DataError: the model has no weights in safetensors.
+    """
+    return sum(_remote_files(name).values())
+
+
+def locate(name: str, download: bool = False) -> Path:
+    """The folder of a model: one of `save_pretrained`, or that in the cache of the Hugging Face hub.
+
+    Args:
+        name: a folder, or a name on the hub.
+        download: download the model if it is not on this computer.
+
+    Raises:
+        DownloadNeeded: it is not on this computer, and `download` is False.
+        HubUnreachable: it cannot be downloaded.
+        DataError: the hub has no such names, or the model has no weights in safetensors.
+    """
+    from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-    if Path(name).is_dir() or name in _DOWNLOADABLE.get() or name in local_models():
-        return
+    if Path(name).is_dir():
+        return Path(name)
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise DataError(f"{name}: no such folder. {_MEND}") from error
-    raise DownloadNeeded(name)
+    folder = _cached(name)
+    if folder is None and not download:
+        raise DownloadNeeded(name)
+    if folder is None:
+        files = _remote_files(name)
+        with _explained_hub(name, "the download is not complete; run it again to continue"):
+            for file in files:  # weights last: with them the model counts as downloaded
+                folder = Path(hf_hub_download(name, file)).parent
+    assert folder is not None
+    return folder
 
 
-def local_models() -> list[str]:
-    """Names of the models in the cache of the Hugging Face hub that have weights in safetensors, last used first."""
+def _cached(name: str) -> Path | None:
+    """The folder of a model in the cache of the hub, if all of its weights are there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, "config.json")
+    if not isinstance(path, str):
+        return None
+    folder = Path(path).parent
+    weights = {"model.safetensors"}
+    if (folder / _INDEX).exists():
+        weights = set(read_object(folder / _INDEX, "Download the model again.")["weight_map"].values())
+    return folder if all((folder / str(file)).exists() for file in weights) else None
+
+
+def local_models() -> dict[str, str]:
+    """The type of each model of transformers in the cache of the Hugging Face hub, by its name, last used first."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     try:
         repositories = [repository for repository in scan_cache_dir().repos if repository.repo_type == "model"]
     except (CacheNotFound, OSError):
-        return []
-    repositories.sort(key=lambda repository: -repository.last_accessed)
-    files = {
-        repository.repo_id: {file.file_name for revision in repository.revisions for file in revision.files}
-        for repository in repositories
-    }
-    return [
-        name
-        for name, names in files.items()
-        if "config.json" in names and any(file.endswith(_WEIGHTS) for file in names)
-    ]
-
-
-def download_size(name: str) -> int | None:
-    """Bytes that a download of a model would take; None where the hub cannot be asked."""
-    from huggingface_hub import HfApi
-
-    try:
-        files: Collection[Any] = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or ()
-    except Exception:
-        return None
-    return sum(file.size or 0 for file in files if file.rfilename.endswith((".safetensors", ".json", ".txt", ".model")))
+        return {}
+    types: dict[str, str] = {}
+    for repository in sorted(repositories, key=lambda repository: -repository.last_accessed):
+        with suppress(DataError, LookupError, AttributeError):  # of another library, or damaged
+            if folder := _cached(repository.repo_id):
+                types[repository.repo_id] = str(read_object(folder / "config.json", "")["model_type"])
+    return types
 
 
 def import_transformers() -> ModuleType:
@@ -132,7 +203,6 @@ def read_config(name: str) -> dict[str, Any]:
         DataError: there is no such model.
     """
     import_transformers()
-    expect_local(name)
     config = read_json(name, "config.json")
     if not isinstance(config.get("model_type"), str):
         raise DataError(f"{name}: not a model of transformers: config.json is missing, or has no model_type. {_MEND}")
@@ -147,7 +217,7 @@ def has_both_sides(name: str) -> bool:
     """
     library = import_transformers()
     with explained(name):
-        config = library.AutoConfig.from_pretrained(name, **_how(name))
+        config = library.AutoConfig.from_pretrained(locate(name), trust_remote_code=False)
         model = library.MODEL_MAPPING.get(type(config), object)
         return all(hasattr(model, name) for name in ("get_image_features", "get_text_features"))
 
@@ -161,7 +231,11 @@ def load_model(name: str, device: Any) -> nn.Module:
     library = import_transformers()
     with explained(name):
         model, report = library.AutoModel.from_pretrained(
-            name, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **_how(name)
+            locate(name),
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
     # The library fills what is missing with random numbers. Some language models come without the unused pooler.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
@@ -178,7 +252,7 @@ def load_tokenizer(name: str) -> Any:
     """
     library = import_transformers()
     with explained(name):
-        tokenizer = library.AutoTokenizer.from_pretrained(name, **_how(name))
+        tokenizer = library.AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
         raise DataError(f"{name}: its tokenizer has no words. Copy the folder again, with the files of the tokenizer.")
     return tokenizer
@@ -192,7 +266,7 @@ def load_image_processor(name: str) -> Any:
     """
     library = import_transformers()
     with explained(name):
-        return library.AutoImageProcessor.from_pretrained(name, backend="pil", **_how(name))
+        return library.AutoImageProcessor.from_pretrained(locate(name), backend="pil", trust_remote_code=False)
 
 
 def most_tokens(config: Any) -> int:
@@ -228,12 +302,8 @@ def read_json(name: str, file: str) -> dict[str, Any]:
     Raises:
         DataError: there is no such model, or the file holds no JSON object.
     """
-    import_transformers()
-    from transformers.utils.hub import cached_file
-
-    with explained(name):
-        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False, **_where(name))
-    return {} if path is None else read_object(Path(path), "Copy the folder again.")
+    path = locate(name) / file
+    return read_object(path, "Copy the folder again.") if path.exists() else {}
 
 
 def hash_model(model: nn.Module, config: dict[str, Any]) -> str:
@@ -256,14 +326,6 @@ def hash_tokenizer(tokenizer: Any) -> str:
         for key in ("padding", "truncation"):  # set by calls
             state.pop(key, None)
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
-
-
-def _where(name: str) -> dict[str, bool]:
-    return {"local_files_only": Path(name).is_dir() or name not in _DOWNLOADABLE.get()}
-
-
-def _how(name: str) -> dict[str, bool]:
-    return _where(name) | {"trust_remote_code": False}  # a model that brings code is refused, and nobody is asked
 
 
 @contextmanager
@@ -290,6 +352,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'toy', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder "
-    "written by save_pretrained with safetensors, or MODULE:CLASS."
+    "Expected the name of a model on the Hugging Face hub (downloaded once, with --download), a folder written by "
+    "save_pretrained with safetensors, MODULE:CLASS, or toy for the toy corpus."
 )

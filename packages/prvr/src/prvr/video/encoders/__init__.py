@@ -5,7 +5,6 @@ is a module of this package that registers itself in `ENCODERS`; nothing else ha
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from prvr.config import Registry
 from prvr.errors import DataError
-from prvr.video.hub import downloads, has_both_sides, read_config
+from prvr.video.hub import DEFAULT_ENCODER, has_both_sides, import_transformers, local_models, locate, read_config
 from prvr.video.interface import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 from prvr.video.own import is_own, open_frames, open_text, own_class
 
@@ -29,6 +28,7 @@ __all__ = [
     "Identity",
     "TextFeaturizer",
     "check_joint",
+    "choose_encoder",
     "open_encoder",
     "open_featurizer",
 ]
@@ -117,18 +117,35 @@ def _opened(
         return make_side(name, device)
     folder = Path(model).expanduser()
     place = str(folder.resolve()) if folder.is_dir() and not bundled else model
-    with downloads(model) if download else nullcontext():
-        kind = family or (model if bundled else str(read_config(place)["model_type"]))
-        entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
-        make_side = side(ENCODERS[entry].part) if entry else None
-        if make_side is None:
-            families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
-            names = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
-            raise DataError(
-                f"{place}: a model of type {kind!r}. Expected one of {', '.join(names)}, or another model of "
-                "transformers with features of images and of texts."
-            )
-        return make_side(family + colon + place, device)
+    if not bundled:
+        import_transformers()
+        locate(place, download)
+    kind = family or (model if bundled else str(read_config(place)["model_type"]))
+    entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
+    make_side = side(ENCODERS[entry].part) if entry else None
+    if make_side is None:
+        families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
+        names = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
+        raise DataError(
+            f"{place}: a model of type {kind!r}. Expected one of {', '.join(names)}, or another model of "
+            "transformers with features of images and of texts."
+        )
+    return make_side(family + colon + place, device)
+
+
+def choose_encoder(toy_corpus: bool) -> str:
+    """The encoder of videos for which none is named.
+
+    Videos of the toy corpus take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that was last
+    used, or `DEFAULT_ENCODER` where there is none.
+
+    Args:
+        toy_corpus: whether all videos are of the toy corpus.
+    """
+    if toy_corpus:
+        return TOY
+    joint = (name for name, kind in local_models().items() if kind in ENCODERS and ENCODERS[kind].part.frames)
+    return next(joint, DEFAULT_ENCODER)
 
 
 for _module in iter_modules(__path__):

@@ -1,7 +1,9 @@
 """The encoder of the toy world, applied to video files: frames are squeezed to 64 x 64 pixels."""
 
 import copy
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,14 @@ import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
+from prvr.data.synthetic.mp4 import DRAWN
 from prvr.data.synthetic.toy_corpus import MOTION, with_motion
 from prvr.data.synthetic.world import FRAME
+from prvr.errors import DataError
+from prvr.video.decode import VideoError, open_video
 from prvr.video.encoders import ENCODERS, TOY, EncoderFamily, Identity
+
+logger = logging.getLogger(__name__)
 
 
 class ToyEncoder:
@@ -72,6 +79,38 @@ class ToyText:
     def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
         """The unit vectors of several texts in the joint space."""
         return self._model.encode_texts(texts)
+
+
+def is_toy_video(path: Path) -> bool | None:
+    """Whether a video file is of the toy corpus; None where it cannot be read."""
+    try:
+        with open_video(path) as video:
+            return video.info.comment == DRAWN
+    except VideoError:
+        return None
+
+
+def refuse_foreign(encoder: Identity, videos: Iterable[Path], named: bool = False) -> None:
+    """Refuses videos that are not of the toy corpus if the encoder is `toy`, which supports no others.
+
+    Args:
+        encoder: the identity of the encoder of frames.
+        videos: the files, which are opened up to the first that is not of the toy corpus; none for other encoders.
+        named: whether the user has named the encoder: then a warning is logged instead.
+
+    Raises:
+        DataError: a video is not of the toy corpus.
+    """
+    foreign = next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
+    if foreign is None:
+        return
+    message = (
+        f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. Pass another encoder "
+        "with --encoder NAME."
+    )
+    if not named:
+        raise DataError(message)
+    logger.warning("%s The results have no meaning.", message)
 
 
 ENCODERS.register(
