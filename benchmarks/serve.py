@@ -67,7 +67,7 @@ def main() -> None:
     print(environment())
     with tempfile.TemporaryDirectory() as work:
         index = args.index or make_index(Path(work), args.videos)
-        command = [sys.executable, "-m", "prvr.cli", "serve", str(index), "--port", "0", "--rate", "0"]
+        command = [sys.executable, "-m", "prvr.cli", "serve", str(index), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None

@@ -20,13 +20,12 @@ from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex
-from prvr.serve import ServeLimits, ServeSettings, create_app
+from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"
-FREE = ServeLimits(rate=0.0)
 EVIL = "<img src=x onerror=alert(1)> & 'quotes'.mp4"
 """A file may be called so."""
 
@@ -105,15 +104,15 @@ def hard_films(films: Path) -> None:
 
 
 def app_of(served: Served, **settings: object):
-    """The application of an index, without a limit of rate unless one is given."""
-    return create_app(VideoIndex.open(served.index), ServeSettings(**({"limits": FREE} | settings)))  # type: ignore[arg-type]
+    """The application of an index."""
+    return create_app(VideoIndex.open(served.index), ServeSettings(**settings))  # type: ignore[arg-type]
 
 
 @contextmanager
 def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(VideoIndex.open(served.index), settings or ServeSettings(limits=FREE))
+        server = Server(VideoIndex.open(served.index), settings or ServeSettings())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 def limited(**limits: float) -> ServeSettings:
-    return ServeSettings(limits=ServeLimits(**({"rate": 0.0} | limits)))  # type: ignore[arg-type]
+    return ServeSettings(limits=ServeLimits(**limits))  # type: ignore[arg-type]
 
 
 def connect(address: str) -> socket.socket:
@@ -70,13 +70,31 @@ def silent(address: str, count: int, begin: bytes = b"") -> Iterator[list[socket
         yield found
 
 
-@pytest.mark.parametrize("begin", [b"", b"GET /health HTTP/1.1\r\nHost: 127"])
+HALF_SENT = (
+    b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /health HTTP/1.1\r\nHost: 127", HALF_SENT])
 @pytest.mark.parametrize("limits", [{"client_connections": 0}, {"connections": 100000, "client_connections": 50}])
 def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: dict[str, int]) -> None:
     with listening(served, limited(head_seconds=60.0, **limits)) as address, silent(address, 300, begin):
         for _ in range(3):
             answer = httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30)
             assert answer.status_code == 200
+
+
+def test_an_upload_in_progress_is_not_closed_for_half_sent_bodies(served: Served) -> None:
+    with listening(served, limited(connections=20)) as address, connect(address) as upload:
+        upload.sendall(HALF_SENT[:-1])
+        with ExitStack() as stack:
+            for letter in b'{"queries": ["a shape"]}'[:-1]:
+                upload.sendall(bytes([letter]))
+                for _ in range(3):
+                    stack.enter_context(connect(address)).sendall(HALF_SENT)
+                time.sleep(0.02)
+            upload.sendall(b"}")
+            assert upload.recv(12) == b"HTTP/1.1 200"
 
 
 def test_connections_that_are_used_are_not_closed_for_others(served: Served) -> None:
@@ -236,7 +254,7 @@ from serving import WatchedText
 
 slow = WatchedText(lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0)))
 index = VideoIndex.open(sys.argv[1], text=slow)
-limits = ServeLimits(rate=0.0, grace_seconds=3.0)
+limits = ServeLimits(grace_seconds=3.0)
 serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
 """
 """A server whose encoder of texts takes a minute for one sentence."""

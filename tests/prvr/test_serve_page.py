@@ -20,7 +20,7 @@ pytest.importorskip("playwright")
 from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
-from serving import EVIL, FREE, TOKEN, Served, listening, make_index, shared
+from serving import EVIL, TOKEN, Served, listening, make_index, shared
 
 from prvr.search import WEAKER_BELOW
 from prvr.search.output import clock, clock_span
@@ -478,7 +478,6 @@ ONES = ("results", "moments", "batch", "body_bytes", "search_waiting", "media_th
 LEAST = ServeLimits(
     **dict.fromkeys(ONES, 1),
     query_characters=12,
-    rate=10.0**6,
     connections=8,
     client_connections=0,
     preview_seconds=0.1,
@@ -563,7 +562,7 @@ def test_no_name_is_cut(browser: Any, address: str, width: int) -> None:
 
 def test_the_page_asks_for_the_token(browser: Any, made: tuple[Served, list[str]]) -> None:
     served, told = made
-    with listening(served, ServeSettings(token=TOKEN, limits=FREE)) as address:
+    with listening(served, ServeSettings(token=TOKEN)) as address:
         context = browser.new_context()
         page = context.new_page()
         page.said = []

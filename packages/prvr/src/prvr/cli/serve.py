@@ -22,7 +22,6 @@ def run(
     allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
     token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
     without_token: bool = False,
-    rate: float = 40.0,
     client_connections: Whole = 64,
 ) -> None:
     """Serve the search page and an HTTP API for videos.
@@ -38,7 +37,6 @@ def run(
         allow_host: a host name by which clients reach this server; repeat it for more
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
-        rate: requests per second for each client; 0 means no limit
         client_connections: open connections for each client; 0 means no limit
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
@@ -47,7 +45,7 @@ def run(
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
-    limits = ServeLimits(rate=rate, client_connections=client_connections)
+    limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     with opened_index(folder, library) as index:

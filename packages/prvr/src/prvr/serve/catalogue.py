@@ -2,12 +2,9 @@
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from starlette.exceptions import HTTPException
 
@@ -78,8 +75,8 @@ class Catalogue:
         """Some of the entries, in the order of the index."""
         return list(self._entries.values())[offset : offset + limit]
 
-    def open(self, entry: CatalogueEntry) -> BinaryIO:
-        """Opens the file of a video, and makes sure that it is the one that was indexed.
+    def path(self, entry: CatalogueEntry) -> Path:
+        """The file of a video: a regular one below the folder that was indexed, and the one that was indexed.
 
         A file of the same size and modification time is taken to be the same. Otherwise its sha256 is compared, once
         for each state of the file.
@@ -87,25 +84,14 @@ class Catalogue:
         Raises:
             HTTPException: says why the file is not served.
         """
-        file = _open_inside(entry.video)
-        try:
-            status = os.fstat(file.fileno())
-            state = (entry.public.key, status.st_ino, status.st_size, status.st_mtime_ns)
-            if state not in self._unchanged:
-                self._unchanged[state] = _is_unchanged(entry.video, file, status)
-            if not self._unchanged[state]:
-                raise HTTPException(
-                    409, "the file changed after it was indexed; run prvr extract and prvr index update"
-                )
-        except BaseException:
-            file.close()
-            raise
-        return file
-
-    def path(self, entry: CatalogueEntry) -> Path:
-        """Where the file of a video is, checked as by `open`."""
-        self.open(entry).close()
-        return Path(entry.video.path).resolve()
+        path = _path_inside(entry.video)
+        status = path.stat()
+        state = (entry.public.key, status.st_ino, status.st_size, status.st_mtime_ns)
+        if state not in self._unchanged:
+            self._unchanged[state] = _is_unchanged(entry.video, path, status)
+        if not self._unchanged[state]:
+            raise HTTPException(409, "the file changed after it was indexed")
+        return path
 
 
 def describe(video: VideoEntry) -> VideoResponse:
@@ -130,40 +116,26 @@ def _root(video: VideoEntry) -> Path:
     return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
 
 
-def _open_inside(video: VideoEntry) -> BufferedReader:
-    """Opens the file of a video if it is a regular file below the folder that it was extracted from.
-
-    Links are resolved first, the result is compared with the folder, and the result is opened without following
-    another link.
+def _path_inside(video: VideoEntry) -> Path:
+    """The file of a video, with links resolved.
 
     Raises:
         HTTPException: it is gone, lies elsewhere, is not a regular file, or cannot be read.
     """
     try:
-        place = Path(video.path).resolve(strict=True)
-        inside = place.is_relative_to(_root(video).resolve(strict=True))
+        path = Path(video.path).resolve(strict=True)
+        inside = path.is_relative_to(_root(video).resolve(strict=True))
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
-        raise HTTPException(410, "file not found; run prvr index update") from error
+        raise HTTPException(410, "file not found; it was moved or deleted after it was indexed") from error
     if not inside:
         raise HTTPException(403, "the file is a link that points outside its folder")
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        descriptor = os.open(place, flags)
-    except FileNotFoundError as error:
-        raise HTTPException(410, "file not found; run prvr index update") from error
-    except OSError as error:
-        raise HTTPException(403, "the file cannot be read") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise HTTPException(403, "not a regular file")
-    return os.fdopen(descriptor, "rb")
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise HTTPException(403, "not a regular file that can be read")
+    return path
 
 
-def _is_unchanged(video: VideoEntry, file: BufferedReader, status: os.stat_result) -> bool:
-    if status.st_size != video.size:
-        return False
-    if status.st_mtime_ns == video.mtime_ns:
-        return True
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    file.seek(0)
-    return found == video.sha256
+def _is_unchanged(video: VideoEntry, path: Path, status: os.stat_result) -> bool:
+    if status.st_size != video.size or status.st_mtime_ns == video.mtime_ns:
+        return status.st_size == video.size
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == video.sha256

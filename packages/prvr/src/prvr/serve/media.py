@@ -1,17 +1,12 @@
-"""What is sent of a video file: a range of its bytes, a picture, a preview that browsers play, what it is made of."""
+"""What is sent of a video file: a picture, a preview that browsers play, what it is made of."""
 
 import io
-import os
-import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 from prvr.errors import InputError, require
 from prvr.search.thumbnails import thumbnail
@@ -19,9 +14,6 @@ from prvr.serve.schema import FormatResponse, FormatsResponse
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
 from prvr.video.excerpt import PictureEncoder
-
-_CHUNK = 256 * 1024
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 PreviewKind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
@@ -54,69 +46,6 @@ _CODECS = {
     "eac3": ("E-AC-3", 'audio/mp4; codecs="ec-3"'),
 }
 """The same of codecs. Others have the name that FFmpeg describes them by."""
-
-
-def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """The first byte and the one after the last that a Range header asks for; None for the whole file.
-
-    Anything but a single range of bytes gives the whole file, as HTTP allows.
-
-    Raises:
-        ValueError: the range lies outside the file.
-
-    Examples:
-        >>> parse_range("bytes=10-19", 100), parse_range("bytes=-5", 100), parse_range("bytes=90-", 100)
-        ((10, 20), (95, 100), (90, 100))
-    """
-    found = _RANGE.fullmatch(header.strip()) if header else None
-    if found is None or found.group(0) == "bytes=-":
-        return None
-    first, last = found.groups()
-    if not first:
-        start, stop = max(0, size - int(last)), size
-    else:
-        start, stop = int(first), min(size, int(last) + 1) if last else size
-        if last and int(last) < int(first):
-            return None
-    if start >= stop:
-        raise InputError(f"bytes from {start} on: the file has {size}")
-    return start, stop
-
-
-def file_response(file: BinaryIO, media_type: str, etag: str, request: Request) -> Response:
-    """Sends a file or one range of it, and closes the file afterwards.
-
-    Args:
-        file: the open file, at its start.
-        media_type: the media type of the file.
-        etag: identifies the content. Where the request has a header If-Range, a range is sent only if it is this ETag.
-        request: GET, or HEAD for the headers only; its header Range may ask for a range.
-    """
-    size = os.fstat(file.fileno()).st_size
-    headers = {"Accept-Ranges": "bytes", "ETag": etag, "Cache-Control": "private, no-cache"}
-    same = request.headers.get("if-range", etag) == etag
-    try:
-        part = parse_range(request.headers.get("range"), size) if same else None
-    except ValueError:
-        file.close()
-        return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{size}"})
-    start, stop = part or (0, size)
-    headers["Content-Length"] = str(stop - start)
-    if part:
-        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    status = 206 if part else 200
-    if request.method == "HEAD":
-        file.close()
-        return Response(status_code=status, headers=headers, media_type=media_type)
-    return StreamingResponse(_read(file, start, stop), status, headers, media_type)
-
-
-def _read(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
-    with file:
-        file.seek(start)
-        while start < stop and (piece := file.read(min(_CHUNK, stop - start))):
-            start += len(piece)
-            yield piece
 
 
 def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> bytes:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import StringConstraints
+from starlette.responses import FileResponse
 
 from prvr import search as searching
 from prvr.errors import InputError
-from prvr.serve.media import PREVIEW_TYPES, PreviewKind, file_response
+from prvr.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, read_formats
 from prvr.serve.middleware import COOKIE, PICTURE
 from prvr.serve.schema import (
     LATEST,
@@ -43,7 +44,6 @@ _ERRORS = {
     401: "token required",
     403: "the request comes from another site, or the file is not served",
     413: "the request is too large",
-    429: "too many requests; retry after the time in Retry-After",
     503: "the server is busy; retry after the time in Retry-After",
 }
 _MEDIA_ERRORS = {
@@ -255,16 +255,18 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     async def thumbnail(
         key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
-        return Response(await service.thumbnail(service.catalogue.get(key), t, width), 200, _IMMUTABLE, "image/jpeg")
+        picture = await service.media(service.catalogue.get(key), encode_thumbnail, round(t, 2), width)
+        return Response(picture, 200, _IMMUTABLE, "image/jpeg")
 
     file_route = media("The file of a video, or a range of it (Range)", "*/*")
     file_route["responses"] |= {206: {"description": "the range"}, 416: {"description": "no such range"}}
 
     @router.head("/api/videos/{key}/file", include_in_schema=False)
     @router.get("/api/videos/{key}/file", **file_route)
-    async def file(request: Request, key: Key) -> Response:
+    async def file(key: Key) -> Response:
         entry = service.catalogue.get(key)
-        return file_response(await service.file(entry), entry.public.type, f'"{entry.public.key}"', request)
+        headers = {"ETag": f'"{key}"', "Cache-Control": "private, no-cache"}
+        return FileResponse(await service.path(entry), headers=headers, media_type=entry.public.type)
 
     @router.get(
         "/api/videos/{key}/formats",
@@ -273,7 +275,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
         responses=_described(_MEDIA_ERRORS),
     )
     async def formats(key: Key) -> FormatsResponse:
-        return await service.formats(service.catalogue.get(key))
+        return await service.media(service.catalogue.get(key), read_formats)
 
     @router.get(
         "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())
@@ -284,5 +286,8 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
             end = start + min(_DEFAULT_PREVIEW, longest)
         if not start < end <= start + longest + _ROUNDING:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
-        made = await service.preview(service.catalogue.get(key), start, end, kind)
-        return Response(made, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+        entry = service.catalogue.get(key)
+        end = min(end, max(entry.video.duration, start + 0.1))
+        return Response(
+            await service.media(entry, encode_preview, start, end, kind), 200, _IMMUTABLE, PREVIEW_TYPES[kind]
+        )

@@ -1,4 +1,4 @@
-"""Who may ask: names by which the server may be called, its token, cookies for players, and the rate of a client."""
+"""Who may ask: names by which the server may be called, its token, and cookies for players."""
 
 import hashlib
 import hmac
@@ -8,11 +8,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from cachetools import LRUCache
 
 from prvr.config import ConfigError
 
@@ -37,14 +35,20 @@ def is_loopback(host: str) -> bool:
 def host_name(header: str) -> str | None:
     """The name in a Host header, in lower case, without the port and a final dot; None if the header is not valid.
 
+    IPv6 addresses have their canonical form, and those that wrap an IPv4 address are that address.
+
     Examples:
         >>> host_name("films.lan:8000"), host_name("[::1]:8000"), host_name("LOCALHOST."), host_name("127.0.0.1:99999")
         ('films.lan', '::1', 'localhost', None)
     """
-    found = _HOST.fullmatch(header.lower())
-    if found is None or int(found["port"] or 0) > _LAST_PORT:
+    match = _HOST.fullmatch(header.lower())
+    if match is None or int(match["port"] or 0) > _LAST_PORT:
         return None
-    return _ipv6(found["six"]) if found["six"] else found["name"]
+    try:
+        address = ipaddress.IPv6Address(match["six"]) if match["six"] else None
+    except ValueError:
+        return None
+    return match["name"] if address is None else str(address.ipv4_mapped or address)
 
 
 def read_host(name: str) -> str:
@@ -57,19 +61,11 @@ def read_host(name: str) -> str:
         >>> read_host("Films.lan:8000"), read_host("fd00:0::7")
         ('films.lan', 'fd00::7')
     """
-    known = (_ipv6(name.partition("%")[0]) if name.count(":") > 1 else None) or host_name(name)
-    if known is None:
+    bare = name.count(":") > 1 and not name.startswith("[")
+    host = host_name(f"[{name.partition('%')[0]}]" if bare else name)
+    if host is None:
         raise ConfigError(f"{name!r} is not a host name. Expected a name such as films.lan, or an address.")
-    return known
-
-
-def _ipv6(text: str) -> str | None:
-    """The canonical form of an IPv6 address, or of the IPv4 address that it wraps."""
-    try:
-        address = ipaddress.IPv6Address(text)
-    except ValueError:
-        return None
-    return None if address.scope_id else str(address.ipv4_mapped or address)
+    return host
 
 
 def read_token(file: Path | str | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -115,9 +111,8 @@ class Sessions:
         """Whether an Authorization header holds the token, compared in constant time."""
         if self.token is None:
             return True
-        scheme, _, given = (header or "").partition(" ")
-        same = hmac.compare_digest(_hash(given.strip()), _hash(self.token))
-        return scheme.lower() == "bearer" and same
+        scheme, _, token = (header or "").partition(" ")
+        return _are_equal(token.strip(), self.token) and scheme.lower() == "bearer"
 
     def new_cookie(self) -> str:
         """The value of a new cookie: the time at which it expires, signed."""
@@ -127,52 +122,12 @@ class Sessions:
     def accepts_cookie(self, cookie: str | None) -> bool:
         """Whether a cookie was signed by this server and has not expired."""
         expires, _, signature = (cookie or "").partition(".")
-        if not hmac.compare_digest(_hash(signature), _hash(self._sign(expires))):
-            return False
-        return time.time() < int(expires)
+        return _are_equal(signature, self._sign(expires)) and time.time() < int(expires)
 
     def _sign(self, text: str) -> str:
         return hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-class TokenBuckets:
-    """Limits how often each client may ask: `burst` requests at once, then `rate` per second.
-
-    Only the clients that asked last are remembered, so that memory is bounded.
-
-    Args:
-        rate: requests per second; 0: unlimited.
-        burst: requests at once.
-        clients: number of clients that are remembered.
-        clock: the time in seconds.
-    """
-
-    def __init__(
-        self, rate: float, burst: int, clients: int = 4096, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.rate, self.burst, self._clock = rate, burst, clock
-        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(clients)  # what is left, and when that was
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def wait(self, client: str) -> float:
-        """Seconds until this client may ask. 0 means now, and the request is counted.
-
-        Examples:
-            >>> buckets = TokenBuckets(rate=2.0, burst=1, clock=lambda: 0.0)
-            >>> buckets.wait("a"), buckets.wait("a"), buckets.wait("b")
-            (0.0, 0.5, 0.0)
-        """
-        if not self.rate:
-            return 0.0
-        now = self._clock()
-        left, then = self._buckets.get(client, (float(self.burst), now))
-        left = min(float(self.burst), left + (now - then) * self.rate)
-        wait = 0.0 if left >= 1 else (1 - left) / self.rate
-        self._buckets[client] = (left if wait else left - 1, now)
-        return wait
+def _are_equal(text: str, expected: str) -> bool:
+    """Whether two texts are equal, compared in constant time."""
+    return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), expected.encode())

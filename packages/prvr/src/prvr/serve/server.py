@@ -2,22 +2,20 @@
 
 import asyncio
 import math
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 
 from prvr.config import ConfigError
 from prvr.search import VideoIndex
 from prvr.serve.app import CLOSING, build_app
-from prvr.serve.connections import Connection, ConnectionPool
+from prvr.serve.connections import Connection
 from prvr.serve.security import is_loopback
 from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
@@ -58,11 +56,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.service, self.limits = Service(index, settings.limits), settings.limits
-        self._connections = ConnectionPool(self.limits, self.service.metrics)
         super().__init__(
             uvicorn.Config(
                 build_app(self.service, settings),
-                http=partial(Connection, self._connections),  # pyright: ignore[reportArgumentType]
+                http=partial(Connection, self.limits),  # pyright: ignore[reportArgumentType]
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -75,16 +72,31 @@ class Server(uvicorn.Server):
             )
         )
 
+    @property
+    def connections(self) -> set[Connection]:
+        """The open connections."""
+        return cast(set[Connection], self.server_state.connections)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends the server on a signal; unlike that of uvicorn, it does not raise the signal once more at the end."""
+        self.should_exit = True
+
     async def on_tick(self, counter: int) -> bool:
-        """Whether the server has to stop: it was asked to, or a worker failed."""
+        """Closes connections that are too slow; whether the server has to stop: it was asked to, or a worker failed."""
+        for connection in tuple(self.connections):
+            connection.check()
         return await super().on_tick(counter) or self.service.failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets requests end within the grace period, then cuts them off."""
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
-        loop.call_later(_CUT * grace, self._connections.cut)
+        loop.call_later(_CUT * grace, self._cut)
         await super().shutdown(sockets)
+
+    def _cut(self) -> None:
+        for connection in tuple(self.connections):
+            connection.drop()
 
 
 def serve(
@@ -137,8 +149,7 @@ def serve(
             name = f"[{address}]" if ":" in address else address
             started(f"http://{name}:{listening.getsockname()[1]}")
         try:
-            with _ended_quietly(server.handle_exit):
-                server.run(sockets=[listening])
+            server.run(sockets=[listening])
         finally:
             ended = server.service.close(settings.limits.grace_seconds * CLOSING)
         if server.service.failure is not None:
@@ -156,22 +167,3 @@ def _listen(address: str, port: int) -> socket.socket:
             f"cannot listen at {address or 'all addresses'}, port {port} ({reason}). Pass an address of this machine "
             "with --host, and a free port with --port; 0 takes any free port."
         ) from error
-
-
-@contextmanager
-def _ended_quietly(end: Callable[..., object]) -> Iterator[None]:
-    """Keeps uvicorn from raising the signal that ended it once more after a clean shutdown.
-
-    Args:
-        end: ends the server, also if the signal comes before uvicorn listens to signals.
-    """
-    if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)

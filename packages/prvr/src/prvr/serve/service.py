@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -18,16 +19,18 @@ from prvr.errors import InputError
 from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
 from prvr.search.model import EncodesPictures
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
-from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds, read_formats
+from prvr.serve.media import preview_kinds
 from prvr.serve.middleware import Metrics
-from prvr.serve.schema import FormatsResponse, InfoResponse, SearchResponse
+from prvr.serve.schema import InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
 from prvr.video.picture import read_picture
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _FIRST_QUERY = "a video"  # every model can read it
+_SMALL = 1000  # bytes that a kept description of a file counts for
 _REFRESH_SECONDS = 2.0  # a search looks this often whether the index was changed
 
 
@@ -54,10 +57,8 @@ class Service:
         self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
         self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
         self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
-        cache = LRUCache(limits.cache_bytes, getsizeof=len)
-        keep = cached(cache, key=lambda key, path, *options: (key, *options), lock=threading.Lock())
-        self._thumbnail = keep(lambda key, path, at, width: encode_thumbnail(path, at, width, limits))
-        self._preview = keep(lambda key, path, start, end, kind: encode_preview(path, start, end, kind, limits))
+        keep = cached(LRUCache(limits.cache_bytes, getsizeof=_size), key=lambda _, *what: what, lock=threading.Lock())
+        self._make = keep(lambda path, _, make, *options: make(path, *options, limits))
         for name, help_, value in (
             ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
             ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
@@ -120,45 +121,26 @@ class Service:
         finally:
             self._receiving -= 1
 
-    async def file(self, entry: CatalogueEntry) -> BinaryIO:
-        """The file of a video, open and checked.
+    async def path(self, entry: CatalogueEntry) -> Path:
+        """The file of a video.
 
         Raises:
             Busy: too much work is waiting.
             HTTPException: the file is not served.
         """
-        return await self._media_workers.run(lambda: self.catalogue.open(entry))
+        return await self._media_workers.run(lambda: self.catalogue.path(entry))
 
-    async def formats(self, entry: CatalogueEntry) -> FormatsResponse:
-        """What the file of a video is made of.
+    async def media(self, entry: CatalogueEntry, make: Callable[..., T], *options: Any) -> T:
+        """What `make(path, *options, limits)` makes of the file of a video, in a thread.
 
-        Raises:
-            Busy: too much work is waiting.
-            HTTPException: the file is not served, or cannot be opened.
-        """
-        return await self._media_workers.run(lambda: read_formats(self.catalogue.path(entry), self.limits))
-
-    async def thumbnail(self, entry: CatalogueEntry, at: float, width: int) -> bytes:
-        """A JPEG of what a video shows at a time.
+        The file is checked every time, also where the result is kept.
 
         Raises:
             Busy: too much work is waiting.
-            HTTPException: the file is not served, or has no picture.
+            HTTPException: the file is not served, or nothing can be made of it.
         """
-        return await self._make(self._thumbnail, entry, round(at, 2), width)
-
-    async def preview(self, entry: CatalogueEntry, start: float, end: float, kind: PreviewKind) -> bytes:
-        """A part of a video as a small file that browsers play.
-
-        Raises:
-            Busy: too much work is waiting.
-            HTTPException: the file is not served, or no preview can be made of it.
-        """
-        return await self._make(self._preview, entry, start, min(end, max(entry.video.duration, start + 0.1)), kind)
-
-    async def _make(self, make: Callable[..., bytes], entry: CatalogueEntry, *options: Any) -> bytes:
-        """Makes media of a file in a thread; the file is checked every time, also where the result is kept."""
-        return await self._media_workers.run(lambda: make(entry.public.key, self.catalogue.path(entry), *options))
+        key = entry.public.key
+        return await self._media_workers.run(lambda: self._make(self.catalogue.path(entry), key, make, *options))
 
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
@@ -232,6 +214,11 @@ class Service:
                 raise
             except ValueError as error:
                 raise HTTPException(400, str(error)) from error
+
+
+def _size(made: object) -> int:
+    """The bytes that something kept counts for."""
+    return len(made) if isinstance(made, bytes) else _SMALL
 
 
 def _response(result: SearchResult) -> SearchResponse:

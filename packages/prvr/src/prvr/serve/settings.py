@@ -27,8 +27,6 @@ class ServeLimits:
         body_bytes: maximum size of a request body, but for pictures.
         picture_bytes: maximum size of an uploaded picture.
         pictures: pictures that may be received and decoded at the same time.
-        rate: requests per second of one client in the long run; 0: unlimited. The page itself is not counted.
-        burst: requests that one client may send at once. The page asks for up to 20 pictures at once.
         connections: maximum number of open connections. For another one, the one that has kept the server waiting for
             longest is closed.
         client_connections: maximum number of connections from one address; 0: no limit of its own. A reverse proxy is
@@ -58,8 +56,6 @@ class ServeLimits:
     body_bytes: int = _limit(128 * 1024, 1, 2**31)
     picture_bytes: int = _limit(16 * 1024 * 1024, 1, 2**31)
     pictures: int = _limit(8, 1, 10**6)
-    rate: float = _limit(40.0, 0, 10**6)
-    burst: int = _limit(200, 1, 10**6)
     connections: int = _limit(256, 1, 10**5)
     client_connections: int = _limit(64, 0, 10**5)
     head_seconds: float = _limit(10.0, 0.1, 86400)
