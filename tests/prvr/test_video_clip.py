@@ -1,45 +1,19 @@
 """Clips of films: where they start, what they show and sound like, and that they appear whole or not at all."""
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from commands import explained
-from video_files import cut, plain, write_sound, write_video
+from video_files import FILM_SECONDS, cut, plain, write_film, write_sound, write_video
 
 from prvr.cli import main
 from prvr.data import DataError
 from prvr.errors import InputError
 from prvr.video import CONTAINERS, VideoClip, VideoError, clip_name, open_video, write_clip
 
-RATE, SECONDS = 48_000, 10
 START, END = 5.35, 8.0
-
-
-def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: dict[str, str] | None = None) -> Path:
-    """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz."""
-    import av
-
-    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(path.suffix, path.suffix[1:])
-    with path.open("wb") as file, av.open(file, "w", format=kind) as container:
-        pictures: Any = container.add_stream(codec, rate=10, options=options or {"g": "20"})
-        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
-        voice: Any = container.add_stream(sound, rate=RATE)
-        voice.layout = "mono"
-        for number, pixels in enumerate(plain([20 + 2 * number for number in range(10 * SECONDS)])):
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 10)
-            container.mux(pictures.encode(frame))
-            times = (np.arange(RATE // 10) + number * RATE // 10) / RATE
-            wave = 0.5 * np.sin(2 * np.pi * (200 + 100 * (number // 10)) * times)
-            heard = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), format="fltp", layout="mono")
-            heard.sample_rate, heard.pts, heard.time_base = RATE, number * RATE // 10, Fraction(1, RATE)
-            container.mux(voice.encode(heard))
-        container.mux(pictures.encode(None))
-        container.mux(voice.encode(None))
-    return path
 
 
 FILMS: dict[str, dict[str, Any]] = {
@@ -126,8 +100,8 @@ def test_what_a_format_does_not_take_is_encoded(
 def test_a_clip_ends_with_its_film(films: Path, tmp_path: Path) -> None:
     for exact in (False, True):
         clip = write_clip(films / "plain.mp4", 9.0, 100.0, tmp_path / "a.mp4", exact=exact, force=True)
-        assert clip.end == pytest.approx(SECONDS, abs=0.1)
-        assert len(shown(clip.path)) == pytest.approx(10 * (SECONDS - clip.start), abs=1)
+        assert clip.end == pytest.approx(FILM_SECONDS, abs=0.1)
+        assert len(shown(clip.path)) == pytest.approx(10 * (FILM_SECONDS - clip.start), abs=1)
 
 
 def test_a_silent_and_turned_film_stays_so(tmp_path: Path) -> None:

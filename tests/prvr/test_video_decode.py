@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from video_files import READABLE, UNREADABLE, cut, greys, noise, plain, write_sound, write_video
+from video_files import READABLE, UNREADABLE, cut, greys, noise, plain, write_film, write_sound, write_video
 
 from prvr.data import DataError
 from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, open_video
-from prvr.video.decode import resample, with_need
+from prvr.video.decode import interpolate_stamps, resample, with_need
 from prvr.video.picture import upright
 
 av = pytest.importorskip("av")
@@ -83,6 +83,77 @@ def test_any_rate(tmp_path: Path, rate: float, count: int) -> None:
     assert all(b.time - a.time == pytest.approx(1 / rate) for a, b in pairwise(frames))
     expected = [VALUES[min(49, int(frame.time * 10))] for frame in frames]
     assert np.abs(np.array(greys(frames)) - expected).max() <= 2
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts", "a.h264"])
+def test_an_open_file_is_read_again_from_its_beginning(tmp_path: Path, name: str) -> None:
+    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(Path(name).suffix)
+    with open_video(write_video(tmp_path / name, plain(VALUES), kind=kind)) as video:
+        frames = greys(list(video.sample(5.0)))
+        next(video.excerpt(4.0, 5.0, most=64))
+        assert greys([next(video.excerpt(2.0, 2.0, most=64))]) == pytest.approx([100], abs=2)
+        assert greys(list(video.sample(5.0))) == frames
+        assert len(frames) == 25
+        assert video.warnings == []
+    with open_video(write_film(tmp_path / "b.mkv")) as video:
+        assert len(list(video.sound(1.0, 2.0))) == len(list(video.sound(1.0, 2.0))) > 10
+
+
+@given(
+    gaps=st.lists(st.fractions(Fraction(1, 50), 1, max_denominator=50), min_size=12, max_size=60),
+    place=st.integers(1, 10),
+    wrong=st.lists(st.integers(-9, 9).filter(bool), max_size=8),
+)
+def test_wrong_time_stamps_lie_between_their_neighbours_and_others_stay(
+    gaps: list[Fraction], place: int, wrong: list[int]
+) -> None:
+    stamps = [sum(gaps[:number], Fraction(0)) for number in range(len(gaps))]
+    wrong = wrong[: len(gaps) - place - 1]
+    after = place + len(wrong)
+    damaged = [*stamps[:place], *(1000 * value for value in wrong), *stamps[after:]]
+    step = (stamps[after] - stamps[place - 1]) / (len(wrong) + 1)
+    expected = [stamps[place - 1] + step * number for number in range(1, len(wrong) + 1)]
+    mended = list(interpolate_stamps((Fraction(stamp), number) for number, stamp in enumerate(damaged)))
+    assert [number for _, number, _ in mended] == list(range(len(gaps)))
+    if stamps[after] - stamps[place - 1] <= 1:
+        assert [stamp for stamp, _, _ in mended] == [*stamps[:place], *expected, *stamps[after:]]
+        assert sum(is_wrong for _, _, is_wrong in mended) == len(wrong)
+
+
+@given(st.lists(st.fractions(0, 7200, max_denominator=50), max_size=40).map(sorted))
+def test_time_stamps_that_never_go_back_stay(stamps: list[Fraction]) -> None:
+    items = list(enumerate(stamps))
+    assert list(interpolate_stamps((stamp, number) for number, stamp in items)) == [
+        (stamp, number, False) for number, stamp in items
+    ]
+
+
+@pytest.mark.parametrize("kind", ["mp4", "matroska"])
+@pytest.mark.parametrize("damaged", [(25, 26), (30,), (10, 20, 21)])
+def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, kind: str, damaged: tuple[int, ...]) -> None:
+    """The container is copied with some time stamps moved by an hour; those of decoding are left."""
+    whole = write_video(tmp_path / "a.mp4", plain(VALUES))
+    with av.open(str(whole)) as source, av.open(str(tmp_path / "b"), "w", format=kind) as container:
+        stream = container.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(packet for packet in source.demux() if packet.size):
+            packet.stream = stream
+            if number in damaged:
+                packet.pts += int(3600 / packet.time_base)
+            container.mux(packet)
+    frames, video = sampled(tmp_path / "b", 10.0)
+    assert video.duration == pytest.approx(5.0, abs=0.01)
+    assert np.abs(np.array(greys(frames)) - VALUES).max() <= 2
+    assert f"{len(damaged)} wrong time stamps were interpolated" in video.warnings
+
+
+def test_the_length_is_the_end_minus_the_start(tmp_path: Path) -> None:
+    times = [90_000_000 + 100 * number for number in range(50)]
+    path = write_video(tmp_path / "a.mkv", plain(VALUES), times=times, kind="matroska")
+    frames, video = sampled(path, 10.0)
+    assert (video.info.start_time, video.info.duration) == (90_000, pytest.approx(4.9, abs=0.11))
+    assert len(frames) >= 49
+    assert np.abs(np.array(greys(frames)) - VALUES[: len(frames)]).max() <= 2
+    assert video.warnings == []
 
 
 def test_a_variable_rate_is_sampled_by_time(tmp_path: Path) -> None:

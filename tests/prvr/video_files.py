@@ -12,6 +12,7 @@ from jaxtyping import Float32, UInt8
 from prvr.video import Identity
 
 MILLISECOND = Fraction(1, 1000)
+SOUND_RATE, FILM_SECONDS = 48_000, 10
 
 
 def plain(values: Sequence[int], height: int = 48, width: int = 64) -> list[np.ndarray]:
@@ -77,6 +78,34 @@ def write_video(
             frame.pts, frame.time_base = times[number] if times else number, base
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
+    return path
+
+
+def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: dict[str, str] | None = None) -> Path:
+    """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz."""
+    import av
+
+    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(path.suffix, path.suffix[1:])
+    with path.open("wb") as file, av.open(file, "w", format=kind) as container:
+        pictures: Any = container.add_stream(codec, rate=10, options=options or {"g": "20"})
+        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
+        voice: Any = container.add_stream(sound, rate=SOUND_RATE)
+        voice.layout = "mono"
+        for number, pixels in enumerate(plain([20 + 2 * number for number in range(10 * FILM_SECONDS)])):
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            container.mux(pictures.encode(frame))
+            times = (np.arange(SOUND_RATE // 10) + number * SOUND_RATE // 10) / SOUND_RATE
+            wave = 0.5 * np.sin(2 * np.pi * (200 + 100 * (number // 10)) * times)
+            heard = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), format="fltp", layout="mono")
+            heard.sample_rate, heard.pts, heard.time_base = (
+                SOUND_RATE,
+                number * SOUND_RATE // 10,
+                Fraction(1, SOUND_RATE),
+            )
+            container.mux(voice.encode(heard))
+        container.mux(pictures.encode(None))
+        container.mux(voice.encode(None))
     return path
 
 

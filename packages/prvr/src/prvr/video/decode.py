@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
@@ -23,9 +23,11 @@ from prvr.video.picture import Matrix, display_matrix, to_rgb
 T = TypeVar("T")
 _MEND = "Convert it with another program, or remove it."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
+_MOST_WRONG = 8  # frames in a row whose time stamps may be wrong; so many are held after a jump
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
 _WITHOUT_INDEX = ("mpegts", "mpeg")
-_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+_MATROSKA = "matroska,webm"
+_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", _MATROSKA)
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
 _READ_AHEAD = 32  # packets that are read before one is judged: more than any encoder stores out of order
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
@@ -70,6 +72,8 @@ class VideoInfo:
         duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
         frame_rate: the average, per second; None where the file does not state it.
         comment: what whoever made the file has written into it.
+        start_time: the time stamp of the start, in seconds. Time 0 of a browser is the time stamp 0, which may be
+            earlier.
     """
 
     width: int
@@ -78,6 +82,7 @@ class VideoInfo:
     duration: float | None
     frame_rate: float | None
     comment: str = ""
+    start_time: float = 0.0
 
 
 class Frame(NamedTuple):
@@ -112,7 +117,7 @@ class VideoError(DataError):
 
 
 class VideoFile:
-    """An open video. Its frames can be read once, by `sample` or by `excerpt`.
+    """An open video. Each method reads the file from its beginning, so a reading ends the one before.
 
     Attributes:
         info: what the file states.
@@ -120,11 +125,16 @@ class VideoFile:
         duration: in seconds; as the file states until all frames are read, then the end of the last one.
     """
 
-    def __init__(self, path: Path, container: Any, stream: Any, limits: Limits) -> None:
-        self.path, self.info, self.warnings = path, _info(container, stream), list[str]()
+    def __init__(self, path: Path, file: BinaryIO, limits: Limits) -> None:
+        self.path, self._file, self._limits = path, file, limits
+        self._open()
+        self.info = _info(self._container, self._stream)
         self.duration = self.info.duration
-        self._container, self._stream, self._limits = container, stream, limits
         _check(path, self.info.width, self.info.height, self.info.duration, limits)
+
+    def close(self) -> None:
+        """Ends all readings."""
+        self._container.close()
 
     def sample(self, rate: float) -> Iterator[Frame]:
         """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
@@ -140,6 +150,7 @@ class VideoFile:
             ValueError: the rate is not between 1e-6 and 1000.
         """
         check_rate(rate)
+        self._seek(0.0)
         self._check_samples(math.floor((self.info.duration or 0) * rate), rate)
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
@@ -243,17 +254,17 @@ class VideoFile:
         Frames that are stored after the key frame and shown before it are left out.
 
         Args:
-            first: what `key_frame` gave, of this file opened for the first time.
+            first: a result of `key_frame`.
             end: in seconds; packets that are decoded from this time on are left out.
 
         Yields:
             (time in the file at which it is shown, in seconds; packet of PyAV).
 
         Raises:
-            ValueError: a packet has no time stamp, or the key frame is not found again.
+            ValueError: a packet has no time stamp, or one that is wrong, or the key frame is not found again.
         """
         self._seek(float(first))
-        begun, undated, left = False, False, {stream.index for stream in self.streams}
+        latest, undated, left = None, False, {stream.index for stream in self.streams}
         for packet in self._container.demux(self.streams):
             if not packet.size:
                 continue  # the end of a stream
@@ -262,19 +273,23 @@ class VideoFile:
             time = packet.pts * packet.time_base - self._origin
             decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
             picture = packet.stream.index == self._stream.index
+            if picture and latest is None and packet.is_keyframe and time == first:
+                latest, undated = decoded, packet.dts is None
+            if picture and latest is not None:
+                if abs(decoded - latest) > _INTERLEAVED:
+                    raise ValueError("a time stamp jumps")
+                latest = decoded
             if decoded >= end:
                 left.discard(packet.stream.index)
             if not left or decoded >= end + _INTERLEAVED:
                 break
-            if picture and not begun and packet.is_keyframe and time == first:
-                begun, undated = True, packet.dts is None
-            if packet.stream.index in left and time >= first and (begun or not picture):
+            if packet.stream.index in left and time >= first and (latest is not None or not picture):
                 shift = round((self._origin + first) / packet.time_base)
                 packet.pts -= shift
                 # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
                 packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
                 yield time, packet
-        if not begun:
+        if latest is None:
             raise ValueError("the key frame is not found again")
 
     def sound(self, start: float, end: float) -> Iterator[tuple[float, Any]]:
@@ -286,8 +301,8 @@ class VideoFile:
         Yields:
             (time in seconds, frame of PyAV); nothing, if there is no sound.
         """
+        self._seek(start)
         for stream in self.streams[1:]:
-            self._seek(start)
             for frame in self._decoded(stream):
                 time = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
                 if time >= end:
@@ -299,8 +314,37 @@ class VideoFile:
     def _origin(self) -> Fraction:
         return Fraction(self._container.start_time or 0, _av().time_base)
 
+    def _open(self) -> None:
+        """Opens the container at the beginning of the file."""
+        av, limits = _av(), self._limits
+        self._file.seek(0)
+        try:
+            self._container = av.open(
+                self._file,
+                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
+                container_options=_ALONE | {"max_streams": str(_STREAMS)},
+                io_open=_refuse,
+                buffer_size=_BUFFER,
+                metadata_errors="replace",
+            )
+        except read_faults() as error:
+            reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
+            raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
+        self._stream = _video_stream(self.path, self._container)
+        codec = self._stream.codec_context
+        codec.options = {"max_pixels": str(limits.pixels)}
+        self._stream.thread_type = "AUTO"
+        threads = _IN_THREADS // max(1, codec.width * codec.height)
+        codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
+        self._unread = True
+        self.warnings: list[str] = []
+
     def _seek(self, start: float) -> None:
         """Goes to a key frame before a time; what is not seekable is read from its beginning."""
+        if not self._unread:
+            self._container.close()
+            self._open()
+        self._unread = False
         if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
             return
         unit = self._stream.time_base or Fraction(1, _av().time_base)
@@ -309,7 +353,7 @@ class VideoFile:
         steps = (_BACK, 3 * _BACK) if self.container in _WITHOUT_INDEX else (0.0, _BACK)
         for back in (*steps, math.inf):
             if start <= back and back == steps[0]:
-                return  # the file was opened just now
+                return  # the file is at its beginning
             # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
             ticks = math.floor((max(Fraction(0), Fraction(start) - Fraction(min(back, start))) + self._origin) / unit)
             place = round(ticks * unit * _av().time_base)
@@ -351,12 +395,17 @@ class VideoFile:
         pace = self._stream.average_rate or self._stream.guessed_rate
         usual = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length = Fraction(0), Fraction(0)
-        count, parts = 0, 0
-        for frame in self._decoded(self._stream, rate):
-            count += 1
-            begins = start + length if frame.pts is None or not unit else frame.pts * unit - origin
+        count, wrong, parts = 0, 0, 0
+        stamped = (
+            (None if frame.pts is None or not unit else frame.pts * unit - origin, frame)
+            for frame in self._decoded(self._stream, rate)
+        )
+        shift = Fraction(0)
+        for stamp, frame, is_wrong in interpolate_stamps(stamped, None if rate is None else start):
+            count, wrong = count + 1, wrong + is_wrong
+            begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - _JUMP:
-                origin += begins - (start + (length or usual))
+                shift -= begins - (start + (length or usual))
                 begins, parts = start + (length or usual), parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
             length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
@@ -364,6 +413,8 @@ class VideoFile:
             if start + length > self._limits.seconds:
                 length = usual
             yield start, length, frame
+        if wrong:
+            self.warnings.append(f"{wrong} wrong time stamps were interpolated")
         self._conclude(count, parts, float(start + length))
 
     def _conclude(self, count: int, parts: int, end: float) -> None:
@@ -444,7 +495,8 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         ...     for frame in video.sample(rate=2.0):
         ...         print(frame.time, frame.pixels.shape)
     """
-    av, path, limits = _av(), Path(path), limits or Limits()
+    _av()
+    path = Path(path)
     try:
         if not path.is_file():
             reason = "not a regular file" if path.exists() else "no such file"
@@ -455,27 +507,11 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
     except OSError as error:
         raise VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.") from error
     with file:
+        video = VideoFile(path, file, limits or Limits())
         try:
-            container = av.open(
-                file,
-                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
-                container_options=_ALONE | {"max_streams": str(_STREAMS)},
-                io_open=_refuse,
-                buffer_size=_BUFFER,
-                metadata_errors="replace",
-            )
-        except read_faults() as error:
-            reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
-            raise VideoError(path, reason, "Copy it again, or remove it.") from error
-        with container:
-            stream = _video_stream(path, container)
-            stream.codec_context.options = {"max_pixels": str(limits.pixels)}
-            stream.thread_type = "AUTO"
-            area = stream.codec_context.width * stream.codec_context.height
-            stream.codec_context.thread_count = min(
-                (os.cpu_count() or 1) + 1, _THREADS, max(1, _IN_THREADS // max(1, area))
-            )
-            yield VideoFile(path, container, stream, limits)
+            yield video
+        finally:
+            video.close()
 
 
 def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> Iterator[tuple[Fraction, T]]:
@@ -508,6 +544,47 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
     while shown and (number == 0 or (number + Fraction(1, 2)) / rate < end):
         yield (number + Fraction(1, 2)) / rate, shown[0]
         number += 1
+
+
+def interpolate_stamps(
+    items: Iterable[tuple[Fraction | None, T]], last: Fraction | None = None
+) -> Iterator[tuple[Fraction | None, T, bool]]:
+    """Replaces time stamps that jump and return within a few frames by times between their neighbours.
+
+    A jump leads back, or far ahead of the frames before: by more than a second and ten times the last interval. Where
+    the time stamps do not return, as where one recording follows another, they stay as they are.
+
+    Args:
+        items: (time stamp in seconds, item) in the order in which they are shown.
+        last: a time stamp that precedes them.
+
+    Yields:
+        (time stamp, item, whether the time stamp was replaced).
+
+    Examples:
+        >>> times = [Fraction(0), Fraction(1), Fraction(3600), Fraction(3)]
+        >>> [float(time) for time, _, _ in interpolate_stamps((time, "") for time in times)]
+        [0.0, 1.0, 2.0, 3.0]
+    """
+    held: deque[tuple[Fraction | None, T]] = deque()
+    interval = Fraction(0)
+
+    def is_near(stamp: Fraction | None) -> bool:
+        return stamp is None or last is None or abs(stamp - last) <= max(_JUMP, 10 * interval)
+
+    for stamp, item in items:
+        if held and stamp is not None and last is not None and last < stamp and is_near(stamp):
+            step = (stamp - last) / (len(held) + 1)
+            for number, (_, wrong) in enumerate(held, 1):
+                yield last + number * step, wrong, True
+            held.clear()
+        held.append((stamp, item))
+        while held and (is_near(held[0][0]) or len(held) > _MOST_WRONG):
+            stamp, item = held.popleft()
+            if stamp is not None:
+                interval, last = abs(stamp - (stamp if last is None else last)), stamp
+            yield stamp, item, False
+    yield from ((stamp, item, False) for stamp, item in held)
 
 
 def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump: float) -> Iterator[tuple[Any, bool]]:
@@ -578,19 +655,28 @@ def _video_stream(path: Path, container: Any) -> Any:
 
 def _info(container: Any, stream: Any) -> VideoInfo:
     seconds, begins = None, stream.start_time
+    start = Fraction(container.start_time or 0, _av().time_base)
     if begins is None and container.start_time is None:
         pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
     elif stream.duration is not None and stream.time_base:
         # The picture may begin later than the sound, with which a player starts.
-        late = (begins or 0) * stream.time_base - Fraction(container.start_time or 0, _av().time_base)
-        seconds = float(stream.duration * stream.time_base + max(Fraction(0), late))
+        seconds = (stream.duration + (begins or 0)) * stream.time_base - start
+        seconds = max(seconds, stream.duration * stream.time_base)
     elif container.duration is not None:
-        seconds = container.duration / _av().time_base
-    seconds = seconds if seconds and seconds > 0 else None
+        seconds = Fraction(container.duration, _av().time_base)
+        if container.format.name == _MATROSKA and seconds > start:  # states when it ends
+            seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
-    rate = float(pace) if pace and pace > 0 else None
-    return VideoInfo(codec.width, codec.height, codec.name, seconds, rate, container.metadata.get("comment", ""))
+    return VideoInfo(
+        width=codec.width,
+        height=codec.height,
+        codec=codec.name,
+        duration=float(seconds) if seconds and seconds > 0 else None,
+        frame_rate=float(pace) if pace and pace > 0 else None,
+        comment=container.metadata.get("comment", ""),
+        start_time=float(max(Fraction(0), start)),
+    )
 
 
 def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
