@@ -18,11 +18,11 @@ from torch import Tensor
 from _device import Traffic
 from prvr.config import Config, ModelConfig
 from prvr.data import PackedSplit
+from prvr.data.dataset import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask
 from prvr.training.cost import meta_batch
-from prvr.training.data import StreamedLoader
 from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
@@ -87,7 +87,7 @@ def meta_step(config: Config) -> TrainingStep:
     assert isinstance(config.model, ModelConfig)
     retriever = Retriever(config.model).train()
     objective = Objective(config.loss, config.model, retriever.registers).train()
-    split, loader = (create_autospec(kind, instance=True) for kind in (PackedSplit, StreamedLoader))
+    split, loader = (create_autospec(kind, instance=True) for kind in (PackedSplit, VideoLoader))
     task = RetrievalTask(config, OnMeta(), retriever, objective, loader, split)
     optimizer, scheduler = task.optimizer(100_000)
     for group in optimizer.param_groups:

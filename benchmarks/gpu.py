@@ -46,8 +46,8 @@ from _harness import environment, option, parse_options, peak, seconds
 from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit, make_loader
-from prvr.data.dataset import BatchInfo
-from prvr.data.on_device import DeviceLoader
+from prvr.data.dataset import BatchInfo, VideoLoader
+from prvr.data.on_device import DeviceSplit
 from prvr.errors import PrvrError
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.models import Retriever
@@ -124,14 +124,13 @@ class Bench:
         )
 
     @cached_property
-    def loader(self) -> DeviceLoader:
+    def loader(self) -> VideoLoader:
         """Training batches of noise that is made on the device, once for all configurations."""
         model = model_of(self.config())
-        loader = DeviceLoader(
-            make_loader(self.store("train", self.size.videos, narrow=True), self.size.batch, drop_last=True),
-            self.device,
-        )
-        split, widths = loader.split, (model.video_dim, model.video_dim, model.query_dim)
+        store = self.store("train", self.size.videos, narrow=True)
+        loader = make_loader(store, self.size.batch, drop_last=True).to(self.device, resident=True)
+        split, widths = loader.rows, (model.video_dim, model.video_dim, model.query_dim)
+        assert isinstance(split, DeviceSplit)
         for runs, width in zip((split.clips, split.frames, split.words), widths, strict=True):
             runs.rows = runs.rows.new_empty(len(runs.rows), width).normal_(std=width**-0.5)
         return loader
@@ -158,7 +157,7 @@ class Training:
         if config.train.compile:
             compile_blocks(retriever, bench.args.backend)
             config = replace(config, train=replace(config.train, compile=False))
-        packed = self.loader.loader.dataset.packed
+        packed = self.loader.dataset.packed
         self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, packed)
         self.step = TrainingStep(config, self.task, *self.task.optimizer(100_000), accelerator.device)
         self.generator = torch.Generator(self.device)

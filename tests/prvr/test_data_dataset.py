@@ -18,7 +18,6 @@ from prvr.data import (
 )
 from prvr.data.packed_files import PackedWriter
 from prvr.data.sampling import pad
-from prvr.types import Batch
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 
@@ -31,10 +30,6 @@ def corpus(toy_root: Path) -> Corpus:
 @pytest.fixture(scope="module")
 def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
     return pack(corpus, "test", cache_dir=toy_cache / "packed")
-
-
-def same(a: Batch, b: Batch) -> bool:
-    return a.video_ids == b.video_ids and a.query_ids == b.query_ids and torch.equal(a.frames, b.frames)
 
 
 def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
@@ -123,14 +118,6 @@ def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
     assert [len(batch.video_ids) for batch in plain] == [8, 8, 4]
     assert tuple(v for batch in plain for v in batch.video_ids) == packed.video_ids
     assert len(make_loader(packed, 8, drop_last=True)) == 2
-
-
-def test_spawned_workers_give_the_same_batches(packed: PackedSplit) -> None:
-    part = packed.subset(range(6))
-    loaders = [make_loader(part, 4, seed=3, captions_per_video=2, workers=workers) for workers in (0, 1)]
-    for loader in loaders:
-        loader.set_epoch(7)
-    assert all(same(a, b) for a, b in zip(*loaders, strict=True))
 
 
 def test_captions_are_drawn_anew_each_epoch(packed: PackedSplit) -> None:

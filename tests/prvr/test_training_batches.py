@@ -11,9 +11,10 @@ from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
-from prvr.data.on_device import Batches, DeviceLoader, DeviceSplit, split_bytes
+from prvr.data.dataset import VideoLoader
+from prvr.data.on_device import DeviceSplit, split_bytes
 from prvr.training import train
-from prvr.training.data import StreamedLoader, batches_on_device
+from prvr.training.data import batches_on_device
 from prvr.types import Batch
 
 CPU = torch.device("cpu")
@@ -38,30 +39,31 @@ def equal(left: Batch, right: Batch) -> bool:
     return all(same(a, b) for a, b in zip(vars(left).values(), vars(right).values(), strict=True))
 
 
-def passes(loader: Batches, first: int = 0) -> list[Batch]:
-    found = []
+def passes(loader: VideoLoader, first: int = 0) -> list[Batch]:
+    batches = []
     for epoch in (0, 1):
         loader.set_epoch(epoch, first_batch=first)
-        found += list(loader)
-    return found
+        batches += list(loader)
+    return batches
 
 
 @pytest.mark.parametrize("captions", [None, 2])
 def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit, captions: int | None) -> None:
     part = packed.subset([0, 1, 2, 5, 7, 8, 11, 13, 14, 19])  # not one after another in the store
     options: dict[str, Any] = {"seed": 3, "captions_per_video": captions}
-    loader, resident = (make_loader(part, 4, **options) for _ in range(2))
-    expected, found = passes(StreamedLoader(loader, CPU)), passes(DeviceLoader(resident, CPU))
-    assert len(found) == 6
-    assert all(map(equal, found, expected))
-    resumed = passes(DeviceLoader(make_loader(part, 4, **options), CPU), first=2)
+    loader = make_loader(part, 4, **options)
+    expected, resident = passes(loader), passes(loader.to(CPU, resident=True))
+    assert len(resident) == 6
+    assert all(map(equal, resident, expected))
+    resumed = passes(loader, first=2)
     assert all(map(equal, resumed, [expected[2], expected[5]]))
 
 
 def test_videos_that_match_each_other_keep_their_labels(packed: PackedSplit) -> None:
-    batch = next(iter(DeviceLoader(make_loader(packed, 20, shuffle=False), CPU)))
+    loader = make_loader(packed, 20, shuffle=False)
+    (expected,), (batch,) = loader, loader.to(CPU, resident=True)
     assert batch.relevant is not None
-    assert equal(batch, next(iter(make_loader(packed, 20, shuffle=False))))
+    assert equal(batch, expected)
 
 
 def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
@@ -71,11 +73,11 @@ def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path)
     assert {rows.dtype for rows in kept} == {torch.float16}
     assert split_bytes(half) == sum(rows.nbytes for rows in kept)
     assert split_bytes(half.subset([3])) < split_bytes(half) / 10
-    assert all(map(equal, passes(DeviceLoader(make_loader(half, 8), CPU)), passes(make_loader(half, 8))))
+    assert all(map(equal, passes(make_loader(half, 8).to(CPU, resident=True)), passes(make_loader(half, 8))))
 
 
 def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong(packed: PackedSplit) -> None:
-    ahead, plain = (StreamedLoader(make_loader(packed, 6), CPU, ahead=n) for n in (3, 0))
+    ahead, plain = (make_loader(packed, 6).to(CPU, ahead=n) for n in (3, 0))
     assert all(map(equal, passes(ahead), passes(plain)))
     assert len(ahead) == len(plain) == 4
     for batch in ahead:  # left early: the thread ends with the pass
@@ -84,14 +86,13 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
     closed = PackedSplit.open(packed.files.folder)
     closed.close()
     with pytest.raises(ValueError, match="was closed"):
-        list(StreamedLoader(make_loader(closed, 6), CPU, ahead=2))
+        list(make_loader(closed, 6).to(CPU, ahead=2))
 
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:
     loader = make_loader(packed, 6)
-    assert isinstance(batches_on_device(loader, CPU, "always"), DeviceLoader)
-    for choice in ("auto", "never"):
-        assert isinstance(batches_on_device(loader, CPU, choice), StreamedLoader)
+    for choice, resident in (("always", True), ("auto", False), ("never", False)):
+        assert (batches_on_device(loader, CPU, choice).rows is not None) == resident
 
 
 def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path
 
 
 def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -> None:
-    loader = DeviceLoader(make_loader(packed, 6, seed=1), CPU)
+    loader = make_loader(packed, 6, seed=1).to(CPU, resident=True)
     for batch, whole in zip(loader, loader.batch_infos(), strict=True):
         assert whole.frames == batch.frames.shape[1]
         np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)

@@ -14,11 +14,11 @@ from torch.utils._pytree import tree_iter
 from _counts import OnMeta
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit
+from prvr.data.dataset import VideoLoader
 from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective
 from prvr.training import RetrievalTask
-from prvr.training.data import StreamedLoader
 from prvr.training.gradients import backward_in_parts
 from prvr.training.task import TrainingStep
 from prvr.types import Counts
@@ -65,7 +65,7 @@ def parts(config: Config) -> tuple[Retriever, Objective]:
 def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows: str) -> None:
     config = configured(preset, rows, **{"train.hard_negatives_from": 1, "train.warm_up_epochs": 1})
     retriever, objective = parts(config)
-    batches, split = create_autospec(StreamedLoader, instance=True), create_autospec(PackedSplit, instance=True)
+    batches, split = create_autospec(VideoLoader, instance=True), create_autospec(PackedSplit, instance=True)
     task = RetrievalTask(config, OnMeta(), retriever, objective, batches, split)
     step = TrainingStep(config, task, *task.optimizer(10), torch.device("meta"))
     step.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued

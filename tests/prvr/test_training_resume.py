@@ -20,7 +20,7 @@ from training_runs import (
 )
 
 from prvr.data import make_loader
-from prvr.data.dataset import EpochBatches, VideoDataset
+from prvr.data.dataset import VideoDataset
 from prvr.errors import PrvrError
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -125,7 +125,7 @@ def test_a_folder_in_use_and_another_configuration_are_refused(finished: Path, c
         train(other, output=finished, resume=True, splits=splits, device="cpu")
     assert before == {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     changes = {"train__checkpoint_every": 7, "train__on_nonfinite": "skip", "train__max_skipped": 2}
-    moved = make_config("elsewhere", train__epochs=1, train__workers=1, data__root="another disk", **changes)
+    moved = make_config("elsewhere", train__epochs=1, data__root="another disk", **changes)
     moved = dataclasses.replace(moved, name="another name")
     train(moved, output=finished, resume=True, splits=splits, device="cpu")  # its name, places, and caution may change
 
@@ -186,28 +186,27 @@ def test_the_batches_that_are_done_are_not_read_again(
     read: list[int] = []
     real = VideoDataset.batch
 
-    def counted(self: VideoDataset, numbers: Any) -> Any:
-        read.extend(number for number, _ in numbers)
-        return real(self, numbers)
+    def counted(self: VideoDataset, items: Any, rows: Any) -> Any:
+        read.extend(index for index, _ in items)
+        return real(self, items, rows)
 
     monkeypatch.setattr(VideoDataset, "batch", counted)
     assert resume(tmp_path, splits=splits, device="cpu").epochs == 1
-    batches = EpochBatches(len(splits.train), config.train.batch_size, seed=config.train.seed)
-    assert read == [number for batch in list(batches)[3:] for number, _ in batch]
+    batches = make_loader(splits.train, config.train.batch_size, seed=config.train.seed).items()
+    assert read == [index for batch in batches[3:] for index, _ in batch]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits, workers: int) -> None:
-    def batches(first: int, workers: int) -> list[tuple[Any, ...]]:
-        loader = make_loader(splits.train, 9, captions_per_video=1, seed=3, workers=workers)
+def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits) -> None:
+    def batches(first: int) -> list[tuple[Any, ...]]:
+        loader = make_loader(splits.train, 9, captions_per_video=1, seed=3)
         loader.set_epoch(2, first_batch=first)
         assert len(loader) == 7
         return [(batch.video_ids, batch.query_ids) for batch in loader]
 
-    whole = batches(0, 0)
+    whole = batches(0)
     assert len(whole) == 7
-    assert batches(4, workers) == whole[4:]
-    assert batches(7, 0) == []
+    assert batches(4) == whole[4:]
+    assert batches(7) == []
 
 
 def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, splits: Splits) -> None:

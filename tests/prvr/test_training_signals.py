@@ -167,21 +167,19 @@ def test_the_command_ends_with_143_although_its_whole_group_was_signalled(
     tmp_path: Path, cache: str, splits: Splits, straight: RunResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file, run = tmp_path / "config.yaml", tmp_path / "run"
-    file.write_text(dump_config(make_config(cache, train__checkpoint_every=1, train__workers=1)))
+    file.write_text(dump_config(make_config(cache, train__checkpoint_every=1)))
     process = get_context(START).Process(target=_train_in_a_group, args=(str(file), str(run)))
     process.start()
     while not (run / "last" / "state.pt").exists():
         assert process.is_alive(), capfd.readouterr().err
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the loader's worker gets it too
+    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does
     process.join()
     err = capfd.readouterr().err
     assert process.exitcode == 143, err
     assert f"{run}: terminated; saved up to" in err
     assert "Traceback" not in err
     assert not half_written(run)
-    config = make_config(cache)  # without a worker, whose start takes seconds
-    assert losses(train(config, output=run, splits=splits, device="cpu", resume=True).history) == losses(
-        straight.history
-    )
+    resumed = train(make_config(cache), output=run, splits=splits, device="cpu", resume=True)
+    assert losses(resumed.history) == losses(straight.history)
     assert same_end(straight.output, run)

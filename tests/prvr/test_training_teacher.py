@@ -12,7 +12,6 @@ from training_runs import StopInEpoch, interrupt, make_config, same_end
 
 from prvr.config import Config, ConfigError
 from prvr.data import PackedSplit, make_loader
-from prvr.data.on_device import DeviceLoader
 from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
@@ -88,7 +87,8 @@ def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: i
     videos, queries = numbers(split)
     loader.set_epoch(1)
     infos = list(loader.batch_infos())
-    for batches in (loader, DeviceLoader(loader, "cpu")):
+    for resident in (False, True):
+        batches = loader.to("cpu", resident=resident)
         for batch, info in zip(batches, infos, strict=True):
             rows, columns = [queries[name] for name in batch.query_ids], [videos[name] for name in batch.video_ids]
             expected = known[rows][:, columns].float()

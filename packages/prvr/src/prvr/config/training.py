@@ -129,8 +129,6 @@ class TrainConfig(TrainerConfig):
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
     holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
-    workers: int = Field(default=0, ge=0, le=128)
-    """Processes that read batches ahead; 0 = the main one, or on a GPU a thread of it."""
     data_on_device: Literal["auto", "always", "never"] = "auto"
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""

@@ -1,40 +1,25 @@
 """Training batches: a video with all its captions is one item."""
 
 import hashlib
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
+from prvr.data.on_device import AHEAD, DeviceSplit, read_ahead
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.types import Batch, Counts, Labels
 
 
-@runtime_checkable
-class PaddedRows(Protocol):
-    """Where the rows of a split are read: a `PackedSplit`, or a `DeviceSplit` of it."""
+class VideoDataset:
+    """The videos of a packed split, each with its captions, a batch at a time.
 
-    def padded_videos(self, indices: np.ndarray, /) -> tuple[Tensor, Tensor, Tensor]:
-        """Clips `(b, c, f)` of some videos, their frames `(b, l, f)` with zeros up to the longest, and their mask."""
-        ...
-
-    def padded_queries(self, indices: np.ndarray, /) -> tuple[Tensor, Tensor]:
-        """Words `(k, w, e)` of some queries, with zeros up to the longest, and their mask."""
-        ...
-
-
-class VideoDataset(Dataset[Batch]):
-    """The videos of a packed split, each with its captions, as a `DataLoader` reads them: a batch at a time.
-
-    A video is named by (index, epoch), as the loader's sampler gives it: the epoch decides which captions are drawn
-    where their number is limited.
+    A video is named by (index, epoch): the epoch decides which captions are drawn where their number is limited.
 
     Args:
         packed: the split.
@@ -61,14 +46,14 @@ class VideoDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def batch(self, items: Sequence[tuple[int, int]], rows: PaddedRows | None = None) -> Batch:
+    def batch(self, items: Sequence[tuple[int, int]], rows: DeviceSplit | None = None) -> Batch:
         """The padded batch of some videos (index, epoch), with their captions in runs of one video.
 
         `query_to_video` is 0, 0, .., 1, ...; `relevant` is set where some caption matches another video of the batch.
 
         Args:
             items: the videos, each with its epoch.
-            rows: where their rows are read, on whatever device; default: the packed split.
+            rows: the split on a device, where the batch is then made; default: the packed split.
         """
         packed, videos = self.packed, np.array([index for index, _ in items])
         queries = [self.queries_of(*item) for item in items]
@@ -93,9 +78,6 @@ class VideoDataset(Dataset[Batch]):
             teacher=labels.teacher,
             counts=counts,
         )
-
-    def __getitems__(self, items: list[tuple[int, int]]) -> Batch:
-        return self.batch(items)
 
     def info(self, items: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
         """Labels and sizes of the `batch` of some videos (index, epoch), known without reading any features."""
@@ -172,59 +154,47 @@ class BatchInfo:
     words: int
 
 
-class EpochBatches(Sampler[list[tuple[int, int]]]):
-    """Batches of numbers of videos, each with the epoch, in an order that depends on (seed, epoch) alone.
+class VideoLoader:
+    """Batches of videos with their captions, on a device; made by [make_loader][prvr.data.dataset.make_loader].
 
-    A pass that was broken off goes on where it was: `set_epoch` takes how many batches to leave out of the next pass,
-    and these are never read. The length is that of a whole pass.
+    The order depends on (seed, epoch) alone. A pass that was broken off goes on where it was: `set_epoch` takes how
+    many batches to leave out of the next pass, and these are never read. The length is that of a whole pass.
 
     Args:
-        length: number of videos.
+        dataset: makes the batches.
         batch_size: videos per batch, of all processes together.
         shuffle: a new order each epoch; False: ascending.
         seed: the seed of the order.
         drop_last: leave out a last, smaller batch.
-        shard: the part of each batch that is given.
+        shard: the part of each batch that is read.
     """
 
     def __init__(
         self,
-        length: int,
+        dataset: VideoDataset,
         batch_size: int,
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
         shard: Shard = _ALL,
     ) -> None:
-        self.length, self.batch_size, self.shuffle, self.seed, self.shard = length, batch_size, shuffle, seed, shard
-        self.batches = length // batch_size if drop_last else -(-length // batch_size)
+        self.dataset, self.batch_size, self.shuffle, self.seed, self.shard = dataset, batch_size, shuffle, seed, shard
+        self.steps = len(dataset) // batch_size if drop_last else -(-len(dataset) // batch_size)
         self.epoch, self.first_batch = 0, 0
+        self.to("cpu")
 
-    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """Chooses the order of the next pass, and how many batches at its start are left out."""
-        self.epoch, self.first_batch = epoch, first_batch
+    def to(self, device: torch.device | str, *, resident: bool = False, ahead: int | None = None) -> Self:
+        """Chooses the device of the batches, in place; they are the same on each, and with each of the options.
 
-    def __len__(self) -> int:
-        return self.batches
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for batch in self.whole()[self.first_batch :]:
-            yield batch[self.shard.of(len(batch))]
-
-    def whole(self) -> list[list[tuple[int, int]]]:
-        """All batches of the epoch, of all processes."""
-        order = np.arange(self.length)
-        if self.shuffle:
-            order = _generator(self.seed, self.epoch, "order").permutation(self.length)
-        items = [(int(number), self.epoch) for number in order]
-        return [items[i * self.batch_size : (i + 1) * self.batch_size] for i in range(self.batches)]
-
-
-class VideoLoader(DataLoader[Batch]):
-    """A DataLoader of batches with ``set_epoch``; made by [make_loader][prvr.data.dataset.make_loader]."""
-
-    dataset: VideoDataset
-    batch_sampler: EpochBatches  # pyright: ignore[reportIncompatibleVariableOverride]
+        Args:
+            device: where batches are given.
+            resident: keep all features on the device and make the batches there.
+            ahead: batches that a thread reads ahead; default: 2 for a GPU, where copies then do not wait, else none.
+        """
+        self.device = torch.device(device)
+        self.rows = DeviceSplit(self.dataset.packed, self.device) if resident else None
+        self.ahead = (AHEAD if self.device.type == "cuda" and not resident else 0) if ahead is None else ahead
+        return self
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
         """Chooses the order, and the captions drawn, of the next pass.
@@ -233,13 +203,29 @@ class VideoLoader(DataLoader[Batch]):
             epoch: from 0.
             first_batch: the pass begins with this batch of the epoch; those before it are not read.
         """
-        self.batch_sampler.set_epoch(epoch, first_batch)
+        self.epoch, self.first_batch = epoch, first_batch
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        parts = (items[self.shard.of(len(items))] for items in self.items())
+        batches = (self.dataset.batch(part, self.rows) for part in parts)
+        pin = Batch.pin_memory if self.device.type == "cuda" and self.rows is None else None
+        return (batch.to(self.device) for batch in read_ahead(batches, self.ahead, pin))
+
+    def items(self) -> list[list[tuple[int, int]]]:
+        """The videos (index, epoch) of each whole batch of the next pass, of all processes."""
+        order = np.arange(len(self.dataset))
+        if self.shuffle:
+            order = _generator(self.seed, self.epoch, "order").permutation(len(order))
+        items = [(int(index), self.epoch) for index in order]
+        return [items[i * self.batch_size : (i + 1) * self.batch_size] for i in range(self.first_batch, self.steps)]
 
     def batch_infos(self) -> Iterator[BatchInfo]:
         """The labels and sizes of each whole batch of the next pass, in the order of the batches."""
-        batches = self.batch_sampler
-        for numbers in batches.whole()[batches.first_batch :]:
-            yield self.dataset.info(numbers, batches.shard.of(len(numbers)).start)
+        for items in self.items():
+            yield self.dataset.info(items, self.shard.of(len(items)).start)
 
 
 def make_loader(
@@ -250,7 +236,6 @@ def make_loader(
     seed: int = 0,
     captions_per_video: int | None = None,
     drop_last: bool = False,
-    workers: int = 0,
     shard: Shard = _ALL,
     teacher: Float[Tensor, "q v"] | None = None,
 ) -> VideoLoader:
@@ -265,30 +250,15 @@ def make_loader(
         seed: the seed of the order and of the captions drawn.
         captions_per_video: see [VideoDataset][prvr.data.dataset.VideoDataset].
         drop_last: leave out a last, smaller batch.
-        workers: processes that read ahead (spawned); a packed split rarely needs one.
         shard: the part of each batch that is read, where several processes train.
         teacher: see [VideoDataset][prvr.data.dataset.VideoDataset].
+
+    Examples:
+        >>> for batch in make_loader(packed, 128).to("cuda", resident=True):  # doctest: +SKIP
+        ...     loss = objective(retriever(batch), batch)["total"]
     """
-    return VideoLoader(
-        VideoDataset(packed, captions_per_video, seed, teacher),
-        batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
-        collate_fn=_as_it_is,
-        num_workers=workers,
-        multiprocessing_context="spawn" if workers else None,
-        worker_init_fn=_leave_signals_to_the_parent if workers else None,
-        generator=torch.Generator().manual_seed(seed),  # the loader draws a number from it; else from the global one
-    )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _leave_signals_to_the_parent(worker: int) -> None:
-    # Ctrl-C and batch systems signal the whole process group. A worker that died of it would take the step that the
-    # parent finishes before it saves along; it ends with its parent anyway.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    dataset = VideoDataset(packed, captions_per_video, seed, teacher)
+    return VideoLoader(dataset, batch_size, shuffle, seed, drop_last, shard)
 
 
 def _generator(seed: int, epoch: int, name: str) -> np.random.Generator:

@@ -1,6 +1,5 @@
 """A packed split in the memory of a device, where batches are assembled; the host sends only row numbers."""
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,9 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.data.dataset import BatchInfo, VideoLoader
 from prvr.data.packed import PackedSplit
-from prvr.types import Batch
 
 _BLOCK = 2**26
 """Bytes copied at a time when a split is loaded: what the host holds of it."""
@@ -130,53 +127,3 @@ class DeviceSplit:
     def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
         """Words of some queries, with zeros up to the longest, and their mask."""
         return self.words.padded(indices)
-
-
-class Batches(ABC):
-    """The batches of a loader on a device, epoch after epoch.
-
-    Args:
-        loader: decides which videos and queries a batch has.
-    """
-
-    def __init__(self, loader: VideoLoader) -> None:
-        self.loader = loader
-
-    def __len__(self) -> int:
-        """The number of batches of a whole pass."""
-        return len(self.loader)
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches of one pass, or of the rest of it."""
-
-    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        self.loader.set_epoch(epoch, first_batch)
-
-    def batch_infos(self) -> Iterator[BatchInfo]:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        return self.loader.batch_infos()
-
-
-class DeviceLoader(Batches):
-    """The batches of a loader, in its order, made of features that lie on a device.
-
-    Args:
-        loader: decides which videos and queries a batch has; it reads no features here.
-        device: where the features are kept and the batches made.
-
-    Examples:
-        >>> loader = DeviceLoader(make_loader(packed, 128), "cuda")  # doctest: +SKIP
-        >>> loader.set_epoch(0)  # doctest: +SKIP
-        >>> next(iter(loader)).frames.device  # doctest: +SKIP
-        device(type='cuda', index=0)
-    """
-
-    def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
-        super().__init__(loader)
-        self.split = DeviceSplit(loader.dataset.packed, device)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for numbers in self.loader.batch_sampler:
-            yield self.loader.dataset.batch(numbers, self.split)

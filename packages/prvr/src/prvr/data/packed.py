@@ -64,8 +64,7 @@ class PackSource:
 class PackedSplit:
     """The videos and queries of a split, or of a part of it; what `prvr.data.pack` returns.
 
-    Videos and queries are numbered from 0, in the order of the caption file. Cheap to send to a worker process: the
-    files are opened again there.
+    Videos and queries are numbered from 0, in the order of the caption file.
 
     Args:
         files: the open files.
@@ -114,9 +113,6 @@ class PackedSplit:
 
     def __repr__(self) -> str:
         return f"PackedSplit({self.name}: {len(self)} videos, {len(self._queries)} queries)"
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _reopen, (self.files.folder, self._videos)
 
     @property
     def name(self) -> str:
@@ -298,7 +294,7 @@ class PackedSplit:
         """Where it comes from.
 
         Raises:
-            DataError: it is not known: the split was opened by its folder, or sent to another process.
+            DataError: it is not known: the split was opened by its folder.
         """
         if self._source is None:
             raise DataError(
@@ -336,7 +332,3 @@ def longest_durations(
     longest = np.full(videos, np.nan)
     np.fmax.at(longest, query_to_video, np.where(np.isfinite(durations) & (durations > 0), durations, np.nan))
     return longest
-
-
-def _reopen(folder: Path, videos: np.ndarray) -> PackedSplit:
-    return PackedSplit(PackedFiles(folder, verify=False), videos)

@@ -26,7 +26,7 @@ from prvr.data import (
 )
 from prvr.data.atomic import user_cache
 from prvr.data.dataset import Shard, VideoLoader
-from prvr.data.on_device import AHEAD, Batches, DeviceLoader, read_ahead, split_bytes
+from prvr.data.on_device import split_bytes
 from prvr.data.pack import repack
 from prvr.data.synthetic import corpus_key
 from prvr.errors import InputError, TrainingError
@@ -36,7 +36,6 @@ from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import Pipeline
 from prvr.training.run import Run
-from prvr.types import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -133,31 +132,9 @@ def open_splits(config: Config) -> Splits:
     return Splits(*holdout(training, config.train.holdout_fraction), report)
 
 
-class StreamedLoader(Batches):
-    """The batches of a loader, sent to a device.
-
-    For a GPU a thread reads two batches ahead into page-locked memory, and copies do not wait. Elsewhere a batch is
-    read when it is asked for.
-
-    Args:
-        loader: a loader of batches on the host.
-        device: where they go.
-        ahead: batches read ahead; 0 reads none. Default: by the device.
-    """
-
-    def __init__(self, loader: VideoLoader, device: torch.device, ahead: int | None = None) -> None:
-        super().__init__(loader)
-        self.device = device
-        self.ahead = (AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
-
-    def __iter__(self) -> Iterator[Batch]:
-        pin = Batch.pin_memory if self.device.type == "cuda" else None
-        return (batch.to(self.device) for batch in read_ahead(self.loader, self.ahead, pin))
-
-
 def training_batches(
     config: Config, split: PackedSplit, accelerator: Accelerator, teacher: Float[Tensor, "q v"] | None = None
-) -> Batches:
+) -> VideoLoader:
     """The batches of a training split on the device, each process its shard of them.
 
     Args:
@@ -182,7 +159,6 @@ def training_batches(
         captions_per_video=config.data.captions_per_video,
         # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
         drop_last=videos > size and 0 < videos % size < max(2, processes),
-        workers=config.train.workers,
         shard=Shard(accelerator.process_index, processes),
         teacher=teacher,
     )
@@ -191,7 +167,7 @@ def training_batches(
 
 def batches_on_device(
     loader: VideoLoader, device: torch.device, on_device: Literal["auto", "always", "never"] = "auto"
-) -> Batches:
+) -> VideoLoader:
     """The batches of a loader on a device, with its features there or not: the batches are the same.
 
     Args:
@@ -203,18 +179,18 @@ def batches_on_device(
         TrainingError: "always", and the features are larger than what is free on the GPU.
     """
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
-        return StreamedLoader(loader, device)
+        return loader.to(device)
     size = split_bytes(loader.dataset.packed)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
     if on_device == "auto" and free is not None and size > _SHARE * free:
         logger.info("features of %.1f GB are read as training goes, %.1f GB are free", size / 1e9, free / 1e9)
-        return StreamedLoader(loader, device)
+        return loader.to(device)
     if free is not None and size > free:
         raise TrainingError(
             f"train.data_on_device='always': the features take {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free on "
             f"{device}. Set it to 'auto' or 'never'"
         )
-    return DeviceLoader(loader, device)
+    return loader.to(device, resident=True)
 
 
 @dataclass(frozen=True)
@@ -310,7 +286,7 @@ class RunData:
     """
 
     splits: Splits
-    batches: Batches
+    batches: VideoLoader
     teacher: Float[Tensor, "q v"] | None
 
     @property

@@ -15,8 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import Config, TokenModelConfig, expect_readable, load_config
 from prvr.data import PackedSplit
-from prvr.data.dataset import BatchInfo
-from prvr.data.on_device import Batches
+from prvr.data.dataset import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
@@ -152,7 +151,7 @@ class RetrievalTask:
         accelerator: Accelerator,
         retriever: AnyRetriever,
         objective: Objective,
-        batches: Batches,
+        batches: VideoLoader,
         selection: PackedSplit,
     ) -> None:
         self.config, self.accelerator, self.loader, self.selection = config, accelerator, batches, selection

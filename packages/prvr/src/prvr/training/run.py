@@ -62,7 +62,6 @@ MAY_CHANGE = frozenset(
             "data.root",
             "data.cache_dir",
             "train.teacher",
-            "train.workers",
             "train.data_on_device",
         ),  # a run may move
         *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or become more careful
