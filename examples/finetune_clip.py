@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from prvr.config import load_config
-from prvr.corpora.conversion import convert_captions
+from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split

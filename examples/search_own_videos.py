@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import prvr
-from prvr.corpora.conversion import convert_captions
+from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split

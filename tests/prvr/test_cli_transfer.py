@@ -13,7 +13,7 @@ from search_files import TOY, noise_store
 
 from prvr.cli import main
 from prvr.corpora import benchmark
-from prvr.corpora.conversion import convert_benchmark
+from prvr.corpora.benchmark_corpus import convert_benchmark
 from prvr.corpora.corpus_encoders import CorpusEncoders
 from prvr.data import DataError, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import read_toy_scenes, render

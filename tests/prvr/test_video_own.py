@@ -11,7 +11,7 @@ from video_files import plain, write_video
 
 from prvr import Library
 from prvr.cli import main
-from prvr.corpora.conversion import convert_captions
+from prvr.corpora.caption_corpus import convert_captions
 from prvr.data import open_corpus
 from prvr.errors import DataError
 from prvr.evaluation.zero_shot import zero_shot_scores

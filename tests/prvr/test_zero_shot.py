@@ -17,7 +17,7 @@ from video_models import tiny_clip, tiny_roberta, tiny_siglip
 from prvr.cli.evaluate import show_baselines
 from prvr.config import load_config
 from prvr.corpora import SplitShares
-from prvr.corpora.conversion import convert_captions
+from prvr.corpora.caption_corpus import convert_captions
 from prvr.data import (
     Caption,
     Corpus,

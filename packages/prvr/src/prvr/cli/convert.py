@@ -15,7 +15,8 @@ from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
 
 if TYPE_CHECKING:
     from prvr.config.registry import Entry
-    from prvr.corpora.conversion import BenchmarkReport, CaptionsReport
+    from prvr.corpora.benchmark_corpus import BenchmarkReport
+    from prvr.corpora.caption_corpus import CaptionsReport
     from prvr.data import FeatureReader
     from prvr.video import TextFeaturizer, VideoStore
 
@@ -111,7 +112,7 @@ def captions(
         test: the share of test videos
         val: the share of validation videos
     """
-    from prvr.corpora.conversion import convert_captions
+    from prvr.corpora.caption_corpus import convert_captions
     from prvr.video import VideoStore, open_featurizer
 
     store, torch_device = VideoStore(features), device_of(device)
@@ -155,7 +156,7 @@ def benchmark(
         max_words: the maximum number of words of a caption (default: 32 or 64, as in the papers)
         allow_missing: omit videos without features, and list them
     """
-    from prvr.corpora.conversion import convert_benchmark
+    from prvr.corpora.benchmark_corpus import convert_benchmark
     from prvr.video import VideoStore, open_featurizer
 
     rules = BENCHMARKS[name]

@@ -118,7 +118,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
 
 def _next(config: Config, output: Path, beside: "ZeroShotComparison | None") -> list[object]:
     """The search of the videos that the model was trained on, where they are known; else its evaluation."""
-    from prvr.corpora.conversion import videos_folder
+    from prvr.corpora.caption_corpus import videos_folder
     from prvr.corpora.corpus_encoders import corpus_encoders
     from prvr.training.data import run_corpus
 

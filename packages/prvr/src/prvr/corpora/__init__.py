@@ -1,6 +1,7 @@
 """Corpora from captions and features: public text-to-video benchmarks, and users' own videos.
 
-Readers of annotation files and tables stand here and need no torch; `prvr.corpora.conversion` writes corpora of them.
+Readers of annotation files and tables stand here and need no torch. `prvr.corpora.benchmark_corpus` and
+`prvr.corpora.caption_corpus` write corpora of them.
 
 Examples:
     >>> annotations = benchmark("msvd").read("annotations")  # doctest: +SKIP

@@ -1,9 +1,11 @@
-"""The encoders that the features of a corpus are of, and its captions as sentences of their joint space."""
+"""Corpora whose encoders are known: which they are, captions as sentences of their joint space, and writing both."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float32
@@ -11,15 +13,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from prvr.data.corpus import Corpus
-from prvr.data.layout import Caption
+from prvr.data.features import FeatureReader
+from prvr.data.layout import Caption, TextData, write_layout
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
-from prvr.video import Identity
+from prvr.video import Identity, TextFeaturizer, VideoStore
 from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 SENTENCES = "sentences.safetensors"
+Progress = Callable[[int, int], None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,19 @@ class CorpusEncoders:
     word_dim: int
     joint_dim: int
 
+    @classmethod
+    def of(cls, store: VideoStore, text: TextFeaturizer, joint: TextFeaturizer | None) -> "CorpusEncoders":
+        """Those of the features of a store, with captions of `text` and sentences of `joint`, if there are any."""
+        joint_dim = 0 if joint is None else store.joint_dim
+        return cls(store.encoder, text.identity, store.rate, store.dim, text.word_dim, joint_dim)
+
+
+def joint_side(features: FeatureReader, text: TextFeaturizer) -> TextFeaturizer | None:
+    """`text`, if its sentences can be compared with the frames."""
+    if not isinstance(features, VideoStore) or not features.joint_dim or not text.joint_dim:
+        return None
+    return text if text.identity.weights == features.encoder.weights else None
+
 
 def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     """The encoders that a corpus names; None where it names none, as the public ones.
@@ -60,6 +78,54 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
             "Make a toy corpus of this version: prvr data make."
         )
     return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+
+
+def write_encoded(
+    folder: Path,
+    texts: TextData,
+    videos: Iterable[tuple[str, np.ndarray]],
+    queries: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
+    about: Mapping[str, object],
+    files: Mapping[str, str],
+    progress: Progress | None,
+) -> None:
+    """Writes a corpus with the sentences of its captions, whole or not at all.
+
+    Args:
+        folder, texts, videos, about: as for `prvr.data.write_layout`.
+        queries: the id of each caption, its features, and its sentence where there is a joint space.
+        files: further text files, by name.
+        progress: called with (captions and videos done, in all).
+
+    Raises:
+        DataError: the folder's name has other characters than letters, digits, `-`, `_` and `.`; or as `write_layout`.
+    """
+    if not all(c.isalnum() or c in "-_." for c in folder.name) or folder.name.startswith("."):
+        raise DataError(f"name {folder.name!r}: expected letters, digits, '-', '_' and '.', for example 'videos'.")
+    captions = [caption for lines in texts.captions.values() for caption in lines]
+    done, total = count(1), len(captions) + len({caption.video_id for caption in captions})
+    sentences: dict[str, np.ndarray] = {}
+
+    def reported(items: Iterable[_T]) -> Iterator[_T]:
+        for item in items:
+            yield item
+            if progress is not None:
+                progress(next(done), total)
+
+    def words() -> Iterator[tuple[str, np.ndarray]]:
+        for caption_id, rows, sentence in reported(queries):
+            if sentence is not None:
+                sentences[caption_id] = sentence
+            yield caption_id, rows
+
+    def extras(new: Path) -> None:
+        for name, text in files.items():
+            (new / name).write_text(text, encoding="utf-8", newline="\n")
+        if sentences:
+            write_sentences(new, texts.captions, sentences)
+
+    rows = ((video, np.asarray(matrix, np.float32)) for video, matrix in videos)
+    write_layout(folder, texts, videos=reported(rows), queries=words(), about=about, extras=extras)
 
 
 def write_sentences(

@@ -2,16 +2,16 @@
 
 import csv
 import hashlib
-import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from prvr.errors import DataError, InputError
-from prvr.reading import LARGE, parse_json, read_bytes
+from prvr.reading import LARGE, parse_json, read_bytes, short
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "video": ("video", "video_id", "vid", "file", "filename", "path"),
@@ -46,45 +46,40 @@ class UserCaption:
     end: float | None = None
 
 
+@dataclass
 class Problems:
-    """The problems of a file, by line: the first 20 are named in the error message, further ones are counted.
-
-    Args:
-        path: the path of the file.
+    """The problems of a file, by line; the error message names the first 20.
 
     Examples:
         >>> problems = Problems(Path("captions.csv"))
         >>> problems.add(3, "no text")
-        >>> problems.refuse("Correct the file.")
+        >>> problems.refuse()
         Traceback (most recent call last):
-        prvr.errors.DataError: captions.csv: 1 problem. Line 3: no text. Correct the file.
+        prvr.errors.DataError: captions.csv: 1 problem. Line 3: no text. Correct these lines; nothing was written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.count, self._first = path, 0, list[tuple[int, str]]()
+    path: Path
+    lines: list[tuple[int, str]] = field(default_factory=list)
 
-    def add(self, line: int, problem: str) -> None:
-        """Adds a problem of a line; `problem` is a sentence without its full stop."""
-        self.count += 1
-        if len(self._first) < _MOST:
-            self._first.append((line, problem))
+    def add(self, line: int, problem: object) -> None:
+        """Adds a problem of a line; `problem` is a sentence."""
+        self.lines.append((line, str(problem).rstrip(".")))
 
     @property
     def full(self) -> bool:
         """Whether further problems are only counted."""
-        return len(self._first) >= _MOST
+        return len(self.lines) >= _MOST
 
-    def refuse(self, mend: str) -> None:
-        """Raises if there is a problem; `mend` says what to do.
+    def refuse(self) -> None:
+        """Raises if there is a problem.
 
         Raises:
             DataError: names each line.
         """
-        if not self.count:
-            return
-        lines = " ".join(f"Line {line}: {problem.rstrip('.')}." for line, problem in sorted(self._first))
-        more = f" And {self.count - len(self._first)} more." if self.count > len(self._first) else ""
-        raise DataError(f"{self.path}: {self.count} problem{'s' * (self.count > 1)}. {lines}{more} {mend}")
+        if count := len(self.lines):
+            lines = " ".join(f"Line {line}: {problem}." for line, problem in sorted(self.lines[:_MOST]))
+            more = f" And {count - _MOST} more." if count > _MOST else ""
+            raise DataError(f"{self.path}: {count} problem{'s' * (count > 1)}. {lines}{more} {MEND}")
 
 
 def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
@@ -105,34 +100,29 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
         DataError: names every line that cannot be used, up to 20 of them.
     """
     problems = Problems(Path(path).expanduser())
-    captions = tuple(captions_of(problems))
-    problems.refuse(MEND)
+    captions = read_table(problems)
+    problems.refuse()
     return captions
 
 
-def captions_of(problems: Problems) -> Iterator[UserCaption]:
-    """The rows of a table as `read_user_captions` gives them, and what is wrong with them as it is found.
+def read_table(problems: Problems) -> tuple[UserCaption, ...]:
+    """The rows of a table as `read_user_captions` gives them; what is wrong with them is added to the problems.
 
     A row with a problem is given too, without what cannot be read in it (an empty text, no time), so that whoever
     checks more can name everything that is wrong with a file in one message. Refuse the problems before using any row.
-
-    Args:
-        problems: the problems of the file; receives those of each row before the row is given.
 
     Raises:
         DataError: the file cannot be read as a table, or holds no row.
     """
     path = problems.path
-    rows = _json_rows(path, problems) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows(path, problems)
-    seen = set[tuple[object, ...]]()
-    for line, row in rows:
+    rows = _json_rows if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows
+    captions: dict[tuple[object, ...], UserCaption] = {}
+    for line, row in rows(path, problems):
         caption = _caption(line, row, problems)
-        key = (caption.video, caption.text, caption.start, caption.end)
-        if key not in seen:
-            seen.add(key)
-            yield caption
-    if not seen and not problems.count:
+        captions.setdefault((caption.video, caption.text, caption.start, caption.end), caption)
+    if not captions and not problems.lines:
         raise DataError(f"{path}: no captions. Expected a line per sentence: video, text, and start, end if known.")
+    return tuple(captions.values())
 
 
 @dataclass(frozen=True)
@@ -226,43 +216,26 @@ def _read(path: Path) -> str:
 
 
 def _csv_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", _read(path))  # not splitlines: U+2028 belongs to a caption
-    header = next((line for line in lines if line.strip()), "")
-    reader = csv.reader(lines, delimiter=max(_DELIMITERS, key=header.count), strict=True)
-    columns: dict[str, int] | None = None
+    text = _read(path)
+    header = text.lstrip().partition("\n")[0]
+    reader = csv.reader(StringIO(text, newline=""), delimiter=max(_DELIMITERS, key=header.count), strict=True)
+    columns: dict[str, int] = {}
     line = 1
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            problems.add(line, f"not readable as CSV ({error}); a quote that is not closed?")
-            return
-        if columns is None and (cells is None or any(cell.strip() for cell in cells)):
-            columns = _columns(path, cells or ())
-            if not {"video", "text"} <= columns.keys():
-                raise DataError(
-                    f"{path}: the first line, {header.strip()[:80]!r}, does not name a video and a text. Expected "
-                    f"video,text or video,text,start,end; {_aliases()}."
-                )
-        elif cells is None:
-            return
-        elif columns is not None and any(cell.strip() for cell in cells):
-            if len(cells) <= max(columns["video"], columns["text"]):
+    try:
+        for cells in reader:
+            if not any(map(str.strip, cells)):
+                pass
+            elif not columns:
+                columns = _columns(cells)
+            elif len(cells) <= max(columns["video"], columns["text"]):
                 problems.add(line, f"{len(cells)} cells, the header names more")
             else:
                 yield line, {name: cells[place] for name, place in columns.items() if place < len(cells)}
-        line = reader.line_num + 1
-
-
-def _columns(path: Path, names: Iterable[str]) -> dict[str, int]:
-    columns: dict[str, int] = {}
-    for place, name in enumerate(names):
-        key = next((key for key, aliases in COLUMNS.items() if name.strip().lower() in aliases), None)
-        if key in columns:
-            raise DataError(f"{path}: two columns could be the {key}. Rename one of them ({_aliases()}).")
-        if key is not None:
-            columns[key] = place
-    return columns
+            line = reader.line_num + 1
+    except csv.Error as error:
+        problems.add(line, f"not readable as CSV ({error}); a quote that is not closed?")
+    except DataError as error:
+        raise DataError(f"{path}: header: {error}. Name its columns.") from error
 
 
 def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -270,59 +243,63 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
         if not content.strip():
             continue
         try:
-            row = parse_json(content, str(path))
+            row = parse_json(content, "its content")
             if not isinstance(row, dict):
-                raise DataError(f"expected an object, got {content.strip()[:40]!r}")
+                raise DataError(f"expected an object, got {short(row, 40)}")
             names = list(row)
-            columns = _columns(path, names)
-            lacking = [name for name in ("video", "text") if name not in columns]
-            if lacking:
-                raise DataError(f"no {' and no '.join(lacking)} among {names[:8]} ({_aliases()})")
+            columns = _columns(names)
         except DataError as error:
-            problems.add(line, str(error).removeprefix(f"{path}: "))
+            problems.add(line, error)
         else:
             yield line, {key: row[names[place]] for key, place in columns.items()}
 
 
+def _columns(names: Sequence[str]) -> dict[str, int]:
+    """The place of each column among the names of a header."""
+    columns: dict[str, int] = {}
+    aliases = "; ".join(f"{key}: {', '.join(COLUMNS[key])}" for key in ("video", "text"))
+    for place, name in enumerate(names):
+        key = next((key for key, aliases in COLUMNS.items() if name.strip().lower() in aliases), None)
+        if key in columns:
+            raise DataError(f"two columns could be the {key}: rename one of them ({aliases})")
+        if key is not None:
+            columns[key] = place
+    missing = [key for key in ("video", "text") if key not in columns]
+    if missing:
+        raise DataError(f"no {' and no '.join(missing)} among {short(names[:8])} ({aliases})")
+    return columns
+
+
 def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption:
-    video, text = (_line(row.get(name), name, line, problems) for name in ("video", "text"))
-    before = problems.count
-    start, end = (_seconds(row.get(name), name, line, problems) for name in ("start", "end"))
-    if problems.count == before:
-        if (start is None) != (end is None):
-            problems.add(line, f"{'start' if end is None else 'end'} without {'end' if end is None else 'start'}")
-        elif start is None or end is None or start < end:
-            return UserCaption(line, video, text, start, end)
-        else:
-            problems.add(line, f"start {start:g} is not before end {end:g}")
-    return UserCaption(line, video, text)
+    values: dict[str, Any] = {"video": "", "text": "", "start": None, "end": None}
+    count = len(problems.lines)
+    for name, parse in (("video", _words), ("text", _words), ("start", _seconds), ("end", _seconds)):
+        try:
+            values[name] = parse(row.get(name))
+        except ValueError as error:
+            problems.add(line, f"{name}: {error}")
+    caption = UserCaption(line, **values | {"text": " ".join(values["text"].split())})
+    start, end = caption.start, caption.end
+    if len(problems.lines) == count and (start is None) != (end is None):
+        problems.add(line, "start without end, or end without start")
+    elif start is not None and end is not None and start >= end:
+        problems.add(line, f"start {start:g} is not before end {end:g}")
+    return caption if len(problems.lines) == count else replace(caption, start=None, end=None)
 
 
-def _line(value: Any, name: str, line: int, problems: Problems) -> str:
-    if value is None or value == "":
-        problems.add(line, f"no {name}")
-    elif not isinstance(value, str) or not value.strip():
-        problems.add(line, f"{name}: expected words, got {value!r:.40}")
-    elif any(unicodedata.category(c) in ("Cc", "Cs") for c in " ".join(value.split())):
-        problems.add(line, f"{name}: control characters in {value[:40]!r}")
-    else:
-        return value.strip() if name == "video" else " ".join(value.split())
-    return ""
+def _words(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected words, got {value!r:.40}")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in " ".join(value.split())):
+        raise ValueError(f"control characters in {value[:40]!r}")
+    return value.strip()
 
 
-def _seconds(value: Any, name: str, line: int, problems: Problems) -> float | None:
+def _seconds(value: Any) -> float | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    seconds = math.nan
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12:
-        seconds = float(value)
-    elif isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
-        seconds = 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2] or 0) + float(clock[3])
-    if math.isnan(seconds):
-        problems.add(line, f"{name}: expected seconds from 0, such as 83.5 or 1:23.5, got {value!r:.40}")
-        return None
-    return seconds
-
-
-def _aliases() -> str:
-    return "; ".join(f"{key}: {', '.join(names)}" for key, names in COLUMNS.items() if key in ("video", "text"))
+        return float(value)
+    if isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
+        return 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2] or 0) + float(clock[3])
+    raise ValueError(f"expected seconds from 0, such as 83.5 or 1:23.5, got {value!r:.40}")

@@ -1,0 +1,210 @@
+"""Corpora of users' own videos, from a table of captions and the features of `prvr extract`."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import nan
+from pathlib import Path
+
+import numpy as np
+
+from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
+from prvr.corpora.user_captions import SPLITS, Problems, SplitShares, UserCaption, plain_ids, read_table, split_videos
+from prvr.data.corpus import Corpus
+from prvr.data.hashes import hash_file
+from prvr.data.layout import Caption, Moment, TextData
+from prvr.errors import DataError
+from prvr.reading import LARGE, parse_json, read_text
+from prvr.video import TextFeaturizer, VideoStore
+
+VIDEOS = "videos.jsonl"
+_BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
+
+
+@dataclass(frozen=True)
+class CaptionsReport:
+    """The corpus that was made of a table of captions.
+
+    Args:
+        folder: the folder of the corpus.
+        videos, captions: their number in each split.
+        timed: number of captions whose moment is known.
+        cut: number of moments that ended up to a second after their video, and now end with it.
+        repeated: number of lines that repeat another one of the same video.
+        left_out: ids of the videos of the store without a caption.
+        zero_shot: whether the corpus can be searched without training.
+    """
+
+    folder: Path
+    videos: Mapping[str, int]
+    captions: Mapping[str, int]
+    timed: int
+    cut: int
+    repeated: int
+    left_out: tuple[str, ...]
+    zero_shot: bool
+
+
+def convert_captions(
+    path: Path | str,
+    store: VideoStore,
+    text: TextFeaturizer,
+    folder: Path | str,
+    *,
+    joint: TextFeaturizer | None = None,
+    shares: SplitShares | None = None,
+    progress: Progress | None = None,
+) -> CaptionsReport:
+    """Writes a corpus of captions of users' own videos, whole or not at all.
+
+    Videos are split, never captions: no video is in two splits, and no copy of one either. All videos with the same
+    caption are relevant for it. `corpus.json` states the encoders of the features, `videos.jsonl` the id of each video
+    in the store.
+
+    Args:
+        path: a table that [read_user_captions][prvr.corpora.read_user_captions] reads.
+        store: a store of the videos in the table, which are named as `VideoStore.find` accepts it.
+        text: encodes the captions.
+        folder: `ROOT/COLLECTION`, the new corpus; its name has letters, digits, `-`, `_` and `.`.
+        joint: the text side of the encoder of the frames, for the zero-shot score; default: `text`, if it is that.
+        shares: the shares of the splits; default: [SplitShares][prvr.corpora.SplitShares]().
+        progress: called with (texts and videos done, in all).
+
+    Raises:
+        DataError: lines that cannot be used, each with its number; too few videos; the folder exists; a full disk.
+
+    Examples:
+        >>> store, text = VideoStore("store"), open_featurizer("toy")  # doctest: +SKIP
+        >>> convert_captions("captions.csv", store, text, "data/mine").captions  # doctest: +SKIP
+        {'train': 80, 'val': 10, 'test': 20}
+    """
+    path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
+    joint = joint_side(store, text if joint is None else joint)
+    problems = Problems(path)
+    table = read_table(problems)
+    lines = _match(table, store, problems)
+    problems.refuse()
+    captioned = sorted({line.video for line in lines})
+    split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
+    ids = plain_ids(captioned)
+    by_split, counts = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
+    for line in lines:
+        caption = Caption(f"{ids[line.video]}#enc#{counts[line.video]}", ids[line.video], line.caption.text)
+        counts[line.video] += 1
+        by_split[split_of[line.video]].append((caption, line))
+    pairs = [pair for group in by_split.values() for pair in group]
+    texts = TextData(
+        captions={split: [caption for caption, _ in group] for split, group in by_split.items()},
+        moments={caption.id: line.moment for caption, line in pairs},
+        relevance=_relevance(pairs, ids, store),
+    )
+    about = {
+        "generator": "prvr convert captions",
+        "version": 1,
+        "encoders": asdict(CorpusEncoders.of(store, text, joint)),
+        "captions": {"file": path.name, "sha256": hash_file(path)},
+        "splits": asdict(shares),
+    }
+    rows = (
+        {"id": plain, "video": video, "split": split_of[video]}
+        | {key: getattr(store.entries[video], key) for key in ("path", "sha256", "duration")}
+        for video, plain in ids.items()
+    )
+
+    def queries() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+        for caption, line in pairs:
+            try:
+                words, sentence = text.words(caption.text), None if joint is None else joint.sentence(caption.text)
+            except ValueError as error:
+                problems.add(line.caption.line, error)
+            else:
+                yield caption.id, words, sentence
+        problems.refuse()
+
+    files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
+    videos = ((plain, store.read(video)) for video, plain in ids.items())
+    write_encoded(folder, texts, videos, queries(), about, files, progress)
+    sides = Counter(split_of.values())
+    return CaptionsReport(
+        folder=folder,
+        videos={split: sides[split] for split in SPLITS},
+        captions={split: len(group) for split, group in by_split.items()},
+        timed=sum(line.caption.start is not None for line in lines),
+        cut=sum(line.cut for line in lines),
+        repeated=len(table) - len(lines),
+        left_out=tuple(video for video in store.video_ids if video not in ids),
+        zero_shot=joint is not None,
+    )
+
+
+def videos_folder(corpus: Corpus) -> Path | None:
+    """The folder of the videos of a corpus of `prvr convert captions`, as it was given to `prvr extract`.
+
+    None for another corpus, where the folder is gone, or where the videos came from several folders.
+
+    Raises:
+        DataError: the list of its videos cannot be read.
+    """
+    path = corpus.folder / VIDEOS
+    if not path.is_file():
+        return None
+    folders = set[str]()
+    for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
+        row = parse_json(line, f"{path}, line {number}")
+        video, file = (row.get(key) if isinstance(row, dict) else None for key in ("video", "path"))
+        if not isinstance(video, str) or not isinstance(file, str):
+            raise DataError(f"{path}, line {number}: expected an object with video and path. Make the corpus again.")
+        file = Path(file).as_posix()
+        folders.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
+    folder = Path(folders.pop()).resolve() if len(folders) == 1 and "" not in folders else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A caption, the video that it is of, and its moment cut to the video."""
+
+    caption: UserCaption
+    video: str
+    moment: Moment
+    cut: bool
+
+
+def _match(captions: Sequence[UserCaption], store: VideoStore, problems: Problems) -> list[_Line]:
+    """Each caption with the video that it names, repeated ones once; names and times that do not fit are problems."""
+    lines: dict[tuple[object, ...], _Line] = {}
+    for caption in captions:
+        if not caption.video:  # the row has a problem already
+            continue
+        name = caption.video.replace("\\", "/").removeprefix("./")
+        if problems.full and len(store.named(name)) != 1:
+            problems.add(caption.line, "")  # it is only counted: to look for similar names takes time
+            continue
+        try:
+            video = store.find(name)
+        except DataError as error:
+            problems.add(caption.line, str(error).removeprefix(f"{store.folder}: "))
+            continue
+        duration, start, end = store.duration(video), caption.start, caption.end
+        if start is None or end is None:
+            start = end = nan
+        elif start >= duration or end > duration + _BEYOND:
+            times = f"{start:g} - {end:g} s"
+            problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
+        moment = Moment(start, duration if end > duration else end, duration)
+        line = _Line(caption, video, moment, cut=end > duration)
+        lines.setdefault((video, caption.text, caption.start, caption.end), line)
+    return list(lines.values())
+
+
+def _relevance(
+    pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoStore
+) -> dict[str, set[str]]:
+    """The relevant videos of captions that several videos have, or of which there are copies."""
+    copies, relevant = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for video, plain in ids.items():
+        copies[store.entries[video].sha256].add(plain)
+    for caption, line in pairs:
+        relevant[caption.text.casefold()] |= copies[store.entries[line.video].sha256]
+    return {c.id: videos for c, _ in pairs if len(videos := relevant[c.text.casefold()]) > 1}
