@@ -23,7 +23,7 @@ from prvr.data.synthetic.encoder import load_encoder
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.errors import DataError
 from prvr.search import LibraryBusy
-from prvr.search.film_library import choose_encoder, library_folder
+from prvr.search.film_library import library_folder
 from prvr.video import DEFAULT_ENCODER, DownloadNeeded, open_encoder
 from prvr.video.encoders import toy
 from prvr.video.encoders.toy import ToyEncoder
@@ -240,8 +240,6 @@ def test_drawn_films_alone_are_given_to_the_encoder_of_drawn_films(films: Path, 
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     write_mp4(drawn / "a.mp4", np.stack(plain([60] * 4, 16, 16)))
-    assert choose_encoder([drawn / "a.mp4"]) == "toy"
-    assert choose_encoder([drawn / "a.mp4", films / "red.mp4"]) != "toy"
     assert updated(drawn).encoded == ("a.mp4",)
     shutil.copy(films / "red.mp4", drawn)
     with pytest.raises(DataError, match=r"red\.mp4 is not a video of the toy corpus.*--encoder"):

@@ -1,0 +1,136 @@
+"""The Hugging Face hub: which model of its cache is chosen, what is downloaded, what is said when nothing can be."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+from video_files import plain, write_video
+from video_models import tiny_clip, tiny_roberta
+
+from prvr import Library
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.errors import DataError
+from prvr.video import DEFAULT_ENCODER, open_encoder
+from prvr.video.encoders import choose_encoder
+from prvr.video.encoders.toy import refuse_foreign
+
+pytest.importorskip("transformers")
+NAME, COMMIT = "owner/clip", "1" * 40
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, which may be reached."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "hub"
+
+
+def snapshot(cache: Path, name: str) -> Path:
+    """The folder of a model in a cache."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(COMMIT)
+    return folder / "snapshots" / COMMIT
+
+
+class Hub(SimpleHTTPRequestHandler):
+    """The two requests of the hub that a download makes: the list of files, and a file."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        if self.status != 200:
+            self.send_error(self.status)
+        elif self.path.startswith("/api/"):
+            folder = Path(self.directory)
+            files = [{"rfilename": file.name, "size": file.stat().st_size} for file in folder.iterdir()]
+            body = json.dumps({"id": NAME, "sha": COMMIT, "siblings": files, "tags": []}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            super().do_GET()
+
+    def translate_path(self, path: str) -> str:
+        return str(Path(self.directory) / path.rpartition("/")[2])
+
+    def end_headers(self) -> None:
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    """A hub on this computer with a CLIP, also as a pickle, which nobody needs."""
+
+    class Own(Hub):
+        pass
+
+    folder = tiny_clip(tmp_path / "remote")
+    (folder / "pytorch_model.bin").write_bytes(b"0" * 10_000)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Own, directory=str(folder)))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    template = f"http://127.0.0.1:{server.server_port}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield Own
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    (tmp_path / "films").mkdir()
+    write_video(tmp_path / "films" / "grey.mp4", plain([90] * 4, 32, 48))
+    return tmp_path / "films"
+
+
+def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
+    cache: Path, clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_encoder(False) == DEFAULT_ENCODER
+    shutil.copytree(clip, snapshot(cache, "owner/clip"))
+    tiny_roberta(snapshot(cache, "owner/language"))
+    for place, content in enumerate(("{}", '{"architecture": "vit"}', "[]", '{"model_type": 3}', "{", "\xff")):
+        other = snapshot(cache, f"timm/model{place}")
+        other.mkdir(parents=True)
+        (other / "config.json").write_text(content, encoding="latin-1")
+        (other / "model.safetensors").write_bytes(b"")
+    counted, scan = [], huggingface_hub.scan_cache_dir
+    monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda: counted.append(1) or scan())
+    assert choose_encoder(False) == "owner/clip"
+    assert len(counted) == 1
+    assert choose_encoder(True) == "toy"
+
+
+def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
+    films: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_mp4(films / "drawn.mp4", np.full((4, 16, 16, 3), 60, np.uint8))
+    for name in ("toy", "embedded"):
+        caplog.clear()
+        state = cache.parent / name
+        Library(films, encoder=name, state=state).update()
+        assert "grey.mp4 is not a video of the toy corpus" in caplog.text
+    with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
+        refuse_foreign(open_encoder("toy").identity, films.iterdir())
+    caplog.clear()
+    (films / "grey.mp4").unlink()
+    Library(films, encoder="toy", state=cache.parent / "drawn").update()
+    assert not caplog.text
