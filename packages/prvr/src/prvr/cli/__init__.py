@@ -14,9 +14,8 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from prvr.cli.console import complain, logged, stdout
+from prvr.cli.console import CommandError, complain, logged, stdout
 from prvr.cli.options import EVERYWHERE, app, bind, usage_error
-from prvr.config import import_modules
 
 __all__ = ["app", "main"]
 
@@ -45,9 +44,9 @@ def launch(
     """
     with logged(verbose, quiet):
         try:
-            import_modules(imports, "--import")
+            _import_modules(imports)
             if words:
-                return bind(words, imports)() or 0
+                return bind(words)() or 0
             app.help_print([], console=stdout())
             return 2
         except BrokenPipeError:
@@ -86,6 +85,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return _PIPE_CLOSED
+
+
+def _import_modules(names: Sequence[str]) -> None:
+    """Imports the modules of `--import`, from Python's path or the current folder.
+
+    Raises:
+        CommandError: there is no such module. Whatever a module itself raises is passed on.
+    """
+    sys.path.append("")
+    try:
+        for name in names:
+            import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # a module that it imports is missing
+        raise CommandError(
+            f"--import {name}: no such module. Install it, add its folder to PYTHONPATH, or run in its folder."
+        ) from error
+    finally:
+        sys.path.remove("")
 
 
 def _silence_stdout() -> None:

@@ -77,7 +77,7 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     """
     from prvr.systems import open_system, parse_stage
 
-    values = {key: value for key, value in parsed_keys(keys).items() if key != "imports"}
+    values = parsed_keys(keys)
     for key in values:
         if not key.startswith("model."):
             raise CommandError(f"--{key}: only keys of the model (--model.KEY VALUE) can be changed after training.")

@@ -1,6 +1,5 @@
 """The application that every command registers with, and the options that several commands share."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -47,14 +46,13 @@ app = App(
 """The application; a command is a function under `@app.command`."""
 
 
-def bind(words: Sequence[str], imports: Sequence[str] = ()) -> "partial[int | None]":
+def bind(words: Sequence[str]) -> "partial[int | None]":
     """The command that the words name, with its arguments.
 
     Words such as `--train.epochs 3` are keys of a configuration. A command that takes them has an argument `keys`.
 
     Args:
         words: the words after `prvr`.
-        imports: the modules of `--import`, which are a key too.
 
     Raises:
         CommandError: the words cannot be parsed, or name a group of commands.
@@ -63,7 +61,7 @@ def bind(words: Sequence[str], imports: Sequence[str] = ()) -> "partial[int | No
     try:
         command, bound, ignored = app.parse_args(rest, console=stdout(), **_RAISE)
         if "keys" in ignored:
-            bound.arguments["keys"] = keys | ({"imports": json.dumps(imports)} if imports else {})
+            bound.arguments["keys"] = keys
         elif keys:
             app.parse_args(words, **_RAISE)  # refuses them
     except CycloptsError as error:

@@ -297,4 +297,6 @@ def _command(args: Selection, run: "Run") -> list[str]:
         words += ["--corpus", text]
     if args.device != "auto":
         words += ["--device", args.device]
+    for module in run.config.imports:
+        words += ["--import", module]
     return words + [word for key, value in args.keys.items() for word in (f"--{key}", value)]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from prvr.evaluation.zero_shot import ZeroShotComparison
     from prvr.training import RerankerResult, RerankerRunConfig, RunResult
 
-_DATA = ("data.", "imports", "train.protocol", "train.holdout_fraction")
+_DATA = ("data.", "train.protocol", "train.holdout_fraction")
 """Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
 
 

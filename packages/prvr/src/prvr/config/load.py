@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -241,7 +241,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
     """
     if kind is Config:
-        import_modules(values.get("imports"), f"{source}: imports")
+        _expect_imported(values.get("imports"), source)
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
@@ -259,7 +259,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 shown = "" if isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
-            lines[-1] += " (a loss of your own: name its module with --import)"
+            lines[-1] += ". For a loss of your own, pass --import MODULE, or import its module first"
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 
@@ -297,28 +297,15 @@ def load_config(
     return config
 
 
-def import_modules(names: Any, source: str) -> None:
-    """Imports modules that register losses, blocks or fusions, from Python's path or the current folder.
-
-    Args:
-        names: their dotted names; anything but a list of strings is left to the validation.
-        source: where they are named, for messages.
-
-    Raises:
-        ConfigError: there is no such module. Whatever a module itself raises is passed on.
-    """
-    for name in names if isinstance(names, list | tuple) else ():
-        sys.path.append("")
-        try:
-            import_module(str(name))
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # a module that it imports is missing
-            raise ConfigError(
-                f"{source}: no module named {name!r}. Install it, add its folder to PYTHONPATH, or run in its folder"
-            ) from error
-        finally:
-            sys.path.remove("")
+def _expect_imported(names: Any, source: str) -> None:
+    """Refuses modules that nobody has imported: a file may come from elsewhere, and reading it must not run code."""
+    missing = [str(name) for name in names if name not in sys.modules] if isinstance(names, list | tuple) else []
+    if missing:
+        options = " ".join(f"--import {name}" for name in missing)
+        raise ConfigError(
+            f"{source}: parts of this configuration are registered by {', '.join(missing)}, which is not imported. If "
+            f"you trust it, pass {options}, or import it in Python first"
+        )
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A loss is one registration: a name, which is a key of `loss` in a configuration, the term that computes it, one line of
 documentation, a record of settings whose first field is the weight, and its needs. From this follow the keys of `loss`,
 their checks, the options of the command line, and what `prvr.objective.Objective` computes. A loss of another package
-is registered by a module that the configuration names in `imports`, or that the command line is given as `--import`.
+is registered by a module that `--import` names, or that a program imports; a configuration records it in `imports`.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
 """A registry of named parts, each with its settings and a line of documentation."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,18 +21,15 @@ class Entry(Generic[P]):
         settings: dataclass of the settings of the part; None if it has none.
         description: one line of documentation.
         needs: what the part needs, in words that the owner of the registry defines.
+        module: the name of the module that registered it.
     """
 
     name: str
     source: P | str
     settings: Any
     description: str
-    needs: tuple[str, ...] = ()
-
-    @property
-    def module(self) -> str:
-        """The name of the module that holds the part."""
-        return self.source.partition(":")[0] if isinstance(self.source, str) else str(cast(Any, self.source).__module__)
+    needs: tuple[str, ...]
+    module: str
 
     @property
     def part(self) -> P:
@@ -64,7 +62,8 @@ class Registry(Generic[P]):
         >>> functions["squareroot"]
         Traceback (most recent call last):
         ...
-        prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power
+        prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power. For
+        a function of your own, pass --import MODULE, or import its module first
     """
 
     def __init__(self, what: str) -> None:
@@ -88,7 +87,8 @@ class Registry(Generic[P]):
         """
         if name in self._entries:
             raise InputError(f"{self.what} {name!r} is already registered: choose another name")
-        self._entries[name] = Entry(name, part, settings, description, tuple(needs))
+        module = sys._getframe(1).f_globals.get("__name__", "__main__")
+        self._entries[name] = Entry(name, part, settings, description, tuple(needs), module)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,7 +102,8 @@ class Registry(Generic[P]):
             InputError: the name is unknown; the message lists the closest names and all names.
         """
         if name not in self._entries:
-            raise InputError(unknown_name(self.what, name, self._entries))
+            own = f"For a {self.what} of your own, pass --import MODULE, or import its module first"
+            raise InputError(f"{unknown_name(self.what, name, self._entries)}. {own}")
         return self._entries[name]
 
     def __iter__(self) -> Iterator[Entry[P]]:

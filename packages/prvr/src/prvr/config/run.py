@@ -32,8 +32,8 @@ class Config:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     imports: tuple[str, ...] = ()
-    """Modules that are imported before the rest is read. Those of losses, blocks and fusions in use that are not of
-    prvr are added."""
+    """Modules that must be imported before this is read, see `--import`. Those that registered the losses, blocks and
+    fusion in use are added."""
 
     @model_validator(mode="after")
     def _names_the_modules_of_its_parts(self) -> "Config":
