@@ -15,7 +15,7 @@ import prvr
 from prvr.cli import main
 from prvr.released import released_config, tensors
 from prvr.released.checkpoint_files import DATASETS, convert_checkpoint, read_checkpoint
-from prvr.released.loading import published_config, system_of
+from prvr.released.loading import released_sizes, system_of
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--output"]
 
@@ -50,8 +50,8 @@ class TestConvert:
         retriever = prvr.Retriever(config.model)
         state = tensors(retriever) | tensors(prvr.Objective(config.loss, config.model, retriever.registers))
         name = system_of(state, {})
-        published = published_config(name, prvr.load_config(f"{system}-{dataset}"), state)
-        assert released_config(name, published) == (config.model, config.loss)
+        sizes = released_sizes(name, state)
+        assert released_config(name, sizes, preset=f"{system}-{dataset}") == (config.model, config.loss)
 
     def test_a_plain_state_dict(self, tmp_path: Path) -> None:
         golden = Golden("gmmformer")

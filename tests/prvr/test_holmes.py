@@ -20,7 +20,7 @@ from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, quer
 from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targets, unit_interval
 from prvr.released import CheckpointError, tensors
 from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.released.loading import published_config, released_config, system_of
+from prvr.released.loading import released_config, released_sizes, system_of
 from prvr.released.loss_parts import released_transport_targets, released_unit_interval
 from prvr.scoring import word_scores
 from prvr.training import Splits, train
@@ -339,7 +339,7 @@ class TestCheckpoints:
         dataset = preset.rpartition("-")[2]
         state = tensors(prvr.Retriever(config.model)) | {"weight_token": torch.randn(1, 1, 16)}
         assert system_of(state, {}) == "Holmes_Net"
-        loaded, losses = prvr.load_released(state, published_config("Holmes_Net", load_config(preset), state))
+        loaded, losses = prvr.load_released(state, released_sizes("Holmes_Net", state), preset)
         assert (loaded.config, losses.config) == (config.model, config.loss)
         back = tensors(loaded) | tensors(losses)
         assert back.keys() == state.keys()

@@ -126,11 +126,11 @@ def test_what_does_not_fit_is_refused(
     assert "already exists" in explained(made.command, capsys)
     state, file, out = torch.load(made.file), tmp_path / "other.pth", tmp_path / "out"
     for changed, named in (
-        ({"lstm_visual.weight_ih_l0": torch.zeros(1)}, "1 tensors of the checkpoint are unknown"),
-        ({"clip.ln_final.bias": torch.zeros(3)}, "'clip.ln_final.bias' has shape (3,)"),
-        ({"clip.visual.proj": None}, "lacks 'clip.visual.proj'"),
-        ({"clip.visual.positional_embedding": None}, "expected one of DiffusionRet over a CLIP"),
-        ({"diffusion_model.proj.bias": None}, "lacks proj.bias"),
+        ({"lstm_visual.weight_ih_l0": torch.zeros(1)}, "unknown tensors: lstm_visual.weight_ih_l0"),
+        ({"clip.ln_final.bias": torch.zeros(3)}, "clip.ln_final.bias has shape (3,)"),
+        ({"clip.visual.proj": None}, "lacks tensors: clip.visual.proj"),
+        ({"clip.visual.positional_embedding": None}, "lacks 'clip.visual.positional_embedding'"),
+        ({"diffusion_model.proj.bias": None}, "lacks tensors: proj.bias"),
     ):
         kept = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
         torch.save(kept, file)

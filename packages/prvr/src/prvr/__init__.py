@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
-    from prvr.released.diffusionret import load_released_reranker
+    from prvr.released.denoiser import load_released_reranker
     from prvr.search import Library, Query
     from prvr.stages import CandidateReranker, Pipeline
     from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
@@ -52,7 +52,7 @@ _LATER = {
     "CandidateReranker": "prvr.stages",
     "Pipeline": "prvr.stages",
     "load_released": "prvr.released",
-    "load_released_reranker": "prvr.released.diffusionret",
+    "load_released_reranker": "prvr.released.denoiser",
     "Batch": "prvr.types",
     "RetrieverOutput": "prvr.types",
     "Scores": "prvr.types",

@@ -23,7 +23,7 @@ from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
-from prvr.released.loading import CheckpointError, has_words, load_released, published_config, system_of
+from prvr.released.loading import CheckpointError, has_words, load_released, released_sizes, system_of
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
@@ -178,10 +178,10 @@ def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> 
     name = system.removesuffix("_Net")
     words = has_words(state)
     _expect(dataset, ("tvr",) if words else DATASETS, f"{name} with two query branches" if words else name)
-    preset = load_config(f"{name.lower()}-{'words-' if words else ''}{dataset}")
-    retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
-    config = replace(preset, model=retriever.config, loss=objective.config)
-    source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"
+    preset = f"{name.lower()}-{'words-' if words else ''}{dataset}"
+    retriever, objective = load_released(state, {"model": system} | released_sizes(system, state) | theirs, preset)
+    config = replace(load_config(preset), model=retriever.config, loss=objective.config)
+    source = "from the checkpoint" if theirs else f"as published ({preset}), sizes from the tensors"
     return Converted(retriever, objective, config, name, source)
 
 

@@ -1,14 +1,16 @@
 """The parts of the released DiffusionRet denoiser that differ from its paper, and the names of its weights."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.released.loading import CheckpointError
+from prvr.released.loading import CheckpointError, fill
 from prvr.scoring import token_alignment
+from prvr.stages.diffusion.candidate_reranker import CandidateReranker
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.network import CandidateDenoiser
 from prvr.types import Direction
@@ -134,22 +136,30 @@ def released_reranker_config(config: Mapping[str, Any], direction: Direction, wi
     )
 
 
-def read_released_denoiser(
-    state: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction
-) -> tuple[RerankerConfig, dict[str, Tensor]]:
-    """The configuration of a released denoiser, and its tensors under our names.
+def load_released_reranker(
+    state_dict: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    direction: Direction = "t2v",
+    trained_on: str | None = None,
+) -> CandidateReranker:
+    """A re-ranker from the authors' tensors and options, with the behaviour of the released code.
 
     Args:
-        state: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
+        state_dict: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
             denoisers, the one whose prefix names the direction is read.
         config: see `released_reranker_config`.
         direction: "t2v" or "v2t".
+        trained_on: the fingerprint of the retriever that it was trained over.
+
+    Returns:
+        In eval mode and in the checkpoint's precision.
 
     Raises:
-        CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape.
+        CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape; or an option is
+            missing.
     """
     marker, other = _NAMES["query.weight"], "v2t" if direction == "t2v" else "t2v"
-    prefixes = [key.removesuffix(marker) for key in state if key.endswith(marker)]
+    prefixes = [key.removesuffix(marker) for key in state_dict if key.endswith(marker)]
     matches = [prefix for prefix in prefixes if other not in prefix]
     if len(matches) > 1:
         matches = [prefix for prefix in matches if direction in prefix]
@@ -159,20 +169,13 @@ def read_released_denoiser(
             f"the weights of the {direction} denoiser: expected one tensor named {marker!r} (after a prefix that "
             f"names {direction!r}, if there are several), found {names}"
         )
-    own = {key.removeprefix(matches[0]): value for key, value in state.items() if key.startswith(matches[0])}
-    missing = sorted(set(_NAMES.values()) - set(own))
-    unknown = sorted(key for key in set(own) - set(_NAMES.values()) if not key.endswith(".pe"))  # a constant table
-    if missing or unknown:
-        raise CheckpointError(
-            f"not a checkpoint of the DiffusionRet denoiser: it lacks {', '.join(missing) or 'nothing'} and has "
-            f"unknown {', '.join(unknown) or 'nothing'}"
-        )
-    weights = {ours: torch.as_tensor(own[theirs]) for ours, theirs in _NAMES.items()}
-    width = weights["query.weight"].shape[-1]
-    expected = CandidateDenoiser(width, 1, merge=nn.Linear(width, width)).state_dict()
-    for name, tensor in weights.items():
-        if tensor.shape != expected[name].shape:
-            raise CheckpointError(
-                f"{_NAMES[name]!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
-            )
-    return released_reranker_config(config, direction, width), weights
+    own = {
+        key.removeprefix(matches[0]): torch.as_tensor(value)
+        for key, value in state_dict.items()
+        if key.startswith(matches[0]) and not key.endswith(".pe")  # a constant table
+    }
+    options = released_reranker_config(config, direction, own[marker].shape[-1])
+    reranker = CandidateReranker(replace(options, trained_on=trained_on), direction).to(own[marker].dtype).eval()
+    ours = reranker.denoiser.state_dict()
+    fill({theirs: ours[name] for name, theirs in _NAMES.items()}, own, "one of the DiffusionRet denoiser")
+    return reranker

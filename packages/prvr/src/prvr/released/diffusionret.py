@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor
 
 from prvr.config import TokenCompat, TokenModelConfig
 from prvr.models import ClipRetriever
-from prvr.released.loading import CheckpointError
+from prvr.released.denoiser import load_released_reranker
+from prvr.released.loading import fill, shape_of
 from prvr.stages import CandidateReranker, fingerprint
 from prvr.types import Direction
-
-load_released_reranker = CandidateReranker.load_released
 
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}
 _AFFINE = ("weight", "bias")
@@ -92,9 +90,8 @@ def load_released_diffusionret(
     for direction, prefix in _DENOISERS.items():
         own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
         if own:
-            loaded = CandidateReranker.load_released(own, {"diffusion_steps": 50} | dict(config), direction)
-            rerankers[direction] = CandidateReranker(replace(loaded.config, trained_on=trained_on), direction).eval()
-            rerankers[direction].load_state_dict(loaded.state_dict())
+            options = {"diffusion_steps": 50} | dict(config)
+            rerankers[direction] = load_released_reranker(own, options, direction, trained_on)
     return retriever.eval(), rerankers
 
 
@@ -103,11 +100,11 @@ def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) 
     from prvr.video.hub import import_transformers
 
     (positions, width), vocabulary = (
-        _shape(state, "clip.positional_embedding"),
-        _shape(state, "clip.token_embedding.weight"),
+        shape_of(state, "clip.positional_embedding"),
+        shape_of(state, "clip.token_embedding.weight"),
     )
-    hidden, patch = _shape(state, "clip.text_projection")[1], _shape(state, "clip.visual.conv1.weight")
-    side = patch[-1] * math.isqrt(_shape(state, "clip.visual.positional_embedding")[0] - 1)
+    hidden, patch = shape_of(state, "clip.text_projection")[1], shape_of(state, "clip.visual.conv1.weight")
+    side = patch[-1] * math.isqrt(shape_of(state, "clip.visual.positional_embedding")[0] - 1)
     text = _layers(state, _TEXT, width) | {
         "vocab_size": vocabulary[0],
         "max_position_embeddings": positions,
@@ -127,21 +124,13 @@ def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) 
         hidden=hidden,
         heads=temporal["num_attention_heads"],
         depth=temporal["num_hidden_layers"],
-        max_frames=min(max_frames, _shape(state, "frame_position_embeddings.weight")[0]),
+        max_frames=min(max_frames, shape_of(state, "frame_position_embeddings.weight")[0]),
         max_words=min(max_words, positions),
         word_projection="none",
         sentence="last",
         clip=clip.to_diff_dict(),
         compat=TokenCompat(alignment="released", norms="released"),
     )
-
-
-def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
-    if name not in state:
-        raise CheckpointError(
-            f"the checkpoint lacks {name!r}: expected one of DiffusionRet over a CLIP with a Vision Transformer"
-        )
-    return tuple(state[name].shape)
 
 
 def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, int]:
@@ -152,7 +141,7 @@ def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, i
         "hidden_size": width,
         "num_hidden_layers": len(indices),
         "num_attention_heads": max(1, width // _HEAD),
-        "intermediate_size": _shape(state, f"{prefix}.0.mlp.c_fc.weight")[0],
+        "intermediate_size": shape_of(state, f"{prefix}.0.mlp.c_fc.weight")[0],
     }
 
 
@@ -185,20 +174,13 @@ def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     clip, config = retriever.backbone.config, retriever.config
     layers = {_TEXT: clip.text_config.num_hidden_layers, _VISION: clip.vision_config.num_hidden_layers}
     own, table = dict(retriever.named_parameters()), dict(_names(config, layers | {_FRAMES: config.depth}))
-    for authors, names in table.items():
-        if authors not in state:
-            raise CheckpointError(f"the checkpoint lacks {authors!r}: expected a complete checkpoint of DiffusionRet")
-        value = state[authors].T if authors in _TRANSPOSED else state[authors]
-        if names == ("temporal.positions",):
-            value = value[: config.max_frames]  # the table is as long as the text's
-        shape = (len(names) * own[names[0]].shape[0], *own[names[0]].shape[1:]) if own[names[0]].ndim else ()
-        if value.shape != shape:
-            raise CheckpointError(f"{authors!r} has shape {tuple(value.shape)}, expected {shape}")
-        for name, part in zip(names, value.chunk(len(names)) if value.ndim else [value], strict=True):
+    theirs = {name: value for name, value in state.items() if not name.startswith(tuple(_DENOISERS.values()))}
+    positions = "frame_position_embeddings.weight"
+    theirs[positions] = theirs[positions][: config.max_frames]  # the table is as long as the text's
+    stacked = {authors: torch.cat([own[name] for name in names]) for authors, names in table.items() if len(names) > 1}
+    slots = {authors: own[names[0]] for authors, names in table.items()} | stacked
+    slots |= {name: slots[name].T for name in _TRANSPOSED}
+    fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")
+    for authors, values in stacked.items():
+        for name, part in zip(table[authors], values.chunk(len(table[authors])), strict=True):
             own[name].copy_(part)
-    unknown = sorted(name for name in state if name not in table and not name.startswith(tuple(_DENOISERS.values())))
-    if unknown:
-        raise CheckpointError(
-            f"{len(unknown)} tensors of the checkpoint are unknown, the first is {unknown[0]!r}. Only the token-wise "
-            "alignment and the temporal transformer are supported (interaction wti, agg_module seqTransf)"
-        )

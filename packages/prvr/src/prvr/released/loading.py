@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prvr.config import Config, LossConfig, ModelConfig, config_to_dict, flat, load_config
+from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -59,6 +59,7 @@ _OPTIONAL = ("dissent",)
 """Those that may be missing at its end."""
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
+_LISTS = ("loss_factor", "neg_factor", "attention_num")
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -98,17 +99,11 @@ def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
     return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
 
 
-def _need(config: Mapping[str, Any], key: str) -> Any:
-    if key not in config:
-        raise CheckpointError(f"the checkpoint's configuration lacks {key!r}; it has: {', '.join(sorted(config))}")
-    return config[key]
-
-
-def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int, system: str) -> dict[str, float]:
+def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int) -> dict[str, float]:
     """Our keys from the numbers of a list."""
-    numbers = [float(number) for number in _need(config, key)]
+    numbers = [float(number) for number in config[key]]
     if len(numbers) < least:
-        raise CheckpointError(f"{key} has {len(numbers)} numbers, {system} needs {least}")
+        raise CheckpointError(f"{key} has {len(numbers)} numbers, expected at least {least}")
     return dict(zip(keys, numbers, strict=False))
 
 
@@ -121,13 +116,17 @@ def _blocks(system: str, count: int) -> list[dict[str, Any]]:
     return [{"space": space, "width": width} for space in ("euclidean", "lorentz") for width in half]
 
 
-def released_config(system: str, config: Mapping[str, Any], words: bool = False) -> tuple[ModelConfig, LossConfig]:
-    """Our configuration of a released model: that of the system's preset for TVR, with the authors' values.
+def released_config(
+    system: str, config: Mapping[str, Any], words: bool = False, preset: str | None = None
+) -> tuple[ModelConfig, LossConfig]:
+    """Our configuration of a released model: that of a preset of the system, with the authors' values.
 
     Args:
         system: one of `SYSTEMS`.
         config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...).
         words: the model has a second query encoder for the frames, which their configuration does not tell.
+        preset: the name of the preset that stands for all keys that `config` lacks; None: for those that the authors'
+            configurations never have, as the preset for TVR.
 
     Raises:
         CheckpointError: an unknown system, or a key that is missing.
@@ -135,59 +134,63 @@ def released_config(system: str, config: Mapping[str, Any], words: bool = False)
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
-    terms = _WEIGHTS[system] if words else tuple(term for term in _WEIGHTS[system] if term not in _OPTIONAL)
-    weights = [f"loss.{term}.weight" for term in terms]
-    keys = {
-        ours: _need(config, key) if default is ... else config.get(key, default) for key, ours, default in _keys(system)
-    }
-    keys |= _numbers(config, "loss_factor", weights, sum(term not in _OPTIONAL for term in terms), system)
-    keys |= _numbers(config, "neg_factor", _PAIRS, 2, system)
+    keys: dict[str, Any] = {}
+    if preset is None:
+        preset = f"{system.removesuffix('_Net').lower()}-{'words-' if words else ''}tvr"
+        needed = [*(theirs for theirs, _, default in _keys(system) if default is ...), *_LISTS]
+        missing = [key for key in needed if key not in config]
+        if missing:
+            raise CheckpointError(
+                f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"
+            )
+        keys = {ours: default for _, ours, default in _keys(system) if default is not ...}
+    keys |= {ours: config[theirs] for theirs, ours, _ in _keys(system) if theirs in config}
+    if "loss_factor" in config:
+        terms = [term for term in _WEIGHTS[system] if words or term not in _OPTIONAL]
+        weights = [f"loss.{term}.weight" for term in terms]
+        keys |= _numbers(config, "loss_factor", weights, len(set(terms) - set(_OPTIONAL)))
+    if "neg_factor" in config:
+        keys |= _numbers(config, "neg_factor", _PAIRS, 2)
     if keys.get("loss.dissent.weight"):
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
     if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
-        keys["model.blocks"] = _blocks(system, _need(config, "attention_num"))
-    preset = f"{system.removesuffix('_Net').lower()}-{'words-' if words else ''}tvr"
+        keys["model.blocks"] = _blocks(system, config["attention_num"])
     ours = load_config(preset, keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss
 
 
-def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The authors' configuration of a model: hyper-parameters as our preset has them, sizes as the tensors have them.
+def released_sizes(system: str, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The keys of the authors' configuration that follow from the shapes of the tensors.
 
     Args:
         system: as `system_of` gives it.
-        preset: the preset of that system and of the data set.
         state: tensors by the authors' names.
 
     Raises:
-        CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
+        CheckpointError: a tensor that tells a size is missing.
     """
-    if not isinstance(preset.model, ModelConfig):
-        raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
-    keys = flat(config_to_dict(preset))
-    config = {theirs: keys[ours] for theirs, ours, _ in _keys(system)}
-    hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
-    config |= {
-        "model": system,
+    hidden, video_dim = shape_of(state, "clip_input_proj.net.1.weight")
+    sizes = {
         "visual_feat_dim": video_dim,
-        "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
+        "q_feat_size": shape_of(state, "query_input_proj.net.1.weight")[1],
         "hidden_size": hidden,
-        "loss_factor": [keys[f"loss.{term}.weight"] for term in _WEIGHTS[system]],
-        "neg_factor": [keys[key] for key in _PAIRS],
         "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
     }
     if system == "HLFormer_Net":
-        config["lorentz_dim"] = _shape(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
+        sizes["lorentz_dim"] = shape_of(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
     if system == "DreamPRVR_Net":
-        config |= {
-            "num_registers": _shape(state, "video_qformer.query_tokens")[-2],
-            "num_diffusion_layers": _count(state, r"diffusion_mlp\.layers\.(\d+)\."),
-        }
-    return config
+        sizes["num_registers"] = shape_of(state, "video_qformer.query_tokens")[-2]
+        sizes["num_diffusion_layers"] = _count(state, r"diffusion_mlp\.layers\.(\d+)\.")
+    return sizes
 
 
-def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+def shape_of(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+    """The shape of a tensor that a configuration follows from.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
     if name not in state:
         raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape tells the sizes of the model")
     return tuple(state[name].shape)
@@ -198,12 +201,38 @@ def _count(state: Mapping[str, Tensor], pattern: str) -> int:
 
 
 @torch.no_grad()
-def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> tuple[Retriever, Objective]:
+def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -> None:
+    """Copy every tensor of a checkpoint into its place.
+
+    Args:
+        slots: our tensors, or parts of them, by the authors' names.
+        state: the tensors of the checkpoint.
+        model: what it was expected to be a checkpoint of, for messages.
+
+    Raises:
+        CheckpointError: a tensor is missing, unknown or of another shape; the message names it.
+    """
+    missing, unknown = sorted(slots.keys() - state.keys()), sorted(state.keys() - slots.keys())
+    for problem, wrong in (("lacks", missing), ("has unknown", unknown)):
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise CheckpointError(f"the checkpoint {problem} tensors: {', '.join(wrong[:3])}{more}. Expected {model}.")
+    for name, slot in slots.items():
+        if slot.shape != state[name].shape:
+            got, expected = tuple(state[name].shape), tuple(slot.shape)
+            raise CheckpointError(f"{name} has shape {got}, expected {expected}. Expected {model}.")
+        slot.copy_(state[name])
+
+
+def load_released(
+    state_dict: Mapping[str, Tensor], config: Mapping[str, Any], preset: str | None = None
+) -> tuple[Retriever, Objective]:
     """A retriever and its objective from the authors' tensors and configuration.
 
     Args:
         state_dict: tensors (or arrays) by the authors' names.
         config: the authors' configuration, see `released_config`.
+        preset: see `released_config`.
 
     Returns:
         Both in eval mode and in the checkpoint's precision; bounded parameters are already within their bounds.
@@ -213,7 +242,7 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     """
     state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
     try:
-        model, loss = released_config(system_of(state, config), config, has_words(state))
+        model, loss = released_config(system_of(state, config), config, has_words(state), preset)
     except CheckpointError:
         raise
     except (TypeError, ValueError, LookupError, OverflowError) as error:
@@ -223,30 +252,15 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     if UNUSED in state:
         retriever.register_buffer(UNUSED, torch.empty_like(state[UNUSED]), persistent=False)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
-    used = set()
-    for module in (retriever.to(dtype), objective.to(dtype)):
+    slots: dict[str, Tensor] = {}
+    for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
         ours = dict(module.named_parameters()) | dict(module.named_buffers())
         for entry in names(module):
-            used.add(entry.authors)
             if entry.ours is None:
-                continue
-            if entry.authors not in state:
-                raise CheckpointError(
-                    f"the checkpoint lacks {entry.authors!r}: is it of another model or of another number of blocks?"
-                )
-            slot, value = ours[entry.ours][entry.index], state[entry.authors]
-            if slot.shape != value.shape:
-                raise CheckpointError(
-                    f"{entry.authors!r} has shape {tuple(value.shape)}, the configuration asks for "
-                    f"{tuple(slot.shape)}: check the data set and the sizes in the configuration"
-                )
-            slot.copy_(value)
-        project_bounds(module)
-        module.eval()
-    unknown = sorted(set(state) - used)
-    if unknown:
-        raise CheckpointError(
-            f"{len(unknown)} tensors of the checkpoint have no place in this model, the first is {unknown[0]!r}: "
-            "is it of another model?"
-        )
+                state.pop(entry.authors, None)
+            else:
+                slots[entry.authors] = ours[entry.ours].detach()[entry.index]
+    fill(slots, state, "the model, data set and number of blocks that its configuration names")
+    project_bounds(retriever)
+    project_bounds(objective)
     return retriever, objective

@@ -356,25 +356,9 @@ class CandidateReranker(
     def load_released(
         cls, state_dict: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction = "t2v"
     ) -> "CandidateReranker":
-        """A re-ranker from the authors' tensors and options, with the behaviour of the released code.
-
-        Args:
-            state_dict: tensors (or arrays) by the authors' names, of one denoiser, or of both under prefixes.
-            config: the authors' options, see `prvr.released.denoiser.released_reranker_config`.
-            direction: "t2v" or "v2t".
-
-        Returns:
-            In eval mode and in the checkpoint's precision.
-
-        Raises:
-            CheckpointError: a tensor is missing, unknown or of another shape, or an option is missing.
-        """
-        options, weights = released_part("denoiser:read_released_denoiser", "load_released")(
-            state_dict, config, direction
-        )
-        reranker = cls(options, direction).to(weights["query.weight"].dtype)
-        reranker.denoiser.load_state_dict(weights)
-        return reranker.eval()
+        """As `prvr.load_released_reranker`."""
+        load = released_part("denoiser:load_released_reranker", "load_released")
+        return load(state_dict, config, direction)
 
 
 def _expect_embeddings(width: int, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:
