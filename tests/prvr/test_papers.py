@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -326,13 +327,28 @@ class TestStudy:
         with pytest.raises(DataError, match=r"cannot be read .* Expected a file of `prvr papers pack`"):
             Study(file)
 
-    def test_members_outside_the_study_stay_inside(self, tmp_path: Path) -> None:
-        with tarfile.open(tmp_path / "study.tar.xz", "w:xz") as archive:
-            for name in ("study.yaml", "results/../../escaped", "..\\escaped"):
-                archive.addfile(tarfile.TarInfo(name))
-        study = Study(tmp_path / "study.tar.xz")
-        assert [path.name for path in study.results.iterdir()] == ["escaped"]
-        assert {path.name for path in study.folder.iterdir()} == {"study.yaml", "results"}
+    @pytest.mark.parametrize(
+        ("name", "kind", "size", "message"),
+        [
+            ("results/../../escaped.yaml", tarfile.REGTYPE, 0, "contains 'results/../../escaped.yaml'"),
+            ("..\\escaped.yaml", tarfile.REGTYPE, 0, "contains '..\\\\escaped.yaml'"),
+            ("/etc/escaped.yaml", tarfile.REGTYPE, 0, "contains '/etc/escaped.yaml'"),
+            ("results/a-0.yaml", tarfile.SYMTYPE, 0, "contains 'results/a-0.yaml', which is not a file of a study"),
+            ("results/a-0.yaml", tarfile.FIFOTYPE, 0, "contains 'results/a-0.yaml'"),
+            ("results/a-0.yaml", tarfile.REGTYPE, 2**28, "larger than 268,435,456 bytes when unpacked"),
+        ],
+    )
+    def test_a_packed_study_holds_nothing_else(
+        self, name: str, kind: bytes, size: int, message: str, tmp_path: Path
+    ) -> None:
+        member = tarfile.TarInfo(name)
+        member.type, member.size, member.linkname = kind, size, "/etc/passwd"
+        with tarfile.open(tmp_path / "study.tar.xz", "w:xz", preset=0) as archive:
+            archive.addfile(tarfile.TarInfo("study.yaml"))
+            archive.addfile(member, BytesIO(bytes(size)))
+        with pytest.raises(DataError, match=re.escape(message)):
+            Study(tmp_path / "study.tar.xz")
+        assert [path.name for path in tmp_path.iterdir()] == ["study.tar.xz"]
 
     def test_a_folder_of_others_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("mine")

@@ -12,12 +12,13 @@ wherever a study is; to add runs to it, unpack it with `tar -xf`.
 import json
 import lzma
 import math
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -31,10 +32,17 @@ from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
+from prvr.reading import short
 from prvr.training.data import run_corpus
 
 PACKED = ".tar.xz"
 """The ending of a packed study."""
+
+_MEMBER = re.compile(r"study\.yaml|results/[\w-]+\.(json|npz|png|yaml)")
+"""The names inside a packed study."""
+
+_MOST_BYTES = 2**28
+"""The size of a packed study when it is unpacked: some ten thousand runs."""
 
 
 class BusyError(PrvrError):
@@ -287,14 +295,18 @@ class Study:
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Writes study.yaml and the results of a packed study into a folder, and nothing outside it."""
-    (folder / "results").mkdir()
+    """Writes study.yaml and the results of a packed study into a folder."""
     try:
-        with tarfile.open(file, "r:xz") as archive:
-            for member in archive:
-                place = folder if member.name == "study.yaml" else folder / "results"
-                if (content := archive.extractfile(member)) is not None:
-                    (place / PureWindowsPath(member.name).name).write_bytes(content.read())
+        with lzma.open(file) as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise DataError(f"{file}: larger than {_MOST_BYTES:,} bytes when unpacked, so it is not a study.")
+        with tarfile.open(fileobj=BytesIO(content)) as archive:
+            members = archive.getmembers()
+            for member in members:
+                if not (_MEMBER.fullmatch(member.name) and member.isreg()) or member.issparse():
+                    raise DataError(f"{file}: contains {short(member.name)}, which is not a file of a study.")
+            archive.extractall(folder, members, filter="data")
     except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
         raise DataError(f"{file}: cannot be read ({error}). Expected a file of `prvr papers pack`.") from error
 
