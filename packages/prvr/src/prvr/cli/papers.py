@@ -1,6 +1,5 @@
 """`prvr papers`: the tables and figures of papers, ours next to the published numbers."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +10,10 @@ from cyclopts import App, Parameter
 
 from prvr.cli.console import CommandError, is_quiet, show_next, stdout
 from prvr.cli.folders import device_of, open_corpus_of, threads
-from prvr.cli.options import MODELS, Count, Device, Keys, PngFile, Several, Threads, Whole, app, parsed_keys
+from prvr.cli.options import MODELS, Device, Keys, PngFile, Several, Threads, Whole, app, parsed_keys
 
 if TYPE_CHECKING:
-    from prvr.papers import Cell, Choices, Failure, Run, Study
+    from prvr.papers import Cell, Choices, Run, Study
 
 
 _papers = App(
@@ -110,7 +109,6 @@ def run(
     *tables: Annotated[str, _TABLE],
     args: Selection = Selection(),
     only: Annotated[list[str] | None, Several, Parameter(metavar="KEY")] = None,
-    jobs: Count = 1,
     thread_count: Annotated[Threads, Parameter(name="--threads")] = None,
     keys: Keys,
 ) -> None:
@@ -121,7 +119,6 @@ def run(
 
     Args:
         only: only these runs, by the keys that `plan` prints
-        jobs: how many runs to do at a time
     """
     from prvr.papers import distinct_runs
 
@@ -129,7 +126,7 @@ def run(
     choices, study = _choices(args)
     if study is None:
         raise CommandError("--output is missing. Pass the folder of a study, new or existing.")
-    cells, done, failures = _cells(args, choices, study), set[str](), list["Failure"]()
+    cells, done, failures = _cells(args, choices, study), set[str](), dict[str, str]()
     runs = distinct_runs(cells)
     if only is not None:
         if unknown := set(only) - {run.key for run in runs}:
@@ -137,13 +134,13 @@ def run(
         runs = [run for run in runs if run.key in only]
     while not failures and not done.issuperset(run.key for run in runs):
         names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
-        failures = _perform(args, names, runs, choices, study, jobs, thread_count)
+        failures = _perform(args, names, runs, choices, study, thread_count)
         done |= {run.key for run in runs}
         if args.seeds is None and only is None:  # what is finished may be a reason for more seeds
             cells = _cells(args, choices, study)
             runs = distinct_runs(cells)
     if failures:
-        reasons = "; ".join(f"{failure.run.key}: {failure.reason}" for failure in failures)
+        reasons = "; ".join(f"{key}: {reason}" for key, reason in failures.items())
         raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {reasons}")
     if not is_quiet():
         print(f"{study.results}: {len(runs)} runs, all finished")
@@ -157,11 +154,10 @@ def _perform(
     runs: "Sequence[Run]",
     choices: "Choices",
     study: "Study",
-    jobs: int,
     thread_count: int | None,
-) -> "list[Failure]":
-    """Trains and evaluates the runs that are not finished, and returns those that failed."""
-    from prvr.papers import Machine, perform_all, perform_in_processes
+) -> dict[str, str]:
+    """Trains and evaluates the runs that are not finished, and returns why those that failed did."""
+    from prvr.papers import Machine, perform_all
     from prvr.training import no_progress, terminal_bar
 
     for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
@@ -174,9 +170,6 @@ def _perform(
         if not is_quiet():
             print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
 
-    if jobs > 1:
-        more = ["--threads", str(thread_count or max(1, (os.cpu_count() or 1) // jobs)), "-q"]
-        return perform_in_processes(runs, study, jobs, lambda run: [*_command(args, run), *more], announce)
     progress = no_progress if is_quiet() else terminal_bar
     with threads(thread_count):
         return perform_all(runs, study, Machine(device_of(args.device), progress), announce)

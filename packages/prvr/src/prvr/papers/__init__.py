@@ -11,7 +11,7 @@ Examples:
 """
 
 from prvr.papers.judge import Verdict, due_cells, verdicts
-from prvr.papers.perform import Failure, Machine, perform, perform_all, perform_in_processes
+from prvr.papers.perform import Machine, perform, perform_all
 from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
 from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
 from prvr.papers.study import BusyError, Result, Study
@@ -22,7 +22,6 @@ __all__ = [
     "Cell",
     "Choices",
     "DataSet",
-    "Failure",
     "Machine",
     "Result",
     "Row",
@@ -39,7 +38,6 @@ __all__ = [
     "markdown",
     "perform",
     "perform_all",
-    "perform_in_processes",
     "read_table",
     "shown",
     "table_names",

@@ -1,10 +1,7 @@
 """Carries out the runs of a study: each resumes where it was interrupted, and none is computed twice."""
 
 import logging
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +11,6 @@ import torch
 
 from prvr.config import Config
 from prvr.corpora import benchmark_of
-from prvr.data.atomic import is_real_folder
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
 from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.report import EvaluationReport
@@ -43,17 +39,9 @@ class Machine:
     progress: EpochProgress = no_progress
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A run that could not be carried out, and why."""
-
-    run: Run
-    reason: str
-
-
 def perform_all(
     runs: Sequence[Run], study: Study, machine: Machine, announce: Callable[[int, Run], None]
-) -> list[Failure]:
+) -> dict[str, str]:
     """Carries out the runs that are not finished, one after the other.
 
     A run that fails does not stop the others, except those that build on it.
@@ -65,9 +53,9 @@ def perform_all(
         announce: called before each run with its number, from 1.
 
     Returns:
-        runs that failed, or that another process is carrying out.
+        by key, why runs failed; one reason is that another process is carrying the run out.
     """
-    failures: dict[str, Failure] = {}
+    failures: dict[str, str] = {}
     for number, run in enumerate(runs, 1):
         if study.result(run) is not None:
             continue
@@ -77,9 +65,9 @@ def perform_all(
                 raise PrvrError(f"needs {run.over.key}, which is not finished")
             perform(run, study, machine)
         except PrvrError as error:
-            failures[run.key] = Failure(run, str(error))
+            failures[run.key] = str(error)
             logger.warning("%s: %s", run.key, error)
-    return list(failures.values())
+    return failures
 
 
 def perform(run: Run, study: Study, machine: Machine) -> None:
@@ -96,6 +84,18 @@ def perform(run: Run, study: Study, machine: Machine) -> None:
             _carry_out(run, study, machine)
 
 
+def _provide(run: Run, study: Study, machine: Machine) -> None:
+    """Makes sure that the weights of a run are there, or that it diverged."""
+    if _diverged(run, study) or study.has_weights(run):
+        return
+    if run.over is not None:
+        _provide(run.over, study, machine)
+    if run.kind in ("train", "stage"):
+        with study.claimed(run):
+            if not study.has_weights(run):
+                _carry_out(run, study, machine)
+
+
 def _carry_out(run: Run, study: Study, machine: Machine) -> None:
     """Does what a run is for; that a training diverged, its own or one that it builds on, is a result as well."""
     try:
@@ -109,20 +109,6 @@ def _carry_out(run: Run, study: Study, machine: Machine) -> None:
 
 def _diverged(run: Run, study: Study) -> bool:
     return (result := study.result(run)) is not None and result.diverged
-
-
-def _provide(run: Run, study: Study, machine: Machine) -> None:
-    """Makes sure that the weights of a run are there, or that it diverged."""
-    if _diverged(run, study):
-        return
-    if run.kind in ("train", "stage") and not study.has_weights(run):
-        if run.over is not None:
-            _provide(run.over, study, machine)
-        with study.claimed(run):
-            if not study.has_weights(run):
-                _carry_out(run, study, machine)
-    elif run.over is not None:
-        _provide(run.over, study, machine)
 
 
 def _train(run: Run, study: Study, machine: Machine) -> None:
@@ -268,44 +254,4 @@ def _ranks_sets(config: Config) -> bool:
 
 def _drop_state(output: Path) -> None:
     """Deletes the state of a finished run, several times as large as the model, which only training needs."""
-    state = output / "last" / "state.pt"
-    if is_real_folder(state.parent) and state.is_file() and not state.is_symlink():
-        state.unlink()
-
-
-def perform_in_processes(
-    runs: Sequence[Run],
-    study: Study,
-    jobs: int,
-    command: Callable[[Run], list[str]],
-    announce: Callable[[int, Run], None],
-) -> list[Failure]:
-    """Carries out runs in several processes, those first that others build on.
-
-    Args:
-        runs: as `distinct_runs` orders them.
-        study: where results go.
-        jobs: processes at a time.
-        command: the words after `prvr` that carry out one run.
-        announce: called when a run begins, with its number, from 1.
-    """
-    failures: dict[str, Failure] = {}
-
-    def carry_out(number: int, run: Run) -> None:
-        if run.over is not None and run.over.key in failures:
-            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not finished")
-            return
-        announce(number, run)
-        words = [sys.executable, "-m", "prvr.cli", *command(run)]
-        done = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-            failures[run.key] = Failure(run, reason)
-
-    waiting = [(number, run) for number, run in enumerate(runs, 1) if study.result(run) is None]
-    for depth in sorted({run.depth for _, run in waiting}):
-        with ThreadPoolExecutor(jobs) as pool:
-            level = [pool.submit(carry_out, number, run) for number, run in waiting if run.depth == depth]
-            for future in level:
-                future.result()
-    return list(failures.values())
+    (output / "last" / "state.pt").unlink(missing_ok=True)

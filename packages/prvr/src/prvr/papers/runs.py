@@ -91,11 +91,6 @@ class Run:
         return f"{self.arm}-{self.seed}"
 
     @property
-    def trained(self) -> "Run":
-        """The run that trained the retriever, with the seed of this one; its configuration is not reseeded."""
-        return self if self.kind == "train" or self.over is None else replace(self.over, seed=self.seed).trained
-
-    @property
     def depth(self) -> int:
         """How many runs must be there before it."""
         return 0 if self.over is None else self.over.depth + 1

@@ -1,6 +1,6 @@
 """A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX; sweeps and curves."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import mean, stdev
@@ -16,7 +16,7 @@ from prvr.evaluation.tables import TIES, new_table
 from prvr.papers.judge import Finished, Verdict, finished_rows, verdicts
 from prvr.papers.runs import Cell, Choices
 from prvr.papers.study import Result, Study
-from prvr.papers.table import Table
+from prvr.papers.table import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ _HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "Sum
 _HEADS |= {"mdr": "MdR", "mnr": "MnR"}
 _JUDGED = ("cost", "less the base", "p", "Holm", "less its control", "verdict")
 _REFERENCES = {"chance", "zero_shot"}
+_STYLES = ("", "dim", "dim")
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
     "val": "best epoch on the validation split",
@@ -58,8 +59,6 @@ class Line:
         ours: a number for each column; None where the row is not finished, or runs nothing.
         published: a number for each column, None where the paper prints none.
         picture: the file of a row that draws.
-        x: place in a sweep.
-        series: curve of a sweep.
         judged: of an arm, the cells below those headings.
     """
 
@@ -69,14 +68,18 @@ class Line:
     ours: tuple[Number | None, ...]
     published: tuple[float | None, ...]
     picture: str | None = None
-    x: float | None = None
-    series: str = ""
     judged: tuple[str, ...] = ()
 
-    def differences(self) -> list[float | None]:
-        """Ours less the published number, for each column."""
-        pairs = zip(self.ours, self.published, strict=True)
-        return [None if own is None or other is None else own.mean - other for own, other in pairs]
+    def texts(self) -> list[tuple[str, str, str]]:
+        """For each column our number, the published one, and ours less the published one; empty where there is none."""
+        return [
+            (
+                "" if own is None else str(own),
+                "" if other is None else f"{other:g}",
+                "" if own is None or other is None else f"{own.mean - other:+.1f}",
+            )
+            for own, other in zip(self.ours, self.published, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -110,50 +113,41 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
     """
     for name, finished in finished_rows(study, cells):
         rows = {cell.row.name: cell for cell in cells if cell.set_name == name and not cell.row.hidden}
-        first = next(cell for cell in cells if cell.set_name == name)
+        first = next(iter(rows.values()))
         table = first.table
         lines = [_line(cell, finished[row].results, table.columns) for row, cell in rows.items()]
         if table.rule is not None:
             judged = verdicts(table, finished)
-            lines = [replace(line, judged=_judged(line.name, table, study, finished, judged)) for line in lines]
+            lines = [replace(line, judged=_judged(table.row(line.name), judged.get(line.name))) for line in lines]
         results = [result for row in rows for result in finished[row].results.values()]
         notes = [*_notes(list(rows.values()), lines, results, choices), *_chosen(table, finished)]
+        for row in rows:
+            if seeds := [str(seed) for seed, result in finished[row].results.items() if result.diverged]:
+                notes.append(f"{row}: the training diverged with seed {', '.join(seeds)}, which is omitted")
         yield Shown(
             f"{table.heading}. {first.data.title}",
             table.columns,
             tuple(lines),
-            (*notes, *_diverged(rows, finished)),
+            tuple(notes),
             next((result.report.chance for result in results if result.report), None),
             _JUDGED if table.rule is not None else (),
         )
 
 
-def _judged(
-    name: str, table: Table, study: Study, finished: Mapping[str, Finished], judged: Mapping[str, Verdict]
-) -> tuple[str, ...]:
+def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
     """The cells of a row below `_JUDGED`."""
-    if (verdict := judged.get(name)) is None:
+    if verdict is None:
         return ("",) * len(_JUDGED)
-    own, base = (_cost(study, finished[row]) for row in (name, table.rows[0].name))
-    cost = table.row(name).cost if own is None or base is None else own / base
+
+    def interval(difference: Difference | None) -> str:
+        if difference is None:
+            return ""
+        return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
+
     numbers = [None if verdict.base is None else verdict.base.p_value, verdict.corrected]
     p_values = ["" if number is None else f"{number:.3f}" for number in numbers]
-    cost_text = "" if cost is None else f"{cost:.2f}"
-    return (cost_text, _interval(verdict.base), *p_values, _interval(verdict.control), verdict.text)
-
-
-def _cost(study: Study, row: Finished) -> float | None:
-    """Processor seconds of a training step, the mean over the seeds whose run folders are at hand."""
-    if row.cell is None or (run := row.cell.run) is None:
-        return None
-    costs = [cost for seed in row.results if (cost := study.cost(replace(run, seed=seed))) is not None]
-    return mean(costs) if costs else None
-
-
-def _interval(difference: Difference | None) -> str:
-    if difference is None:
-        return ""
-    return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
+    cost = "" if row.cost is None else f"{row.cost:.2f}"
+    return (cost, interval(verdict.base), *p_values, interval(verdict.control), verdict.text)
 
 
 def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
@@ -171,19 +165,12 @@ def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
         )
 
 
-def _diverged(rows: Iterable[str], finished: Mapping[str, Finished]) -> Iterator[str]:
-    """The rows of which some seed is missing because its training diverged."""
-    for row in rows:
-        if seeds := [seed for seed, result in finished[row].results.items() if result.diverged]:
-            yield f"{row}: the training diverged with seed {', '.join(map(str, seeds))}, which is omitted"
-
-
 def _line(cell: Cell, results: Mapping[int, Result], columns: Sequence[str]) -> Line:
     row, reports = cell.row, [result.report for result in results.values() if result.report is not None]
     ours = [Number(tuple(_metric(report, column) for report in reports)) if reports else None for column in columns]
     published = row.published.get(cell.set_name, (None,) * len(columns))
     picture = next((str(result.picture) for result in results.values() if result.picture is not None), None)
-    return Line(row.group, row.name, tuple(results), tuple(ours), published, picture, row.x, row.series)
+    return Line(row.group, row.name, tuple(results), tuple(ours), published, picture)
 
 
 def _metric(report: EvaluationReport, column: str) -> float:
@@ -257,7 +244,9 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
         for line in table.lines:
             if line.group:
                 printed.add_row(Text(line.group, "italic"))
-            printed.add_row(Text(line.name), *(_cell(line, place) for place in part))
+            texts = line.texts()
+            cells = [[Text(text, style) for text, style in zip(texts[place], _STYLES, strict=True)] for place in part]
+            printed.add_row(Text(line.name), *(Text("\n").join(filter(None, cell)) or Text("-") for cell in cells))
             if line.picture is not None and last:
                 printed.add_row(Text(f"  {line.picture}"))
         yield printed
@@ -268,60 +257,52 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
         yield printed
 
 
-def _cell(line: Line, place: int) -> Text:
-    """Our number, then the published one and the difference, as far as there are any."""
-    own, other, difference = line.ours[place], line.published[place], line.differences()[place]
-    text = Text("" if own is None else str(own))
-    if other is not None:
-        text.append("\n" * bool(text.plain) + f"{other:g}", "dim")
-    if difference is not None:
-        text.append(f"\n{difference:+.1f}", "dim")
-    return text if text.plain else Text("-")
+def _rows(table: Shown) -> Iterator[list[str]]:
+    """The headings, then every row: in each cell ours, then the published number and the difference in brackets.
+
+    A heading above rows is a row of one cell.
+    """
+    yield ["", *heads(table.columns), *table.judged]
+    for line in table.lines:
+        if line.group:
+            yield [line.group]
+        cells = [
+            (own or "-") + (f" ({other}" + f" ({difference})" * bool(difference) + ")") * bool(other)
+            for own, other, difference in line.texts()
+        ]
+        yield [line.name, *cells, *line.judged]
 
 
 def markdown(table: Shown) -> str:
-    """As Markdown: one line a row, in each cell ours, then the published number and the difference in brackets."""
-
-    def piped(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    lines = [f"**{table.title}**", "", piped(["", *heads(table.columns), *table.judged])]
-    lines.append(piped(["---", *["---:"] * len(table.columns), *["---"] * len(table.judged)]))
-    for line in table.lines:
-        if line.group:
-            lines.append(piped([f"*{line.group}*", *[""] * len(table.columns + table.judged)]))
-        cells = []
-        for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
-            gap = "" if difference is None else f" ({difference:+.1f})"
-            cells.append(("-" if own is None else str(own)) + ("" if other is None else f" ({other:g}{gap})"))
-        lines.append(piped([line.name, *cells, *line.judged]))
+    """As Markdown: in each cell ours, then the published number and the difference in brackets."""
+    head, *rows = _rows(table)
+    rule = ["---", *["---:"] * len(table.columns), *["---"] * len(table.judged)]
+    rows = [row if row[1:] else [f"*{row[0]}*", *[""] * len(head[1:])] for row in rows]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, rule, *rows)]
     pictures = [f"![{line.name}]({line.picture})\n" for line in table.lines if line.picture is not None]
-    return "\n".join([*lines, "", *pictures, *(f"- {note}" for note in table.notes), ""])
+    return "\n".join([f"**{table.title}**", "", *lines, "", *pictures, *(f"- {note}" for note in table.notes), ""])
 
 
 def latex(table: Shown) -> str:
-    """As a LaTeX table in the style of booktabs: a line of ours, and one of published numbers, for each row."""
-    width, aligned = len(table.columns + table.judged) + 1, "r" * len(table.columns) + "l" * len(table.judged)
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_tex(table.title)}. {_tex('; '.join(table.notes))}.}}",
-        rf"\begin{{tabular}}{{l{aligned}}}",
-        r"\toprule",
-        " & ".join(["", *map(_tex, [*heads(table.columns), *table.judged])]) + r" \\",
-        r"\midrule",
-    ]
-    for line in table.lines:
-        if line.group:
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(line.group)}}}}} \\")
-        if line.seeds:
-            own = ["--" if number is None else _tex(str(number)) for number in line.ours]
-            lines.append(" & ".join([_tex(line.name), *own, *map(_tex, line.judged)]) + r" \\")
-        if any(number is not None for number in line.published):
-            name = r"\quad published" if line.seeds else f"{_tex(line.name)}, published"
-            other = ["--" if number is None else f"{number:g}" for number in line.published]
-            lines.append(" & ".join([name, *other]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    """As a LaTeX table in the style of booktabs, with the cells of the Markdown table."""
+    head, *rows = ([_tex(cell) for cell in row] for row in _rows(table))
+    group = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{%s}}}}"
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_tex(table.title)}. {_tex('; '.join(table.notes))}.}}",
+            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}{'l' * len(table.judged)}}}",
+            r"\toprule",
+            " & ".join(head) + r" \\",
+            r"\midrule",
+            *((" & ".join(row) if row[1:] else group % row[0]) + r" \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
 
 
 def _tex(text: str) -> str:
@@ -346,10 +327,11 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     assert table.sweep is not None
     column = table.columns.index(table.sweep.column)
     curves: dict[str, Curve] = {}
+    swept = [(row.x, row) for row in table.rows if row.x is not None]
     for part in parts:
-        data = part.title.rpartition(". ")[2]
-        for series in dict.fromkeys(line.series for line in part.lines if line.x is not None):
-            points = [(line.x, line) for line in part.lines if line.x is not None and line.series == series]
+        data, lines = part.title.rpartition(". ")[2], {line.name: line for line in part.lines}
+        for series in dict.fromkeys(row.series for _, row in swept):
+            points = [(x, lines[row.name]) for x, row in swept if row.series == series and row.name in lines]
             points.sort(key=lambda point: point[0])
             numbers = [line.ours[column] for _, line in points]
             curves[f"{data}: {series}" if series else data] = Curve(

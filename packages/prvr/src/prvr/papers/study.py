@@ -9,13 +9,12 @@ Tables are rebuilt from study.yaml and results/ alone. `pack` writes these as on
 wherever a study is; to add runs to it, unpack it with `tar -xf`.
 """
 
-import json
 import lzma
 import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -177,16 +176,6 @@ class Study:
             record = self._record(record["over"])
         return -math.inf if "diverged" in record else record.get("selection")
 
-    def cost(self, run: Run) -> float | None:
-        """Processor seconds of a training step; None where the folder of the run is not at hand.
-
-        Seconds are those of a machine, so they stay with the run folder and out of `results/`.
-        """
-        path = self.run_folder(run.trained) / "metrics.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        seconds = sum(line["seconds"]["processor"] for line in lines)
-        return seconds / sum(line["steps"] for line in lines) if lines else None
-
     def save(self, run: Run, report: EvaluationReport | None, **values: Any) -> None:
         """Writes the result of a run, the record last; a picture is in `picture_file` already.
 
@@ -232,12 +221,11 @@ class Study:
         """
         self._expect_folder()
         folder = self.runs / run.key
-        with ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(owned(folder, f"{folder}: another process is at this run.", BusyError))
-            except OSError as error:
-                raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
+        with owned(folder, f"{folder}: another process is at this run.", BusyError):
             yield
 
     def expect_same_inputs(self, run: Run) -> None:
@@ -247,7 +235,8 @@ class Study:
             DataError: one was.
         """
         for seed in self.seeds(run.arm):
-            path, record = self._record_file(f"{run.arm}-{seed}"), self._record(f"{run.arm}-{seed}")
+            path = self._record_file(f"{run.arm}-{seed}")
+            record = read_yaml_file(path)
             if record.get("corpus") != corpus_digest(run.config):
                 raise DataError(
                     f"{path}: was measured on another corpus than {run.config.data.collection} in "
@@ -274,13 +263,13 @@ class Study:
             raise DataError(f"{file}: expected a name that ends in {PACKED}")
         paths = [path for ending in ("json", "npz", "png", "yaml") for path in sorted(self.results.glob(f"*.{ending}"))]
         buffer = BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
+        with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
             for path in (self._file, *paths):
+                content = path.read_bytes()
                 member = tarfile.TarInfo(path.relative_to(self.folder).as_posix())  # no owner, no time
-                member.size = path.stat().st_size
-                with path.open("rb") as content:
-                    archive.addfile(member, content)
-        write_file(file, lambda out: out.write(lzma.compress(buffer.getvalue(), preset=9)))
+                member.size = len(content)
+                archive.addfile(member, BytesIO(content))
+        write_file(file, lambda out: out.write(buffer.getvalue()))
 
     def _record_file(self, key: str) -> Path:
         return self.results / f"{key}.yaml"
