@@ -22,6 +22,7 @@ from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex
 from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
+from prvr.serve.service import IndexSource
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 
 HOST = "http://127.0.0.1"
@@ -112,7 +113,7 @@ def app_of(served: Served, **settings: object):
 def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(VideoIndex.open(served.index), settings or ServeSettings())
+        server = Server(IndexSource(VideoIndex.open(served.index)), settings or ServeSettings())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,9 @@ from starlette.testclient import TestClient
 from prvr.cli import main
 from prvr.search import Query, SearchFilter, VideoIndex
 from prvr.serve import ServeLimits, create_app
-from prvr.serve.service import Service
+from prvr.serve.service import IndexSource, Service
 from prvr.serve.workers import Busy, SearchQueue, Workers
+from prvr.video import VideoStore
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +153,7 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
             assert client.post("/api/search/picture", content=content, headers=headers).status_code == 413
 
         async def two_at_once() -> list[object]:
-            service = Service(VideoIndex.open(served.index), limits)
+            service = Service(IndexSource(VideoIndex.open(served.index)), limits)
             go = asyncio.Event()
 
             async def receive() -> bytes:
@@ -336,6 +338,48 @@ def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
 
         wait_for(gone)
         assert list(keys_of(client)) == ["b.mp4"]
+
+
+@dataclass
+class Growing:
+    """A source whose index grows: its first video can be searched at once, the second one after a refresh.
+
+    Args:
+        folder: of an index of two videos.
+        may: whether the second one may be seen.
+    """
+
+    folder: Path
+    may: threading.Event = field(default_factory=threading.Event)
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        self.index = VideoIndex.open(self.folder)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return len(self.index.video_ids), 2
+
+    def refresh(self) -> bool:
+        return self.may.is_set() and self.index.refresh()
+
+
+def test_an_index_that_grows_is_served_from_its_first_video_on(tmp_path: Path) -> None:
+    served = make_index(tmp_path, "a.mp4", "b.mp4")
+    with VideoIndex.open(served.index) as index:
+        index.remove(["b.mp4"])
+    source = Growing(served.index)
+    with TestClient(create_app(source), base_url=HOST) as client:
+        wait_for(lambda: client.get("/ready").status_code == 200)
+        assert client.get("/ready").json() == {"status": "ready", "done": 1, "total": 2}
+        source.error = "the disk is full"
+        info = client.get("/api/info").json()
+        assert info["progress"] == {"done": 1, "total": 2, "error": "the disk is full"}
+        with VideoIndex.open(served.index) as index:
+            index.add(VideoStore(served.store))
+        source.may.set()
+        wait_for(lambda: client.get("/ready").json().get("done") == 2)
+        wait_for(lambda: sorted(keys_of(client)) == ["a.mp4", "b.mp4"])  # without a search in between
 
 
 def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The application: the page, the API and the form of validation errors, behind the middleware that refuses."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from prvr.search import VideoIndex
 from prvr.serve.middleware import SecurityMiddleware
 from prvr.serve.routes import build_router
 from prvr.serve.security import Sessions
-from prvr.serve.service import Service
+from prvr.serve.service import IndexSource, Service, Source
 from prvr.serve.settings import ServeSettings
 
 CLOSING = 0.1
@@ -24,11 +25,11 @@ _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown,
 _WEB = Path(__file__).parent / "web"
 
 
-def create_app(index: VideoIndex, settings: ServeSettings | None = None) -> FastAPI:
+def create_app(source: VideoIndex | Source, settings: ServeSettings | None = None) -> FastAPI:
     """Builds an ASGI application that serves an index, and closes it on shutdown.
 
     Args:
-        index: an open index.
+        source: an open index, or one that grows while it is served.
         settings: by default the server answers to this machine alone, without a token.
 
     Examples:
@@ -36,7 +37,8 @@ def create_app(index: VideoIndex, settings: ServeSettings | None = None) -> Fast
         >>> uvicorn.run(app)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()
-    return build_app(Service(index, settings.limits), settings)
+    source = IndexSource(source) if isinstance(source, VideoIndex) else source
+    return build_app(Service(source, settings.limits), settings)
 
 
 def build_app(service: Service, settings: ServeSettings) -> FastAPI:
@@ -48,7 +50,9 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.prepare()
+        following = asyncio.create_task(service.follow())
         yield
+        following.cancel()
         service.close(settings.limits.grace_seconds * CLOSING)
 
     app = FastAPI(

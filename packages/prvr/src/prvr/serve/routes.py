@@ -1,12 +1,10 @@
 """The routes of the API."""
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import StringConstraints
 from starlette.responses import FileResponse
 
 from prvr import search as searching
@@ -14,8 +12,8 @@ from prvr.errors import InputError
 from prvr.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, read_formats
 from prvr.serve.middleware import COOKIE, PICTURE
 from prvr.serve.schema import (
+    KEY,
     LATEST,
-    PARTS,
     BatchRequest,
     BatchResponse,
     ErrorResponse,
@@ -23,8 +21,11 @@ from prvr.serve.schema import (
     FormatsResponse,
     InfoResponse,
     LikeRequest,
-    Pattern,
+    PictureParameters,
     QueryRequest,
+    ReadyResponse,
+    ResultLimits,
+    SearchParameters,
     SearchResponse,
     SessionResponse,
     StatusResponse,
@@ -53,22 +54,12 @@ _MEDIA_ERRORS = {
     415: "the file cannot be read, or has no picture",
     501: "this server cannot make this kind of preview",
 }
-Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
+Key = Annotated[str, Path(pattern=KEY, description="`video.key` of a hit")]
 Seconds = Annotated[float, Query(ge=0, le=LATEST, allow_inf_nan=False, description="seconds from the start")]
 End = Annotated[
     float | None,
     Query(ge=0, le=LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the server's maximum"),
 ]
-
-
-class _Asked(NamedTuple):
-    """What all addresses of a search take."""
-
-    texts: list[str]
-    without: list[str]
-    k: int
-    moments: int
-    where: searching.SearchFilter | None
 
 
 def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
@@ -94,13 +85,14 @@ def _described(errors: Mapping[int, str]) -> Responses:
 def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
     @router.get("/health", summary="Liveness: whether the server answers", tags=["server"])
     async def health() -> StatusResponse:
-        return StatusResponse(status="ok")
+        return StatusResponse()
 
     @router.get("/ready", summary="Readiness: whether the server can search now", tags=["server"])
-    async def ready() -> StatusResponse:
+    async def ready() -> ReadyResponse:
         if not service.ready:
             raise Busy("the index is being prepared, or cannot be read; see the server log")
-        return StatusResponse(status="ready")
+        done, total = service.source.progress
+        return ReadyResponse(done=done, total=total)
 
     text: Responses = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -126,53 +118,30 @@ def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, 
 
 
 def _add_search_routes(router: APIRouter, service: Service) -> None:
-    limits = service.limits
-    default_k, default_moments = min(10, limits.results), min(3, limits.moments)
-    sentence = StringConstraints(min_length=1, max_length=limits.query_characters)
-
-    async def filtered(
-        in_: Annotated[list[Pattern], Query(alias="in", max_length=PARTS, description="a folder of videos")] = [],  # noqa: B006
-        name: Annotated[list[Pattern], Query(max_length=PARTS, description="a pattern of file names")] = [],  # noqa: B006
-        after: Annotated[datetime | None, Query(description="files modified at this time or later")] = None,
-        before: Annotated[datetime | None, Query(description="files modified before this time")] = None,
-        longer: Annotated[
-            float | None, Query(ge=0, allow_inf_nan=False, description="minimum duration in seconds")
-        ] = None,
-        shorter: Annotated[
-            float | None, Query(ge=0, allow_inf_nan=False, description="maximum duration in seconds")
-        ] = None,
-    ) -> searching.SearchFilter | None:
-        found = FilterRequest(folders=in_, names=name, after=after, before=before, longer=longer, shorter=shorter)
-        return _filter(found)
-
-    async def asked(
-        where: Annotated[searching.SearchFilter | None, Depends(filtered)],
-        q: Annotated[
-            list[Annotated[str, sentence]],
-            Query(max_length=PARTS, description="a sentence; several must all match"),
-        ] = [],  # noqa: B006
-        without: Annotated[
-            list[Annotated[str, sentence]], Query(max_length=PARTS, description="exclude matches for this sentence")
-        ] = [],  # noqa: B006
-        k: Annotated[int, Query(ge=1, le=limits.results, description="number of videos")] = default_k,
-        moments: Annotated[int, Query(ge=1, le=limits.moments, description="moments per video")] = default_moments,
-    ) -> _Asked:
-        return _Asked(q, without, k, moments, where)
+    async def answers(
+        queries: Sequence[searching.Query], request: ResultLimits, where: FilterRequest | None
+    ) -> list[SearchResponse]:
+        limits = service.limits
+        k = min(10, limits.results) if request.k is None else request.k
+        moments = min(3, limits.moments) if request.moments is None else request.moments
+        longest = max((len(text) for query in queries for text in (*query.texts, *query.without)), default=0)
+        for name, value, most in (
+            ("queries", len(queries), limits.batch),
+            ("characters of a sentence", longest, limits.query_characters),
+            ("k", k, limits.results),
+            ("moments", moments, limits.moments),
+        ):
+            if value > most:
+                raise HTTPException(400, f"{name}: {value}, at most {most}")
+        return await service.search(queries, k, moments, where and _filter(where))
 
     unknown = _described({404: "no such video"})
 
     @router.get("/api/search", summary="Videos and moments for a query", tags=["search"], responses=unknown)
-    async def search(
-        given: Annotated[_Asked, Depends(asked)],
-        like: Annotated[
-            str | None, Query(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit; search for similar moments")
-        ] = None,
-        start: Annotated[float, Query(ge=0, le=LATEST, description="with `like`: its start in seconds")] = 0.0,
-        end: Annotated[float | None, Query(ge=0, le=LATEST, description="with `like`: its end in seconds")] = None,
-    ) -> SearchResponse:
-        passage = None if like is None else LikeRequest(key=like, start=start, end=end)
-        query = _query(service, QueryRequest(texts=given.texts, without=given.without, like=passage))
-        return (await service.search([query], given.k, given.moments, given.where))[0]
+    async def search(options: Annotated[SearchParameters, Query()]) -> SearchResponse:
+        like = options.like and LikeRequest(key=options.like, start=options.start, end=options.end)
+        query = _query(service, QueryRequest(texts=options.q, without=options.without, like=like or None))
+        return (await answers([query], options, options))[0]
 
     body = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
@@ -184,29 +153,15 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         openapi_extra={"requestBody": {"required": True} | body},
         responses=_described({415: "not a readable picture"}),
     )
-    async def search_picture(request: Request, given: Annotated[_Asked, Depends(asked)]) -> SearchResponse:
-        query = searching.Query(given.texts, given.without, await service.picture(request.body))
-        return (await service.search([query], given.k, given.moments, given.where))[0]
+    async def search_picture(request: Request, options: Annotated[PictureParameters, Query()]) -> SearchResponse:
+        query = searching.Query(options.q, options.without, await service.picture(request.body))
+        return (await answers([query], options, options))[0]
 
     @router.post("/api/search", summary="Videos and moments for several queries", tags=["search"], responses=unknown)
     async def search_many(batch: BatchRequest) -> BatchResponse:
-        k, moments = batch.k or default_k, batch.moments or default_moments
-        asked = [QueryRequest(texts=[one]) if isinstance(one, str) else one for one in batch.queries]
-        for name, value, most in (
-            ("queries", len(asked), limits.batch),
-            (
-                "characters of a sentence",
-                max((len(one) for query in asked for one in (*query.texts, *query.without)), default=0),
-                limits.query_characters,
-            ),
-            ("k", k, limits.results),
-            ("moments", moments, limits.moments),
-        ):
-            if value > most:
-                raise HTTPException(400, f"{name}: {value}, at most {most}")
-        queries = [_query(service, one) for one in asked]
-        where = None if batch.where is None else _filter(batch.where)
-        return BatchResponse(results=await service.search(queries, k, moments, where))
+        requests = [QueryRequest(texts=[query]) if isinstance(query, str) else query for query in batch.queries]
+        queries = [_query(service, request) for request in requests]
+        return BatchResponse(results=await answers(queries, batch, batch.where))
 
     @router.get("/api/videos", summary="The videos of the index", tags=["search"])
     async def videos(
@@ -216,30 +171,29 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         return VideosResponse(total=len(service.catalogue), videos=[entry.public for entry in page])
 
 
-def _query(service: Service, asked: QueryRequest) -> searching.Query:
+def _query(service: Service, request: QueryRequest) -> searching.Query:
     """A query of the API; videos are named by their keys.
 
     Raises:
         HTTPException: it asks for nothing, or for a video that is not there.
     """
-    like = asked.like
+    like = request.like
     video = None if like is None else service.catalogue.get(like.key).video.id
     try:
-        return searching.Query(asked.texts, asked.without, like=like and (video, like.start, like.end))
+        return searching.Query(request.texts, request.without, like=like and (video, like.start, like.end))
     except InputError as error:
         raise HTTPException(400, str(error)) from error
 
 
-def _filter(asked: FilterRequest) -> searching.SearchFilter | None:
+def _filter(request: FilterRequest) -> searching.SearchFilter | None:
     """A filter of the API; None where it lets every video pass.
 
     Raises:
         HTTPException: no video can pass.
     """
-    if asked == FilterRequest():
-        return None
+    conditions = request.model_dump(include=set(FilterRequest.model_fields), exclude_defaults=True)
     try:
-        return searching.SearchFilter(**vars(asked))
+        return searching.SearchFilter(**conditions) if conditions else None
     except InputError as error:
         raise HTTPException(400, str(error)) from error
 

@@ -77,8 +77,10 @@ class SearchResponse(BaseModel):
     hits: list[HitResponse]
 
 
-Sentence = Annotated[str, StringConstraints(min_length=1)]
+Sentence = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=300)]
+KEY = "^[0-9a-f]{24}$"
+"""The pattern of the key of a video."""
 PARTS = 16
 """The most sentences of a query, and patterns of a filter."""
 LATEST = 7 * 24 * 3600.0
@@ -89,7 +91,7 @@ class LikeRequest(BaseModel):
     """A moment of a video of the index."""
 
     model_config = ConfigDict(extra="forbid")
-    key: str = Field(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")
+    key: str = Field(pattern=KEY, description="`video.key` of a hit")
     start: float = Field(ge=0, le=LATEST, description="seconds")
     end: float | None = Field(default=None, ge=0, le=LATEST, description="seconds; default: the moment `start` alone")
 
@@ -115,14 +117,37 @@ class FilterRequest(BaseModel):
     shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="maximum duration in seconds")
 
 
-class BatchRequest(BaseModel):
+class ResultLimits(BaseModel):
+    """How much of the results of a search is returned; `/api/info` has the server's maximum."""
+
+    k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
+    moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
+
+
+class PictureParameters(ResultLimits, FilterRequest):
+    """What addresses of a search take."""
+
+    model_config = ConfigDict(extra="ignore")
+    folders: list[Pattern] = Field(default=[], alias="in", max_length=PARTS, description="a folder of videos")
+    names: list[Pattern] = Field(default=[], alias="name", max_length=PARTS, description="a pattern of file names")
+    q: list[Sentence] = Field(default=[], max_length=PARTS, description="a sentence; several must all match")
+    without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for this sentence")
+
+
+class SearchParameters(PictureParameters):
+    """What the address of a search takes that sends no picture."""
+
+    like: str | None = Field(default=None, pattern=KEY, description="`video.key` of a hit; search for similar moments")
+    start: float = Field(default=0.0, ge=0, le=LATEST, description="with `like`: its start in seconds")
+    end: float | None = Field(default=None, ge=0, le=LATEST, description="with `like`: its end in seconds")
+
+
+class BatchRequest(ResultLimits):
     """Several queries at once."""
 
     model_config = ConfigDict(extra="forbid")
     queries: list[Sentence | QueryRequest] = Field(min_length=1)
     where: FilterRequest | None = Field(default=None, description="default: search all videos")
-    k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
-    moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
 
 class BatchResponse(BaseModel):
@@ -138,10 +163,19 @@ class VideosResponse(BaseModel):
     videos: list[VideoResponse]
 
 
+class ProgressResponse(BaseModel):
+    """How many of the videos can be searched; the others are being added."""
+
+    done: int
+    total: int
+    error: str | None = Field(description="why the other videos cannot be added now; null if nothing is wrong")
+
+
 class InfoResponse(BaseModel):
     """The index, its model, and the limits of the server."""
 
     videos: int
+    progress: ProgressResponse
     windows: int
     hours: float
     model: str
@@ -163,6 +197,14 @@ class SessionResponse(BaseModel):
 
 
 class StatusResponse(BaseModel):
-    """The server answers, or is ready to search."""
+    """The server answers."""
 
-    status: Literal["ok", "ready"]
+    status: Literal["ok"] = "ok"
+
+
+class ReadyResponse(BaseModel):
+    """The server can search, so many of the videos for now."""
+
+    status: Literal["ready"] = "ready"
+    done: int = Field(description="videos that can be searched")
+    total: int = Field(description="videos in all")

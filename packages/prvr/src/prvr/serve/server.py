@@ -17,7 +17,7 @@ from prvr.search import VideoIndex
 from prvr.serve.app import CLOSING, build_app
 from prvr.serve.connections import Connection
 from prvr.serve.security import is_loopback
-from prvr.serve.service import Service
+from prvr.serve.service import IndexSource, Service, Source
 from prvr.serve.settings import ServeSettings
 
 _HEADER_BYTES = 16 * 1024
@@ -50,12 +50,12 @@ class Server(uvicorn.Server):
     that still wait for a search or a picture get 503; a little later, every connection is cut.
 
     Args:
-        index: an open index.
+        source: what is served.
         settings: names, token and limits.
     """
 
-    def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
-        self.service, self.limits = Service(index, settings.limits), settings.limits
+    def __init__(self, source: Source, settings: ServeSettings) -> None:
+        self.service, self.limits = Service(source, settings.limits), settings.limits
         super().__init__(
             uvicorn.Config(
                 build_app(self.service, settings),
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    index: Path | str | VideoIndex,
+    source: Path | str | VideoIndex | Source,
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
@@ -115,7 +115,7 @@ def serve(
     The end takes at most `ServeLimits.grace_seconds`.
 
     Args:
-        index: folder of `prvr index`, or an open index.
+        source: a folder of `prvr index`, an open index, or one that grows while it is served.
         host: address to listen at.
         port: 0 for any free port.
         settings: names, token and limits.
@@ -142,9 +142,9 @@ def serve(
     settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
     with _listen(address, port) as listening:
-        if not isinstance(index, VideoIndex):
-            index = VideoIndex.open(index, device=device, backend=backend)
-        server = Server(index, settings)
+        if isinstance(source, Path | str):
+            source = VideoIndex.open(source, device=device, backend=backend)
+        server = Server(IndexSource(source) if isinstance(source, VideoIndex) else source, settings)
         if started is not None:
             name = f"[{address}]" if ":" in address else address
             started(f"http://{name}:{listening.getsockname()[1]}")

@@ -1,12 +1,15 @@
 """What the server does, without HTTP: searches, pictures and previews of one index."""
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -21,7 +24,7 @@ from prvr.search.model import EncodesPictures
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
 from prvr.serve.media import preview_kinds
 from prvr.serve.middleware import Metrics
-from prvr.serve.schema import InfoResponse, SearchResponse
+from prvr.serve.schema import InfoResponse, ProgressResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
 from prvr.video.picture import read_picture
@@ -31,14 +34,58 @@ T = TypeVar("T")
 
 _FIRST_QUERY = "a video"  # every model can read it
 _SMALL = 1000  # bytes that a kept description of a file counts for
-_REFRESH_SECONDS = 2.0  # a search looks this often whether the index was changed
+_REFRESH_SECONDS = 2.0  # between two looks whether the index was changed
+
+
+class Source(Protocol):
+    """An index that may grow, or be replaced, while it is served. `error` and `progress` may be read at any time."""
+
+    @property
+    def index(self) -> VideoIndex:
+        """The index as it was last read, which may be empty."""
+        ...
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many videos can be searched, and how many there are in all."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """Why the other videos cannot be added now; None if they are being added, or if there are none."""
+        ...
+
+    def refresh(self) -> bool:
+        """Reads what has changed, and returns whether anything has.
+
+        Raises:
+            DataError: the index cannot be read; then the state that was last read stays.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class IndexSource:
+    """An index that is complete, as a `Source`; other processes may change it."""
+
+    index: VideoIndex
+    error: None = None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """All videos of the index, twice."""
+        return len(self.index.video_ids), len(self.index.video_ids)
+
+    def refresh(self) -> bool:
+        """Reads the index again if it was changed on disk, see `VideoIndex.refresh`."""
+        return self.index.refresh()
 
 
 class Service:
     """An index and the threads that work on it.
 
     Args:
-        index: an open index; until `close`, only the search thread uses it.
+        source: what is served; until `close`, only the search thread uses its index.
         limits: bounds on what clients may ask.
 
     Attributes:
@@ -46,14 +93,13 @@ class Service:
         failure: the error of the first search, that of `prepare`, if it failed.
     """
 
-    def __init__(self, index: VideoIndex, limits: ServeLimits) -> None:
-        self.limits, self._index, self.metrics = limits, index, Metrics()
+    def __init__(self, source: Source, limits: ServeLimits) -> None:
+        self.limits, self.source, self.metrics = limits, source, Metrics()
         self.failure: Exception | None = None
-        self._ready = threading.Event()
-        self._model = index.model.identity  # loaded now, so that a broken model is reported at the start
-        self._reads_pictures, self._receiving = isinstance(index.model, EncodesPictures), 0
-        self.catalogue = Catalogue(map(index.video, index.video_ids))
-        self._info, self._refreshed = index.info(), time.monotonic()
+        self._damage: DataError | None = None
+        self._ready, self._receiving = threading.Event(), 0
+        self.catalogue = Catalogue([])
+        self._describe()
         self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
         self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
         self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
@@ -82,6 +128,35 @@ class Service:
             logger.error("no search is possible: %s", error)
             self.failure = error
 
+    async def follow(self) -> None:
+        """Follows changes of the source, until it is cancelled."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            with suppress(Busy):  # a search takes longer, or the server ends
+                await self._search_worker.run(self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            if self.source.refresh():
+                self._describe()
+        except DataError as error:
+            self._report_damage(error)
+        else:
+            self._damage = None
+
+    def _describe(self) -> None:
+        """Reads from the index what clients are told of it."""
+        index = self.source.index
+        self._info, self._model = index.info(), index.model.identity  # a broken model is reported at the start
+        self._reads_pictures = isinstance(index.model, EncodesPictures)
+        self.catalogue.replace(map(index.video, index.video_ids))
+
+    def _report_damage(self, error: DataError) -> None:
+        if str(error) != str(self._damage):
+            logger.error("%s", error)
+        self._ready.clear()
+        self._damage = error
+
     async def search(
         self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None = None
     ) -> list[SearchResponse]:
@@ -94,7 +169,6 @@ class Service:
         try:
             results = await self._searches.ask(queries, k, moments, where)
         except DataError as error:  # the index is damaged: nothing that the client could mend
-            logger.error("%s", error)
             raise HTTPException(503, "the index cannot be read; see the server log") from error
         return [_response(result) for result in results]
 
@@ -144,8 +218,10 @@ class Service:
 
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
+        done, total = self.source.progress
         return InfoResponse(
             videos=len(self.catalogue),
+            progress=ProgressResponse(done=done, total=total, error=self.source.error),
             windows=self._info.windows,
             hours=self._info.seconds / 3600,
             model=self._model.name,
@@ -177,39 +253,29 @@ class Service:
         self.end()
         searched = self._search_worker.close(seconds)
         if searched:
-            self._index.close()
+            self.source.index.close()
         return self._media_workers.close(max(0.0, until - time.monotonic())) and searched
 
     def _search(
         self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None
     ) -> Sequence[SearchResult]:
         try:
-            self._refresh()
-            found = self._index.search_many(queries, k, moments=moments, where=where)
-        except DataError:
-            self._ready.clear()
+            if self._damage is not None:
+                raise self._damage
+            results = self.source.index.search_many(queries, k, moments=moments, where=where)
+        except DataError as error:
+            self._report_damage(error)
             raise
         except ValueError:
             self._refuse_unreadable(queries)
             raise  # not the fault of a query
         self._ready.set()
-        return found
-
-    def _refresh(self) -> None:
-        """Follows changes of the index, once every few seconds."""
-        if time.monotonic() - self._refreshed <= _REFRESH_SECONDS:
-            return
-        if self._index.refresh():
-            self._ready.clear()
-            self.catalogue.replace(map(self._index.video, self._index.video_ids))
-            self._info, self._model = self._index.info(), self._index.source.manifest.model
-            self._reads_pictures = isinstance(self._index.model, EncodesPictures)
-        self._refreshed = time.monotonic()
+        return results
 
     def _refuse_unreadable(self, queries: Sequence[str | Query]) -> None:
         for query in queries:
             try:
-                self._index.encode(query)
+                self.source.index.encode(query)
             except DataError:
                 raise
             except ValueError as error:

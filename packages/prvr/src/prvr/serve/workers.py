@@ -105,15 +105,12 @@ class Workers:
                 answer.set_exception(_ending())
 
     def close(self, seconds: float) -> bool:
-        """Ends the threads after their current jobs, and drops the jobs that wait.
+        """Ends the threads after their current jobs; nobody waits for the others any more, so that they do nothing.
 
         Returns:
             whether all threads ended within this time.
         """
         self.end()
-        with suppress(queue.Empty):
-            while True:
-                self._jobs.get_nowait()
         for _ in self._threads:
             self._jobs.put(None)
         until = time.monotonic() + seconds
@@ -136,11 +133,9 @@ def settle(answer: Future[T], compute: Callable[[], T]) -> None:
         if answer.done() or not answer.set_running_or_notify_cancel():
             return
         try:
-            found = compute()
+            answer.set_result(compute())
         except BaseException as error:
             answer.set_exception(error)
-        else:
-            answer.set_result(found)
 
 
 @dataclass(frozen=True, eq=False)
