@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,13 +12,14 @@ from pathlib import Path
 import huggingface_hub
 import numpy as np
 import pytest
+from commands import explained
 from video_files import plain, write_video
 from video_models import tiny_clip, tiny_roberta
 
 from prvr import Library
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.errors import DataError
-from prvr.video import DEFAULT_ENCODER, open_encoder
+from prvr.video import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, open_encoder
 from prvr.video.encoders import choose_encoder
 from prvr.video.encoders.toy import refuse_foreign
 
@@ -134,3 +136,65 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     (films / "grey.mp4").unlink()
     Library(films, encoder="toy", state=cache.parent / "drawn").update()
     assert not caplog.text
+
+
+def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
+    hub: type[Hub], cache: Path, films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_encoder(NAME, download=True)
+    hub.status = 500  # nobody asks again
+    again = open_encoder(NAME)
+    assert again.identity.name == NAME
+    assert again.identity == open_encoder(str(cache.parent / "remote")).identity
+    names = {path.name for path in cache.rglob("*") if path.is_file()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "preprocessor_config.json"} <= names
+    assert "pytorch_model.bin" not in names
+    assert capsys.readouterr().err == ""
+    next(cache.rglob("model.safetensors")).unlink()  # as if the download had stopped
+    with pytest.raises(DownloadNeeded):
+        open_encoder(NAME)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 0])
+def test_a_failed_download_is_explained_at_once(
+    status: int, hub: type[Hub], films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.status, reason = status, f"{status}: "
+    if not status:  # no network
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+        reason = "refused"
+    start = time.monotonic()
+    said = explained(["search", str(films), "a dog", "--encoder", NAME, "--download"], capsys)
+    assert time.monotonic() - start < 8
+    assert "the Hugging Face hub cannot be reached (" in said
+    assert reason in said
+    assert "nothing was downloaded" in said
+    assert "--encoder FOLDER" in said
+    assert "toy" not in said
+
+
+def test_a_download_that_stops_can_be_continued(hub: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: Hub) -> None:
+        if self.path.endswith("safetensors"):
+            self.send_error(403)
+        else:
+            Hub.do_GET(self)
+
+    monkeypatch.setattr(hub, "do_GET", stop)
+    with pytest.raises(HubUnreachable, match=r"403: refused.*not complete; run it again to continue"):
+        open_encoder(NAME, download=True)
+    monkeypatch.undo()
+
+
+def test_without_a_terminal_a_search_says_what_it_needs(
+    hub: type[Hub], films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["search", str(films), "a dog"]
+    said = explained(line, capsys)
+    assert f"prvr needs an encoder once: {DEFAULT_ENCODER}, 816 MB. Run again with --download, or" in said
+    assert "owner/clip, 0 MB. Run again with --download, or --encoder FOLDER." in explained(
+        [*line, "--encoder", NAME], capsys
+    )
+    hub.status = 503
+    said = explained([*line, "--encoder", NAME], capsys)
+    assert "owner/clip, size unknown: the hub cannot be reached (503: refused). Run again" in said

@@ -90,21 +90,28 @@ def with_consent(open_: Callable[[bool], T], download: bool) -> T:
         download: whether they were allowed on the command line.
 
     Raises:
-        prvr.video.DownloadNeeded: the answer was no, or there is no terminal.
+        CommandError: there is no terminal.
+        prvr.video.DownloadNeeded: the answer was no, or the name may be misspelt.
     """
-    from prvr.video import DownloadNeeded, download_size
+    from prvr.video import DownloadNeeded, HubUnreachable, download_size
 
     try:
         return open_(download)
     except DownloadNeeded as needed:
-        if needed.close or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if needed.close:
             raise
+        try:
+            size = f"{download_size(needed.name) / 1e6:,.0f} MB"
+        except HubUnreachable as error:
+            size = f"size unknown: the hub cannot be reached ({error.reason})"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise CommandError(
+                f"prvr needs an encoder once: {needed.name}, {size}. Run again with --download, or --encoder FOLDER."
+            ) from needed
         from rich.console import Console
         from rich.prompt import Confirm
 
-        size = download_size(needed.name)
-        about = "unknown size: the hub cannot be reached" if size is None else f"{size / 1e6:,.0f} MB"
-        question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({about})?"
+        question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
         if not Confirm.ask(question, console=Console(stderr=True), default=False):
             raise
         return open_(True)

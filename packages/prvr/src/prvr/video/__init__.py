@@ -21,7 +21,7 @@ from prvr.video.encoders import (
 )
 from prvr.video.excerpt import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.extraction import ExtractReport, Named, Outcome, encode_video, extract, gather
-from prvr.video.hub import DEFAULT_ENCODER, DownloadNeeded, download_size
+from prvr.video.hub import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, download_size
 from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "ExtractReport",
     "Frame",
     "FrameEncoder",
+    "HubUnreachable",
     "Identity",
     "Limits",
     "Named",

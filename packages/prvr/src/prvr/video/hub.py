@@ -22,6 +22,7 @@ _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "d
 
 DEFAULT_ENCODER = "google/siglip-base-patch16-224"
 """The joint encoder that is downloaded, with consent, where there is none on this computer."""
+_DEFAULT_SIZE = 816_000_000  # bytes of its download, known without a network
 _KNOWN = (
     DEFAULT_ENCODER,
     *(f"openai/clip-vit-{size}" for size in ("base-patch32", "base-patch16", "large-patch14", "large-patch14-336")),
@@ -114,13 +115,13 @@ def _remote_files(name: str) -> dict[str, int]:
 
 
 def download_size(name: str) -> int:
-    """Bytes that a download of a model would take.
+    """Bytes that a download of a model would take; that of `DEFAULT_ENCODER` is known without a network.
 
     Raises:
         HubUnreachable: the hub does not answer, or has no such model.
         DataError: the model has no weights in safetensors.
     """
-    return sum(_remote_files(name).values())
+    return _DEFAULT_SIZE if name == DEFAULT_ENCODER else sum(_remote_files(name).values())
 
 
 def locate(name: str, download: bool = False) -> Path:
