@@ -151,17 +151,6 @@ def test_query_features_of_another_encoder_are_found(tmp_path: Path) -> None:
         open_corpus(tmp_path, "col")
 
 
-def test_widths_are_compared_with_what_a_model_expects(tmp_path: Path) -> None:
-    make(tmp_path)
-    corpus = open_corpus(tmp_path, "col")
-    assert corpus.dims() == (4, 3)
-    corpus.check_dims(feature_dim=4, query_dim=3)
-    with pytest.raises(DataError, match="frame features are 4 wide, but the model expects 1024"):
-        corpus.check_dims(feature_dim=1024)
-    with pytest.raises(DataError, match="query features are 3 wide, but the model expects 768"):
-        corpus.check_dims(query_dim=768)
-
-
 def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     make(tmp_path)
     with pytest.raises(DataError, match="already exists"):

@@ -82,8 +82,9 @@ def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
         ("video2frames.txt", "{'plain': ['plain_0'", "not a Python dict literal"),
         ("video2frames.txt", "['plain_0']", "not a Python dict literal"),
         ("video2frames.txt", "{'v': ['plain_0'], 'v': []}", "'v' is repeated"),
-        ("video2frames.txt", "{'v': ['elsewhere_7']}", "'elsewhere_7' of video 'v' is not in id.txt"),
+        ("video2frames.txt", "{'v': ['elsewhere_7']}", "frame 'elsewhere_7' is not in id.txt"),
         ("video2frames.txt", "__import__('os')", "not a Python dict literal"),
+        ("video2frames.txt", r"{'v': ['\x']}", "video 1: .*unicode error"),
     ],
 )
 def test_bad_bigfile_text(tmp_path: Path, videos: dict, name: str, content: str, message: str) -> None:

@@ -117,25 +117,6 @@ class Corpus:
         with self.open_features() as videos, self.open_queries() as queries:
             return videos.dim, queries.dim
 
-    def check_dims(self, *, feature_dim: int | None = None, query_dim: int | None = None) -> None:
-        """Compares the widths on disk with those that a model expects (None: any).
-
-        Raises:
-            DataError: a width differs.
-        """
-        dims = self.dims()
-        check_dim(self.feature_folder, "frame", dims[0], feature_dim)
-        check_dim(self.query_file, "query", dims[1], query_dim)
-
-
-def check_dim(path: Path, kind: str, width: int, expected: int | None) -> None:
-    """Raises DataError where the width of features differs from what a model expects (None: any)."""
-    if expected is not None and width != expected:
-        raise DataError(
-            f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
-            "Choose the preset made for these features, or set the width in the config."
-        )
-
 
 def open_corpus(root: Path | str, collection: str, *, feature: str | None = None, query: str = "roberta") -> Corpus:
     """Finds the files of a collection under ``root/collection``, in the public layout.

@@ -86,41 +86,38 @@ class BigFileReader(FeatureReader):
 
     def __init__(self, folder: Path) -> None:
         shape, ids, binary, frames = self.files = tuple(folder / name for name in BIGFILE)
-        rows, self.dim = _read_shape(shape)
+        match = re.fullmatch(rb"\s*([1-9]\d{0,17})\s+([1-9]\d{0,17})\s*", text := read_bytes(shape))
+        if match is None:
+            raise DataError(f"{shape}: expected one line 'ROWS WIDTH', got {short(text)}.")
+        rows, self.dim = int(match[1]), int(match[2])
         size, expected = binary.stat().st_size, 4 * rows * self.dim
         if size != expected:
             raise DataError(
                 f"{binary}: {size} bytes, but shape.txt says {rows} x {self.dim} float32 = {expected} bytes. "
                 "The file is truncated or belongs to another shape.txt: copy it again."
             )
-        # Split bytes, not text: a UTF-8 letter may hold byte 0xA0 or 0x85, which are spaces in ISO-8859-1 text.
-        names = read_bytes(ids, LARGE).split()
-        if len(names) != rows:
-            raise DataError(f"{ids}: {len(names)} names, but shape.txt says {rows} rows. Copy the folder again.")
-        row_of = {name: row for row, name in enumerate(names)}
-        if len(row_of) != rows:
-            repeated = Counter(names).most_common(1)[0][0].decode("latin-1")
-            raise DataError(f"{ids}: frame name {short(repeated)} is repeated. Names must be unique.")
-        self._row_numbers = {v: _rows_of(v, n, row_of, frames) for v, n in _read_video2frames(frames).items()}
+        row_of = {name: row for row, name in enumerate(_read_names(ids, rows))}
+        try:
+            self._row_numbers = {
+                video: np.array([row_of[name] for name in names], np.int64)
+                for video, names in _read_video2frames(frames).items()
+            }
+        except KeyError as error:
+            raise DataError(
+                f"{frames}: frame {short(error.args[0])} is not in id.txt. Copy the folder again."
+            ) from None
         self.video_ids = tuple(self._row_numbers)
-        self._file = binary.open("rb", buffering=0)
+        self._matrix = np.memmap(binary, "<f4", "r", shape=(rows, self.dim))
 
     def __contains__(self, video_id: object) -> bool:
         return video_id in self._row_numbers
 
     def _rows(self, video_id: str) -> np.ndarray:
-        rows = self._row_numbers[video_id]
-        out = np.empty((len(rows), self.dim), np.float32)
-        # Frames nearly always lie in one run; each run is one read.
-        runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
-        for run in runs if len(rows) else []:
-            self._file.seek(4 * self.dim * int(rows[run[0]]))
-            out[run] = np.fromfile(self._file, "<f4", len(run) * self.dim).reshape(len(run), self.dim)
-        return out
+        return self._matrix.view(np.ndarray)[self._row_numbers[video_id]]
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        del self._matrix
 
 
 class Hdf5Reader(FeatureReader):
@@ -225,55 +222,43 @@ def feature_files(folder: Path | str) -> tuple[Path, ...]:
     )
 
 
-def _read_shape(path: Path) -> tuple[int, int]:
-    text = read_bytes(path).decode("ascii", errors="replace")
-    match = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s*", text)
-    if match is None or int(match[2]) < 1:
-        raise DataError(f"{path}: expected one line 'ROWS WIDTH', got {short(' '.join(text[:200].split()))}.")
-    return int(match[1]), int(match[2])
+def _read_names(path: Path, rows: int) -> list[str]:
+    """The names of the rows: ISO-8859-1 by convention; files written as UTF-8 exist too."""
+    content = read_bytes(path, LARGE)
+    try:
+        content.decode()
+        encoding = "utf-8"
+    except UnicodeDecodeError:
+        encoding = "latin-1"
+    # Split bytes, not text: a letter may be U+00A0 or U+0085, which are spaces in text.
+    names = [name.decode(encoding) for name in content.split()]
+    if len(names) != rows:
+        raise DataError(f"{path}: {len(names)} names, but shape.txt says {rows} rows. Copy the folder again.")
+    name, number = Counter(names).most_common(1)[0]
+    if number > 1:
+        raise DataError(f"{path}: frame name {short(name)} is repeated. Names must be unique.")
+    return names
 
 
-_STRING = r"""[uU]?(?:'[^'\\\r\n]*+(?:\\.[^'\\\r\n]*+)*+'|"[^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+")"""
-_ENTRY = re.compile(
-    rf"\s*+({_STRING})\s*+:\s*+[\[(]((?:\s*+{_STRING}\s*+(?:,|(?=[\])])))*+)\s*+[\])]\s*+(?:,|(?=\}}))", re.DOTALL
-)
+_STRING = r"""[uU]?(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
+_ENTRY = re.compile(rf"\s*+({_STRING}\s*+:\s*+\[(?:{_STRING}|[,\s]++)*+\])\s*+(?:,|(?=\}}))", re.DOTALL)
 
 
 def _read_video2frames(path: Path) -> dict[str, list[str]]:
-    # Not ast.literal_eval: of a large file that holds something else it makes gigabytes of nodes.
+    # Not `literal_eval` of all: of a large file it makes gigabytes of nodes.
     text, table, place = read_text(path, LARGE).strip(), dict[str, list[str]](), 1
     while text.startswith("{") and (entry := _ENTRY.match(text, place)) is not None:
-        video_id, frames = _literal(entry[1], path), entry[2]
-        if video_id in table:
-            raise DataError(f"{path}: video {short(video_id)} is repeated. Ids must be unique.")
-        table[video_id] = [_literal(name, path) for name in re.findall(_STRING, frames)]
+        strings = re.findall(_STRING, entry[1])
+        try:
+            video, *frames = [ast.literal_eval(s) if "\\" in s else s.lstrip("uU")[1:-1] for s in strings]
+        except (SyntaxError, ValueError) as error:
+            raise DataError(f"{path}: video {len(table) + 1}: {error}. Copy it again.") from error
+        if table.setdefault(video, frames) is not frames:
+            raise DataError(f"{path}: video {short(video)} is repeated. Ids must be unique.")
         place = entry.end()
     if not text.startswith("{") or text[place:].strip() != "}":
-        rest = text[place:] if text.startswith("{") else text
         raise DataError(
-            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(rest[:80], 60)} after "
-            f"{len(table)} videos. Truncated? Copy it again."
+            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(text[place - 1 :][:80], 60)} "
+            f"after {len(table)} videos. Truncated? Copy it again."
         )
     return table
-
-
-def _literal(text: str, path: Path) -> str:
-    plain = text.lstrip("uU")[1:-1]
-    if "\\" not in plain:
-        return plain
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError) as error:
-        raise DataError(f"{path}: {short(text)} is not a Python string ({error}). Copy it again.") from error
-
-
-def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Path) -> np.ndarray:
-    rows = [row_of.get(name.encode("utf-8", "surrogatepass")) for name in names]
-    if None in rows:  # id.txt is ISO-8859-1 by convention; files written as UTF-8 exist too
-        rows = [row_of.get(name.encode("latin-1", "replace")) for name in names]
-    if None in rows:
-        raise DataError(
-            f"{path}: frame {short(names[rows.index(None)])} of video {short(video_id)} is not in id.txt. "
-            "Copy the folder again."
-        )
-    return np.array(rows, np.int64)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from prvr.config import AnyModelConfig
 from prvr.data.atomic import discard, publish, temporary_folder
-from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
+from prvr.data.corpus import TEXT_FILES, Corpus, Split
 from prvr.data.features import FeatureReader, feature_files
 from prvr.data.layout import Moment
 from prvr.data.packed import PackedSplit, PackSource, longest_durations
@@ -105,29 +105,37 @@ def pack(
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
+    packed = None
     if target.exists():
         try:
             packed = PackedSplit(PackedFiles(target), source=origin)
-            check_dim(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
-            check_dim(corpus.query_file, "query", packed.query_dim, query_dim)
-            return packed
         except DataError as error:
-            if _is_good(target):  # the files are sound: the model expects another width
-                raise
             logger.warning("%s Building it again now.", error)
             discard(target, FILES)
-    corpus.check_dims(feature_dim=feature_dim, query_dim=query_dim)
-    content = corpus.split(split)
-    about = {"collection": corpus.name, "split": split, "settings": asdict(settings), "source": source}
-    with temporary_folder(target) as folder:
-        with PackedWriter(folder, settings.dtype) as writer:
-            _write(writer, corpus, content, settings, about, progress)
-        if not publish(folder, target, _is_good):
-            logger.info("%s: another process packed it first, using that", target)
-    packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
-    for sentence in packed.constant:
-        logger.warning("%s Extract the features again.", sentence)
+    if packed is None:
+        about = {"collection": corpus.name, "split": split, "settings": values, "source": source}
+        with corpus.open_features() as videos, corpus.open_queries() as queries, temporary_folder(target) as folder:
+            _check_width(corpus.feature_folder, "frame", videos.dim, feature_dim)
+            _check_width(corpus.query_file, "query", queries.dim, query_dim)
+            with PackedWriter(folder, settings.dtype) as writer:
+                _write(writer, corpus.split(split), videos, queries, settings, about, progress)
+            if not publish(folder, target, _is_good):
+                logger.info("%s: another process packed it first, using that", target)
+        packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
+        for sentence in packed.constant:
+            logger.warning("%s Extract the features again.", sentence)
+    _check_width(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
+    _check_width(corpus.query_file, "query", packed.query_dim, query_dim)
     return packed
+
+
+def _check_width(path: Path, kind: str, width: int, expected: int | None) -> None:
+    """Raises DataError where the width of features differs from what a model expects (None: any)."""
+    if expected is not None and width != expected:
+        raise DataError(
+            f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
+            "Choose the preset made for these features, or set the width in the config."
+        )
 
 
 def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, PackedSplit]:
@@ -216,8 +224,9 @@ def _source_files(corpus: Corpus, split: str) -> list[list[str | int]]:
 
 def _write(
     writer: PackedWriter,
-    corpus: Corpus,
     split: Split,
+    videos: FeatureReader,
+    queries: FeatureReader,
     settings: PackSettings,
     about: dict[str, Any],
     progress: Progress | None,
@@ -230,7 +239,7 @@ def _write(
         missing = [name for name in ids if name not in features]
         if missing:
             raise DataError(
-                f"{corpus.caption_file(split.name)}: {len(missing)} of {len(ids)} {features.item}s have no features in "
+                f"{collection} {split.name}: {len(missing)} of {len(ids)} {features.item}s have no features in "
                 f"{features.files[0].parent}, among them {missing[:3]}. Add their features or remove their captions."
             )
         for name in ids:
@@ -245,13 +254,12 @@ def _write(
         writer.append(matrix, rows)
         lengths[matrix].append(len(rows))
 
-    with corpus.open_features() as videos, corpus.open_queries() as queries:
-        for rows in read(videos, split.video_ids):
-            clips, frames = settings.video(rows)
-            writer.append("clips", clips)
-            append("frames", frames)
-        for rows in read(queries, [caption.id for caption in captions]):
-            append("words", settings.query(rows))
+    for rows in read(videos, split.video_ids):
+        clips, frames = settings.video(rows)
+        writer.append("clips", clips)
+        append("frames", frames)
+    for rows in read(queries, [caption.id for caption in captions]):
+        append("words", settings.query(rows))
     if zero_rows and settings.unit:  # of token numbers, 0 is one like any other
         logger.warning(
             "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept.",

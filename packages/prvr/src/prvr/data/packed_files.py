@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,13 +34,12 @@ class PackedWriter:
         self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in MATRICES}
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            try:
+            with suppress(
+                OSError
+            ):  # the error that kept `finish` from closing it is the one to tell
                 file.close()
-            except OSError:  # on a full disk the last flush fails too: the first error is the one to tell
-                if error is None:
-                    raise
 
     def append(self, name: str, rows: np.ndarray) -> None:
         """Appends rows to one of the matrices."""
