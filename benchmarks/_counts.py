@@ -18,7 +18,7 @@ from torch import Tensor
 from _device import Traffic
 from prvr.config import Config, ModelConfig
 from prvr.data import PackedSplit
-from prvr.data.dataset import VideoLoader
+from prvr.data.loader import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask

@@ -125,7 +125,7 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
         queries=((text.id, rng.standard_normal((rng.integers(6, 30), 768))) for text in texts),
     )
     packed = data.pack(data.open_corpus(work, "noise"), "train", cache_dir=work)
-    return partial(deque, data.make_loader(packed, 32), 0)
+    return partial(deque, getattr(data, "VideoLoader", getattr(data, "make_loader", None))(packed, 32), 0)
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:

@@ -45,8 +45,8 @@ from _equal import largest_gap, terms_and_gradients
 from _harness import environment, option, parse_options, peak, seconds
 from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
-from prvr.data import PackedSplit, make_loader
-from prvr.data.dataset import BatchInfo, VideoLoader
+from prvr.data import PackedSplit, VideoLoader
+from prvr.data.loader import BatchInfo
 from prvr.data.on_device import DeviceSplit
 from prvr.errors import PrvrError
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate
@@ -128,7 +128,7 @@ class Bench:
         """Training batches of noise that is made on the device, once for all configurations."""
         model = model_of(self.config())
         store = self.store("train", self.size.videos, narrow=True)
-        loader = make_loader(store, self.size.batch, drop_last=True).to(self.device, resident=True)
+        loader = VideoLoader(store, self.size.batch, drop_last=True).to(self.device, resident=True)
         split, widths = loader.rows, (model.video_dim, model.video_dim, model.query_dim)
         assert isinstance(split, DeviceSplit)
         for runs, width in zip((split.clips, split.frames, split.words), widths, strict=True):
@@ -157,7 +157,7 @@ class Training:
         if config.train.compile:
             compile_blocks(retriever, bench.args.backend)
             config = replace(config, train=replace(config.train, compile=False))
-        packed = self.loader.dataset.packed
+        packed = self.loader.packed
         self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, packed)
         self.step = TrainingStep(config, self.task, *self.task.optimizer(100_000), accelerator.device)
         self.generator = torch.Generator(self.device)
@@ -205,7 +205,7 @@ def equal(bench: Bench) -> Configurations:
 
     @cache
     def batch() -> Batch:
-        return next(iter(make_loader(bench.store("compared", bench.size.compared, narrow=False), bench.size.compared)))
+        return next(iter(VideoLoader(bench.store("compared", bench.size.compared, narrow=False), bench.size.compared)))
 
     @cache
     def plain(rows: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

@@ -7,7 +7,7 @@ learns little about the 20 others, for which `toy-demo` or a public corpus is ne
 import torch
 
 import prvr
-from prvr.data import make_loader
+from prvr.data import VideoLoader
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.training import open_splits
 
@@ -17,7 +17,7 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 config = prvr.load_config("gmmformer-toy", {"data.collection": "toy-tiny", "model.hidden": 64})
 splits = open_splits(config)
-loader = make_loader(splits.train, batch_size=20, seed=0)
+loader = VideoLoader(splits.train, batch_size=20, seed=0)
 
 retriever = prvr.Retriever(config.model)
 objective = prvr.Objective(config.loss, config.model, retriever.registers)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from training_runs import losses, make_config, same_end
 
-from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
-from prvr.data.dataset import VideoLoader
+from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, open_corpus, pack
 from prvr.data.on_device import DeviceSplit, split_bytes
 from prvr.training import train
 from prvr.training.data import batches_on_device
@@ -51,7 +50,7 @@ def passes(loader: VideoLoader, first: int = 0) -> list[Batch]:
 def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit, captions: int | None) -> None:
     part = packed.subset([0, 1, 2, 5, 7, 8, 11, 13, 14, 19])  # not one after another in the store
     options: dict[str, Any] = {"seed": 3, "captions_per_video": captions}
-    loader = make_loader(part, 4, **options)
+    loader = VideoLoader(part, 4, **options)
     expected, resident = passes(loader), passes(loader.to(CPU, resident=True))
     assert len(resident) == 6
     assert all(map(equal, resident, expected))
@@ -60,7 +59,7 @@ def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit,
 
 
 def test_videos_that_match_each_other_keep_their_labels(packed: PackedSplit) -> None:
-    loader = make_loader(packed, 20, shuffle=False)
+    loader = VideoLoader(packed, 20, shuffle=False)
     (expected,), (batch,) = loader, loader.to(CPU, resident=True)
     assert batch.relevant is not None
     assert equal(batch, expected)
@@ -73,11 +72,11 @@ def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path)
     assert {rows.dtype for rows in kept} == {torch.float16}
     assert split_bytes(half) == sum(rows.nbytes for rows in kept)
     assert split_bytes(half.subset([3])) < split_bytes(half) / 10
-    assert all(map(equal, passes(make_loader(half, 8).to(CPU, resident=True)), passes(make_loader(half, 8))))
+    assert all(map(equal, passes(VideoLoader(half, 8).to(CPU, resident=True)), passes(VideoLoader(half, 8))))
 
 
 def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong(packed: PackedSplit) -> None:
-    ahead, plain = (make_loader(packed, 6).to(CPU, ahead=n) for n in (3, 0))
+    ahead, plain = (VideoLoader(packed, 6).to(CPU, ahead=n) for n in (3, 0))
     assert all(map(equal, passes(ahead), passes(plain)))
     assert len(ahead) == len(plain) == 4
     for batch in ahead:  # left early: the thread ends with the pass
@@ -86,11 +85,11 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
     closed = PackedSplit.open(packed.files.folder)
     closed.close()
     with pytest.raises(ValueError, match="was closed"):
-        list(make_loader(closed, 6).to(CPU, ahead=2))
+        list(VideoLoader(closed, 6).to(CPU, ahead=2))
 
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:
-    loader = make_loader(packed, 6)
+    loader = VideoLoader(packed, 6)
     for choice, resident in (("always", True), ("auto", False), ("never", False)):
         assert (batches_on_device(loader, CPU, choice).rows is not None) == resident
 
@@ -107,7 +106,7 @@ def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path
 
 
 def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -> None:
-    loader = make_loader(packed, 6, seed=1).to(CPU, resident=True)
+    loader = VideoLoader(packed, 6, seed=1).to(CPU, resident=True)
     for batch, whole in zip(loader, loader.batch_infos(), strict=True):
         assert whole.frames == batch.frames.shape[1]
         np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_iter
 from _counts import OnMeta
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit
-from prvr.data.dataset import VideoLoader
+from prvr.data.loader import VideoLoader
 from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective

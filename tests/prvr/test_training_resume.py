@@ -19,8 +19,7 @@ from training_runs import (
     steps_counter,
 )
 
-from prvr.data import make_loader
-from prvr.data.dataset import VideoDataset
+from prvr.data import VideoLoader
 from prvr.errors import PrvrError
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -184,21 +183,21 @@ def test_the_batches_that_are_done_are_not_read_again(
     with pytest.raises(KeyboardInterrupt):
         train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 3))
     read: list[int] = []
-    real = VideoDataset.batch
+    real = VideoLoader.batch
 
-    def counted(self: VideoDataset, items: Any, rows: Any) -> Any:
+    def counted(self: VideoLoader, items: Any) -> Any:
         read.extend(index for index, _ in items)
-        return real(self, items, rows)
+        return real(self, items)
 
-    monkeypatch.setattr(VideoDataset, "batch", counted)
+    monkeypatch.setattr(VideoLoader, "batch", counted)
     assert resume(tmp_path, splits=splits, device="cpu").epochs == 1
-    batches = make_loader(splits.train, config.train.batch_size, seed=config.train.seed).items()
+    batches = VideoLoader(splits.train, config.train.batch_size, seed=config.train.seed).items()
     assert read == [index for batch in batches[3:] for index, _ in batch]
 
 
 def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits) -> None:
     def batches(first: int) -> list[tuple[Any, ...]]:
-        loader = make_loader(splits.train, 9, captions_per_video=1, seed=3)
+        loader = VideoLoader(splits.train, 9, captions_per_video=1, seed=3)
         loader.set_epoch(2, first_batch=first)
         assert len(loader) == 7
         return [(batch.video_ids, batch.query_ids) for batch in loader]

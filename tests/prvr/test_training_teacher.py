@@ -11,7 +11,7 @@ from torch import Tensor
 from training_runs import StopInEpoch, interrupt, make_config, same_end
 
 from prvr.config import Config, ConfigError
-from prvr.data import PackedSplit, make_loader
+from prvr.data import PackedSplit, VideoLoader
 from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
@@ -83,7 +83,7 @@ def test_videos_that_are_held_out_are_not_scored(teacher: Teacher, splits: Split
 def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: int | None) -> None:
     split: PackedSplit = splits.train
     known = torch.arange(len(split.query_ids) * len(split)).view(len(split.query_ids), len(split)).remainder(2048)
-    loader = make_loader(split, 6, captions_per_video=captions, teacher=known.half())
+    loader = VideoLoader(split, 6, captions_per_video=captions, teacher=known.half())
     videos, queries = numbers(split)
     loader.set_epoch(1)
     infos = list(loader.batch_infos())
@@ -158,4 +158,4 @@ def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult, cache
     with pytest.raises(InputError, match=r"its scores of query .* are not finite"):
         Teacher(Pipeline(broken)).scores(splits.train, make_config(cache).train)
     with pytest.raises(InputError, match=r"Batch\.teacher has shape \(1, 1\), expected"):
-        replace(next(iter(make_loader(splits.train, 4))), teacher=torch.ones(1, 1))
+        replace(next(iter(VideoLoader(splits.train, 4))), teacher=torch.ones(1, 1))

@@ -8,9 +8,9 @@ Examples:
 """
 
 from prvr.data.corpus import Corpus, Split, open_corpus
-from prvr.data.dataset import VideoDataset, make_loader
 from prvr.data.features import FeatureReader, open_features, open_query_features
 from prvr.data.layout import Caption, Moment, TextData, write_layout
+from prvr.data.loader import VideoLoader
 from prvr.data.pack import PackSettings, holdout, pack
 from prvr.data.packed import PackedSplit
 from prvr.data.sampling import sample_video, segment_mean
@@ -29,10 +29,9 @@ __all__ = [
     "PackedSplit",
     "Split",
     "TextData",
-    "VideoDataset",
+    "VideoLoader",
     "holdout",
     "load_encoder",
-    "make_loader",
     "open_corpus",
     "open_features",
     "open_query_features",

@@ -36,9 +36,7 @@ class PackedWriter:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            with suppress(
-                OSError
-            ):  # the error that kept `finish` from closing it is the one to tell
+            with suppress(OSError):  # the error that kept `finish` from closing it is the one to tell
                 file.close()
 
     def append(self, name: str, rows: np.ndarray) -> None:

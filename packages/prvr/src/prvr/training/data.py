@@ -18,14 +18,14 @@ from prvr.data import (
     Corpus,
     PackedSplit,
     PackSettings,
+    VideoLoader,
     holdout,
-    make_loader,
     open_corpus,
     pack,
     write_corpus,
 )
 from prvr.data.atomic import user_cache
-from prvr.data.dataset import Shard, VideoLoader
+from prvr.data.loader import Shard
 from prvr.data.on_device import split_bytes
 from prvr.data.pack import repack
 from prvr.data.synthetic import corpus_key
@@ -152,7 +152,7 @@ def training_batches(
             f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
             f"raise train.batch_size={size}"
         )
-    loader = make_loader(
+    loader = VideoLoader(
         split,
         size,
         seed=config.train.seed,
@@ -180,7 +180,7 @@ def batches_on_device(
     """
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
         return loader.to(device)
-    size = split_bytes(loader.dataset.packed)
+    size = split_bytes(loader.packed)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
     if on_device == "auto" and free is not None and size > _SHARE * free:
         logger.info("features of %.1f GB are read as training goes, %.1f GB are free", size / 1e9, free / 1e9)

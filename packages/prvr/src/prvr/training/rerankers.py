@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from prvr.data import holdout
-from prvr.data.dataset import Shard
+from prvr.data.loader import Shard
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import Config, TokenModelConfig, expect_readable, load_config
 from prvr.data import PackedSplit
-from prvr.data.dataset import BatchInfo, VideoLoader
+from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics

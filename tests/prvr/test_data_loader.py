@@ -10,9 +10,8 @@ from prvr.data import (
     Corpus,
     DataError,
     PackedSplit,
-    VideoDataset,
+    VideoLoader,
     holdout,
-    make_loader,
     open_corpus,
     pack,
 )
@@ -53,7 +52,7 @@ def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
         about = {"collection": "golden", "split": "train", "settings": {"clips": len(given["0/clip"][0])}}
         writer.finish(index, text, about)
     with PackedSplit.open(tmp_path) as packed:
-        batch = VideoDataset(packed).batch([(video, 0) for video in order])
+        batch = VideoLoader(packed, 5).batch([(video, 0) for video in order])
     assert batch.video_ids == tuple(map(str, order))
     assert batch.relevant is None
     torch.testing.assert_close(batch.clips, expected["clip_video_features"], rtol=0, atol=0)
@@ -66,11 +65,10 @@ def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("captions", [None, 2])
 def test_a_batch_is_its_videos_with_their_captions_padded_with_zeros(packed: PackedSplit, captions: int | None) -> None:
-    dataset = VideoDataset(packed, captions)
-    assert len(dataset) == 20
+    loader = VideoLoader(packed, 20, captions_per_video=captions)
     for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
-        batch = dataset.batch(numbers)
-        queries = [int(query) for item in numbers for query in dataset.queries_of(*item)]
+        batch = loader.batch(numbers)
+        queries = [int(query) for item in numbers for query in loader.queries_of(*item)]
         assert batch.video_ids == tuple(packed.video_ids[number] for number, _ in numbers)
         assert batch.query_ids == tuple(packed.query_ids[query] for query in queries)
         videos = [packed.video(number) for number, _ in numbers]
@@ -82,24 +80,24 @@ def test_a_batch_is_its_videos_with_their_captions_padded_with_zeros(packed: Pac
         for ours, expected in ((batch.words, words), (batch.word_mask, word_mask)):
             assert torch.equal(ours, expected)
     with pytest.raises(IndexError):
-        dataset.batch([(20, 0)])
+        loader.batch([(20, 0)])
 
 
 def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
-    dataset = VideoDataset(packed)
-    batch = dataset.batch([(i, 0) for i in range(20)])
+    loader = VideoLoader(packed, 20)
+    batch = loader.batch([(i, 0) for i in range(20)])
     assert batch.query_to_video.tolist() == sorted(packed.query_to_video.tolist())
     order = [packed.query_ids.index(q) for q in batch.query_ids]
     np.testing.assert_array_equal(batch.labels.positives.numpy(), packed.relevant_matrix[order])
     assert batch.relevant is not None
-    alone = dataset.batch([(0, 0)])
+    alone = loader.batch([(0, 0)])
     assert alone.relevant is None
     assert alone.clips.shape == (1, 32, 512)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
     def orders(seed: int) -> list[tuple[str, ...]]:
-        loader = make_loader(packed, 8, seed=seed)
+        loader = VideoLoader(packed, 8, seed=seed)
         out = []
         for epoch in (0, 1):
             loader.set_epoch(epoch)
@@ -114,20 +112,20 @@ def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
     assert orders(0) == first
     assert len({*first, *orders(5)}) == 4
     assert all(sorted(order) == sorted(packed.video_ids) for order in first)
-    plain = make_loader(packed, 8, shuffle=False)
+    plain = VideoLoader(packed, 8, shuffle=False)
     assert [len(batch.video_ids) for batch in plain] == [8, 8, 4]
     assert tuple(v for batch in plain for v in batch.video_ids) == packed.video_ids
-    assert len(make_loader(packed, 8, drop_last=True)) == 2
+    assert len(VideoLoader(packed, 8, drop_last=True)) == 2
 
 
 def test_captions_are_drawn_anew_each_epoch(packed: PackedSplit) -> None:
-    dataset = VideoDataset(packed, captions_per_video=2, seed=1)
-    drawn = [[dataset.queries_of(i, epoch).tolist() for i in range(20)] for epoch in (0, 0, 1)]
+    loader = VideoLoader(packed, 20, captions_per_video=2, seed=1)
+    drawn = [[loader.queries_of(i, epoch).tolist() for i in range(20)] for epoch in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 2 for ids in drawn[0])
-    assert len(VideoDataset(packed, captions_per_video=99).queries_of(0, 0)) == 5
+    assert len(VideoLoader(packed, 20, captions_per_video=99).queries_of(0, 0)) == 5
     with pytest.raises(ValueError, match="at least 1"):
-        VideoDataset(packed, captions_per_video=0)
+        VideoLoader(packed, 20, captions_per_video=0)
 
 
 def test_holdout_follows_the_id_and_parts_the_videos(corpus: Corpus, packed: PackedSplit, tmp_path: Path) -> None:
