@@ -9,8 +9,16 @@ from golden import check_close
 
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.released.registers import StartNoise, released_registers
-from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterGenerator, Registers, TextualPerturbation, make_scheduler
+from prvr.released.registers import StartNoise, release_registers
+from regdiff import (
+    SCHEDULERS,
+    ConditionalDiffusion,
+    RegisterGenerator,
+    Registers,
+    TextualPerturbation,
+    make_register_generator,
+    make_scheduler,
+)
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"
 STEPS, ROWS, NUM, DIM = 10, 6, 4, 32
@@ -26,17 +34,8 @@ def golden() -> dict[str, np.ndarray]:
 
 
 def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGenerator:
-    generator = released_registers(
-        ModelConfig(
-            video_dim=DIM,
-            query_dim=DIM,
-            hidden=DIM,
-            heads=2,
-            dropout=0.0,
-            registers=RegisterConfig(kind="diffusion", num=NUM, steps=STEPS, start="prior_mean"),
-            compat=Compat(register_noise="start", register_times="random", register_constants="float32"),
-        )
-    )
+    generator = make_register_generator(DIM, NUM, 2, steps=STEPS, start="prior_mean", loss_timesteps="all")
+    release_registers(generator, Compat(register_noise="start", register_times="random", register_constants="float32"))
     weights = {name[3:]: torch.from_numpy(value) for name, value in golden.items() if name.startswith("sd/")}
     generator.load_state_dict(weights)
     return generator.to(dtype)

@@ -31,15 +31,13 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
     chosen = config.registers
     if chosen.kind == "none":
         return None
+    same = ("steps", "layers", "kind", "start", "loss_timesteps", "scheduler", "scheduler_options")
+    options: dict[str, Any] = {key: getattr(chosen, key) for key in (*same, "prediction_type")}
+    options |= {"num_sampling_steps": chosen.sampling_steps, "length": config.num_clips, "dropout": config.dropout}
+    generator = make_register_generator(config.hidden, chosen.num, config.heads, **options)
     if chosen.kind == "diffusion" and config.compat.releases_registers:
-        generator = released_part(
-            "registers:released_registers", "compat.register_noise, .register_times or .register_constants"
-        )(config)
-    else:
-        same = ("steps", "layers", "kind", "start", "loss_timesteps", "scheduler", "scheduler_options")
-        options: dict[str, Any] = {key: getattr(chosen, key) for key in (*same, "prediction_type")}
-        options |= {"num_sampling_steps": chosen.sampling_steps, "length": config.num_clips, "dropout": config.dropout}
-        generator = make_register_generator(config.hidden, chosen.num, config.heads, **options)
+        choice = "compat.register_noise, .register_times or .register_constants"
+        released_part("registers:release_registers", choice)(generator, config.compat)
     initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
     for module in generator.modules():  # after all matrices, whose draws stay what they were
         if isinstance(module, nn.GRU):  # as DreamPRVR does

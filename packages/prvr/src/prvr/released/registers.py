@@ -4,19 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import ModelConfig
-from regdiff import (
-    Capabilities,
-    ConditionalDiffusion,
-    ConditionGenerator,
-    PriorSampler,
-    RegisterDenoiser,
-    RegisterGenerator,
-    Sampling,
-    make_scheduler,
-)
+from prvr.config import Compat
+from regdiff import Capabilities, ConditionalDiffusion, PriorSampler, RegisterGenerator
 from regdiff.forward import ForwardProcess
-from regdiff.noise import FreshNoise
 from regdiff.schedule import Schedule
 from regdiff.timestep import sincos_table
 
@@ -48,35 +38,20 @@ def round_to_float32(diffusion: ConditionalDiffusion) -> None:
     diffusion.process = ForwardProcess(rounded, diffusion.prediction_type)
 
 
-def released_registers(config: ModelConfig) -> RegisterGenerator:
-    """The generator that `config.registers` describes, with the released parts that `config.compat` names.
+def release_registers(generator: RegisterGenerator, compat: Compat) -> None:
+    """Put released parts into a generator of registers.
 
     Args:
-        config: the configuration of a model with registers of the kind "diffusion".
+        generator: one with a diffusion.
+        compat: names the parts.
     """
-    chosen, compat, width = config.registers, config.compat, config.hidden
-    condition = ConditionGenerator(width, chosen.num, config.heads, config.dropout)
-    prior = None if chosen.start == "gaussian" else PriorSampler(width, config.num_clips)
-    # Drawn here, where the authors' model draws it: their re-initialisation overwrites the sinusoids.
-    table = torch.randn(chosen.steps, width) * 0.02 if compat.register_times == "random" else None
-    denoiser = RegisterDenoiser(width, chosen.steps, chosen.layers, config.dropout)
-    if table is not None:
-        denoiser.time_table = table
-    scheduler = make_scheduler(
-        chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type, **chosen.scheduler_options
-    )
-    diffusion = ConditionalDiffusion(denoiser, scheduler)
+    denoiser, prior = generator.denoiser, generator.prior
+    if compat.register_noise == "start":
+        generator.noise = StartNoise()
+    if compat.register_times == "random":  # the authors' re-initialisation overwrites the sinusoids
+        denoiser.time_table = torch.randn(denoiser.time_table.shape) * 0.02
     if compat.register_constants == "float32":
-        round_to_float32(diffusion)
-        if prior is not None:
+        round_to_float32(generator.diffusion)
+        if isinstance(prior, PriorSampler):
             table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)
             prior.pooling.rank_table = table.to(torch.get_default_dtype())
-    return RegisterGenerator(
-        condition,
-        diffusion,
-        prior,
-        sample_prior=chosen.start == "prior_sample",
-        noise=StartNoise() if compat.register_noise == "start" else FreshNoise(),
-        loss_timesteps=chosen.loss_timesteps,
-        sampling=Sampling(chosen.sampling_steps),
-    )
