@@ -63,8 +63,6 @@ def test_banks_add_up() -> None:
     added = parts[0] + parts[1] + parts[2]
     torch.testing.assert_close(added.log_mass, whole.log_mass)
     assert torch.equal(added.active, whole.active)
-    with pytest.raises(ValueError, match="6 and 5 videos"):
-        whole + QueryBank.of(torch.rand(2, 5))
 
 
 def test_no_overflow_and_no_ties_where_scores_are_large() -> None:
@@ -78,9 +76,8 @@ def test_bad_input() -> None:
     scores, bank = torch.rand(2, 3), torch.rand(4, 3)
     for bad, message in (
         ((scores, torch.rand(4, 2)), "3 columns, the bank 2"),
-        ((scores, bank[:0]), "no query"),
-        ((scores, bank, 0.0), "beta: got 0"),
-        ((scores, bank, 20.0, 4), "top_k: got 4, expected 1 to 3"),
+        ((scores, bank[:0]), "got 0 queries"),
+        ((scores, bank, 0.0), "beta=0"),
         ((scores, torch.full((4, 3), torch.nan)), "NaN in row 0"),
     ):
         with pytest.raises(ValueError, match=message):

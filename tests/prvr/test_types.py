@@ -110,10 +110,9 @@ def test_padding_of_joined_embeddings_never_counts() -> None:
 
 def test_embeddings_of_different_models_are_not_joined() -> None:
     clips, frames = VideoEmbedding(clips=torch.ones(1, 3, 2)), VideoEmbedding(frames=torch.ones(1, 3, 2))
-    with pytest.raises(ValueError, match="clips of some videos and none of others"):
-        VideoEmbedding.cat([clips, frames])
-    with pytest.raises(ValueError, match=r"different numbers of clips: \[3, 4\]"):
-        VideoEmbedding.cat([clips, VideoEmbedding(clips=torch.ones(1, 4, 2))])
+    for other in (frames, VideoEmbedding(clips=torch.ones(1, 4, 2))):
+        with pytest.raises(ValueError, match="videos differ in their clips"):
+            VideoEmbedding.cat([clips, other])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])

@@ -119,7 +119,7 @@ def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:
     np.testing.assert_allclose(zero_shot_scores(corpus, "test").numpy(), by_hand(corpus, side, captions), atol=1e-6)
     alone = make(tmp_path / "words", name, words)
     assert not has_zero_shot(alone)
-    with pytest.raises(DataError, match="have no joint space"):
+    with pytest.raises(DataError, match="no joint space of frames and captions"):
         zero_shot_scores(alone, "test")
 
 
@@ -133,7 +133,7 @@ def test_corpora_that_name_no_encoder(tmp_path: Path) -> None:
     )
     corpus = open_corpus(tmp_path, "public")
     assert not has_zero_shot(corpus)
-    with pytest.raises(DataError, match="does not name the encoder"):
+    with pytest.raises(DataError, match="features of an unknown encoder"):
         zero_shot_scores(corpus, "test")
     assert show(tmp_path, "public", None) == ""
     (corpus.folder / "corpus.json").write_text('{"encoder": "another"}')

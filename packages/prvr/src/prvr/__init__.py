@@ -43,28 +43,22 @@ __all__ = [
 
 # Imported when first asked for, because they bring torch: `prvr --help` and reading a preset need not wait for it.
 _LATER = {
-    "Retriever": "prvr.models",
-    "TokenRetriever": "prvr.models",
-    "TextEmbedding": "prvr.types",
-    "Library": "prvr.search",
-    "Query": "prvr.search",
-    "Objective": "prvr.objective",
-    "CandidateReranker": "prvr.stages",
-    "Pipeline": "prvr.stages",
-    "load_released": "prvr.released",
-    "load_released_reranker": "prvr.released.denoiser",
-    "Batch": "prvr.types",
-    "RetrieverOutput": "prvr.types",
-    "Scores": "prvr.types",
-    "VideoEmbedding": "prvr.types",
+    "prvr.models": ("Retriever", "TokenRetriever"),
+    "prvr.objective": ("Objective",),
+    "prvr.released": ("load_released",),
+    "prvr.released.denoiser": ("load_released_reranker",),
+    "prvr.search": ("Library", "Query"),
+    "prvr.stages": ("CandidateReranker", "Pipeline"),
+    "prvr.types": ("Batch", "RetrieverOutput", "Scores", "TextEmbedding", "VideoEmbedding"),
 }
+_MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module 'prvr' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_MODULES})

@@ -11,8 +11,6 @@ from prvr.losses import LossInputs, Negatives
 from prvr.types import Batch, Labels, RetrieverOutput
 from regdiff import RegisterGenerator
 
-__all__ = ["Objective"]
-
 
 class Objective(nn.Module):
     """Weighted sum of the loss terms whose weight is above 0 and that fit the model (HLFormer eq. 21; L_sim within it:

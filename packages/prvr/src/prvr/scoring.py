@@ -16,22 +16,6 @@ from torch import Tensor
 from prvr.errors import InputError
 from prvr.types import VideoEmbedding, expect_mask
 
-__all__ = [
-    "at_least_float32",
-    "at_steps",
-    "best_moment",
-    "clip_scores",
-    "full_precision",
-    "max_scores",
-    "moment_level",
-    "normalised",
-    "packed_max",
-    "packed_max_scores",
-    "token_alignment",
-    "unit_rows",
-    "word_scores",
-]
-
 #: Cosines of words with frames held at a time: 64 MB of float32.
 _BLOCK = 2**24
 

@@ -15,28 +15,6 @@ from torch import Tensor, nn
 from prvr.errors import InputError
 from regdiff import Registers
 
-__all__ = [
-    "Batch",
-    "Counts",
-    "Direction",
-    "Encoder",
-    "FirstStage",
-    "Labels",
-    "RetrieverOutput",
-    "Scores",
-    "TextEmbedding",
-    "Texts",
-    "VideoEmbedding",
-    "cat_padded",
-    "cat_texts",
-    "expect_mask",
-    "pad_to",
-    "query_vectors",
-    "tensors_of",
-    "to_device",
-    "with_tensors",
-]
-
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
 
@@ -397,22 +375,15 @@ Texts = Tensor | TextEmbedding
 
 
 def cat_texts(parts: Sequence[Texts]) -> Texts:
-    """Join embeddings along queries; words are padded to the longest part.
-
-    Raises:
-        ValueError: some are `TextEmbedding`s and some are tensors.
+    """Join embeddings of one kind along queries; words are padded to the longest part.
 
     Examples:
         >>> cat_texts([torch.zeros(2, 4), torch.zeros(1, 4)]).shape
         torch.Size([3, 4])
     """
-    plain = [part for part in parts if isinstance(part, Tensor)]
-    words = [part for part in parts if isinstance(part, TextEmbedding)]
-    if plain and words:
-        raise InputError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
-    if not words:
-        return torch.cat(plain)
-    return TextEmbedding(*(cat_padded([getattr(part, f.name) for part in words]) for f in fields(TextEmbedding)))
+    if all(isinstance(part, Tensor) for part in parts):
+        return torch.cat(parts)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return TextEmbedding(*(cat_padded([getattr(part, f.name) for part in parts]) for f in fields(TextEmbedding)))
 
 
 def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
@@ -464,13 +435,9 @@ class VideoEmbedding:
         present: dict[str, list[Tensor]] = {}
         for name in ("clips", "frames", "registers"):
             tensors = present[name] = [t for part in parts if (t := getattr(part, name)) is not None]
-            if tensors and len(tensors) != len(parts):
-                raise InputError(
-                    f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model."
-                )
-            lengths = sorted({t.shape[1] for t in tensors})
-            if name != "frames" and len(lengths) > 1:
-                raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {lengths}. Encode with one model.")
+            lengths = {t.shape[1] for t in tensors}
+            if (tensors and len(tensors) != len(parts)) or (name != "frames" and len(lengths) > 1):
+                raise InputError(f"VideoEmbedding.cat: videos differ in their {name}. Encode all with one model.")
         frames = present["frames"]
         if any(part.frame_mask is not None for part in parts) or len({t.shape[1] for t in frames}) > 1:
             present["frame_mask"] = [

@@ -157,17 +157,14 @@ class JointSplit:
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, `size` at a time."""
         frames = self.frames()
-        for start in range(0, len(self.video_ids), size):
-            rows, mask = pad(list(islice(frames, size)))
-            clips = rows.new_zeros(len(rows), 1, rows.shape[-1])
-            yield VideoBatch(clips, rows, mask, torch.arange(start, start + len(rows)))
+        for index in torch.arange(len(self.video_ids)).split(size):
+            rows, mask = pad(list(islice(frames, len(index))))
+            yield VideoBatch(rows.new_zeros(len(rows), 1, rows.shape[-1]), rows, mask, index)
 
     def query_batches(self, size: int) -> Iterator[QueryBatch]:
         """All texts in order, `size` at a time."""
-        for start in range(0, len(self.text_vectors), size):
-            rows = self.text_vectors[start : start + size, None]
-            mask = torch.ones(len(rows), 1, dtype=torch.bool)
-            yield QueryBatch(rows, mask, torch.arange(start, start + len(rows)))
+        for index in torch.arange(len(self.text_vectors)).split(size):
+            yield QueryBatch(self.text_vectors[index, None], torch.ones(len(index), 1, dtype=torch.bool), index)
 
 
 def joint_encoders(corpus: Corpus) -> CorpusEncoders:
@@ -178,14 +175,10 @@ def joint_encoders(corpus: Corpus) -> CorpusEncoders:
     """
     path = corpus.folder / "corpus.json"
     encoders = corpus_encoders(corpus)
-    if encoders is None:
+    if encoders is None or not encoders.joint_dim:
+        features = "features of an unknown encoder" if encoders is None else f"{encoders.frames} and {encoders.text}"
         raise DataError(
-            f"{path}: does not name the encoder of its features. Zero-shot retrieval needs a toy corpus "
-            "(prvr data make) or a corpus of your own captions (prvr convert captions)."
-        )
-    if not encoders.joint_dim:
-        raise DataError(
-            f"{path}: frames of {encoders.frames} and captions of {encoders.text} have no joint space. Extract with a "
-            "CLIP or SigLIP, and convert on a machine where that model can be opened."
+            f"{path}: no joint space of frames and captions ({features}). Zero-shot retrieval needs a toy corpus "
+            "(prvr data make), or captions converted by prvr convert captions over features of a CLIP or SigLIP."
         )
     return encoders

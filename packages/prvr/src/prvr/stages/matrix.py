@@ -86,7 +86,7 @@ class ScoreMatrix:
     def rows(self, direction: Direction, rows: slice) -> Float[Tensor, "r n"]:
         """Scores of some rows with the whole gallery of the direction."""
         queries = self.encoded.text[rows] if direction == "t2v" else self.gallery[rows]
-        return self._scores(direction, queries).contiguous()
+        return self.with_bank(direction, queries).contiguous()
 
     def with_bank(self, direction: Direction, bank: Any) -> Float[Tensor, "b n"]:
         """Scores of other texts with all videos ("t2v"), or of other videos with all texts ("v2t").
@@ -95,15 +95,11 @@ class ScoreMatrix:
             direction: the direction.
             bank: embeddings of the other texts or videos.
         """
-        return self._scores(direction, bank.to(self.encoded.text.device))
-
-    def _scores(self, direction: Direction, queries: Any) -> Float[Tensor, "r n"]:
-        """Scores of any texts or videos with the whole gallery of the direction."""
         text = self.encoded.text
+        bank = bank.to(text.device)
         if direction == "t2v":
-            return torch.cat([self.retriever.score(queries, part).total for part in self.encoded.videos], 1)
-        starts = range(0, len(text), self.block)
-        return torch.cat([self.retriever.score(text[i : i + self.block], queries).total for i in starts]).mT
+            return torch.cat([self.retriever.score(bank, part).total for part in self.encoded.videos], 1)
+        return torch.cat([self.retriever.score(part, bank).total for part in text.split(self.block)]).mT
 
     def pairs(self, direction: Direction, rows: slice, columns: Int[Tensor, "r k"]) -> Float[Tensor, "r k"]:
         """Scores of each row with k columns of its own."""

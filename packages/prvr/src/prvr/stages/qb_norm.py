@@ -46,17 +46,15 @@ class QueryBank:
             top_k: number of active videos of each query.
 
         Raises:
-            ValueError: no query, NaN, `top_k` out of range or `beta` not positive.
+            InputError: no query, NaN, or `beta` not positive.
         """
-        if len(bank) == 0:
-            raise InputError("bank: got no query, expected at least one, e.g. a training text")
-        if not 1 <= top_k <= bank.shape[1]:
-            raise InputError(f"top_k: got {top_k}, expected 1 to {bank.shape[1]}, the size of the gallery")
-        if not 0 < beta < float("inf"):
-            raise InputError(f"beta: got {beta}, expected a positive number")
+        if len(bank) == 0 or not beta > 0:
+            raise InputError(
+                f"QB-Norm: got {len(bank)} queries and beta={beta}, expected at least one query and a positive number"
+            )
         if bool(bank.isnan().any()):
             raise InputError(
-                f"bank: scores are NaN in row {int(bank.isnan().any(1).int().argmax())}: remove this query"
+                f"QB-Norm: scores are NaN in row {int(bank.isnan().any(1).int().argmax())}: remove this query"
             )
         active = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device)
         active[bank.topk(top_k, dim=1).indices.flatten()] = True
@@ -67,11 +65,6 @@ class QueryBank:
         return QueryBank(self.log_mass[columns], self.active[columns], self.beta)
 
     def __add__(self, other: "QueryBank") -> "QueryBank":
-        if self.beta != other.beta or len(self.active) != len(other.active):
-            raise InputError(
-                f"banks of {len(self.active)} and {len(other.active)} videos with beta {self.beta} and {other.beta} "
-                "cannot be added: galleries and beta must be equal"
-            )
         return QueryBank(torch.logaddexp(self.log_mass, other.log_mass), self.active | other.active, self.beta)
 
     def normalise(self, scores: Float[Tensor, "q v"]) -> Float[Tensor, "q v"]:
