@@ -61,7 +61,7 @@ def main() -> None:
         search(here / "zero-shot", store, "zero-shot")
 
         made = convert_captions(here / "films.csv", store, open_featurizer("toy"), here / "captioned")
-        print(f"{made.captions} captions")
+        print(f"captions: {made.counts['captions']}")
         where = {"data.root": str(here), "data.cache_dir": str(here / "cache"), "train.protocol": "val"}
         train(prvr.load_config("hybrid-toy", SMALL | where), output=here / "run", device="cpu")
         search(here / "trained", store, str(here / "run"))

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from benchmark_files import LSMDC_IDS, WRITERS
-from commands import explained
+from commands import cells, explained
 from search_files import TOY, noise_store
 
 from prvr.cli import main
@@ -42,9 +42,8 @@ def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFi
     store = write_store(annotations / "store", MSRVTT)
     assert main(command(annotations, "msrvtt", store)) == 0
     said = capsys.readouterr().out
-    assert "train: 2 videos, 4 queries" in said
-    assert "test: 2 videos, 2 queries" in said
-    assert "missing" not in said
+    assert "train 2 4 0 0 test 2 2 0 0" in cells(said)
+    assert "incomplete" not in said
     assert f"--preset diffusionret-msrvtt --data-root {annotations / 'data'} --data.collection msrvtt" in said
     corpus = open_corpus(annotations / "data", "msrvtt")
     with pack(corpus, "test", cache_dir=annotations / "cache") as split:
@@ -68,7 +67,7 @@ def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytes
     more = ["--text", "toy", "--collection", "films", "--max-words", "2"]
     assert main(command(annotations, "lsmdc", folder, *more)) == 0
     said = capsys.readouterr().out
-    assert "cut: 4 captions" in said
+    assert "4 captions cut" in said
     corpus = open_corpus(annotations / "data", "films")
     assert corpus.dims() == (7, 48)
     assert corpus_encoders(corpus) is None  # nobody knows what made the frames
@@ -81,7 +80,7 @@ def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.C
     assert "no features for 1 of 2 videos of train: video0." in said
     assert main(command(annotations, "msrvtt", store, "--allow-missing")) == 0
     said = capsys.readouterr().out
-    assert "train: 1 videos, 2 queries, 1 missing" in said
+    assert "train 1 2 1 0" in cells(said)
     assert "incomplete benchmark" in said
     about = json.loads((annotations / "data" / "msrvtt" / "corpus.json").read_text())
     assert about["missing"] == {"train": 1, "test": 1}
@@ -90,10 +89,10 @@ def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.C
 def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = ["1@N00_11_aa.avi", "2@N00_22_bb.mov", "3@N00_33_cc.m4v", "4@N00_44_dd.mp4"]
     assert main(command(annotations, "didemo", write_store(annotations / "store", ids))) == 0
-    assert "train: 2 videos, 2 queries, 1 without a caption" in capsys.readouterr().out
+    assert "train 2 2 0 1" in cells(capsys.readouterr().out)
     names = ["-4wsuPCjDBc_5_15.avi", "mv89psg6zh4_33_46.avi", "R2DvpPTfl-E_20_25.avi"]
     assert main(command(annotations, "msvd", write_store(annotations / "other", names))) == 0
-    assert "omitted: 1 captions without a letter or digit" in capsys.readouterr().out
+    assert "1 captions without a letter or digit omitted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

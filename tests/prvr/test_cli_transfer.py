@@ -37,7 +37,7 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     WRITERS[name](annotations)
     ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
     store, text = noise_store(root / f"{name}-store", TOY, ids), open_featurizer("toy")
-    folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).folder
+    folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).path
     about = json.loads((folder / "corpus.json").read_text())
     about.pop("encoders")
     named = {} if encoders is None else {"encoders": asdict(encoders)}

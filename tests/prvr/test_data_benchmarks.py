@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from prvr.config import load_config, preset_names
 from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
-from prvr.corpora.benchmark_corpus import BenchmarkReport, convert_benchmark, fit_words, match_videos
+from prvr.corpora.annotations import Conversion
+from prvr.corpora.benchmark_corpus import convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
 from prvr.data.layout import Caption
 from prvr.errors import InputError
@@ -54,7 +55,7 @@ def features(folder: Path, ids: Iterable[str]) -> FeatureReader:
 
 def convert(
     name: str, tmp_path: Path, ids: Iterable[str] | None = None, collection: str | None = None, **options: object
-) -> BenchmarkReport:
+) -> Conversion:
     (annotations := tmp_path / "annotations").mkdir(exist_ok=True)
     WRITERS[name](annotations)
     every = [video for split in EXPECTED[name].values() for video in split]
@@ -198,18 +199,18 @@ class TestMatching:
             match_videos(["a.mp4", "a.avi"], ["a"])
 
 
-def opened(found: BenchmarkReport) -> Corpus:
-    return open_corpus(found.folder.parent, found.folder.name)
+def opened(conversion: Conversion) -> Corpus:
+    return open_corpus(conversion.path.parent, conversion.path.name)
 
 
 class TestCorpus:
     @pytest.mark.parametrize("name", BENCHMARKS.names)
     def test_holds_every_query_and_video(self, name: str, tmp_path: Path) -> None:
         found = convert(name, tmp_path)
-        assert found.folder == tmp_path / "data" / name
+        assert found.path == tmp_path / "data" / name
         corpus = open_corpus(tmp_path / "data", name)
         assert benchmark_of(corpus) == benchmark(name)
-        assert (found.missing, found.cut) == ({}, 0)
+        assert found.counts["missing"] == {}
         assert set(corpus.splits) == set(EXPECTED[name])
         for split, videos in EXPECTED[name].items():
             content = corpus.split(split)
@@ -220,7 +221,10 @@ class TestCorpus:
             assert [c.id for c in content.captions] == [
                 f"{v}#enc#{k}" for v, s in videos.items() for k in range(len(s))
             ]
-            assert (found.videos[split], found.captions[split]) == (len(videos), len(content.captions))
+            assert (found.counts["videos"][split], found.counts["captions"][split]) == (
+                len(videos),
+                len(content.captions),
+            )
         with corpus.open_queries() as queries, corpus.open_features() as frames:
             first = corpus.split("test").captions[0]
             assert np.array_equal(queries.read(first.id), words(first.text))
@@ -242,12 +246,14 @@ class TestCorpus:
 
     def test_counts_captions_that_are_cut(self, tmp_path: Path) -> None:
         found = convert("didemo", tmp_path, max_words=4)
-        assert found.cut == 2  # of 6 and 6 words; "waves" and "a child waves" fit
+        assert list(found.notes) == [
+            "2 captions cut to 4 rows of text features"
+        ]  # of 6 and 6 words; "waves" and "a child waves" fit
         test = opened(found).split("test").captions[0]
         assert test.text == "the camera zooms in a hat"  # the text stays whole
         with opened(found).open_queries() as queries:
             assert np.array_equal(queries.read(test.id), words("the camera zooms"))
-        assert json.loads((found.folder / "corpus.json").read_text())["cut"] == 2
+        assert json.loads((found.path / "corpus.json").read_text())["cut"] == 2
 
     def test_missing_videos_stop_it(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"no features for 1 of 2 videos of train: video0\. Extract them"):
@@ -256,10 +262,10 @@ class TestCorpus:
 
     def test_missing_videos_may_be_allowed_and_are_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         found = convert("msrvtt", tmp_path, ["video1", "video3"], allow_missing=True)
-        assert found.missing == {"train": ("video0",), "test": ("video2",)}
+        assert found.counts["missing"] == {"train": 1, "test": 1}
         assert opened(found).split("test").video_ids == ("video3",)
-        assert json.loads((found.folder / "corpus.json").read_text())["missing"] == {"train": 1, "test": 1}
-        assert (found.folder / "missing.txt").read_text() == "train video0\ntest video2\n"
+        assert json.loads((found.path / "corpus.json").read_text())["missing"] == {"train": 1, "test": 1}
+        assert (found.path / "missing.txt").read_text() == "train video0\ntest video2\n"
         assert "1 of 2 videos of test: video2" in caplog.text
 
     def test_the_list_of_missing_videos_is_bound(self, tmp_path: Path) -> None:

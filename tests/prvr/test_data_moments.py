@@ -85,15 +85,15 @@ FORMS = [tvr, lighthouse, activitynet, indented, charades]
 @pytest.mark.parametrize("form", FORMS)
 def test_every_published_form(form: Callable[[Path, Said], list[Path]], corpus: Path, tmp_path: Path) -> None:
     report = convert_moments(corpus, form(tmp_path, [one for some in SAID.values() for one in some]))
-    assert report.file == corpus / "TextData" / "films_moments.jsonl"
-    assert read_moments(report.file) == {
+    assert report.path == corpus / "TextData" / "films_moments.jsonl"
+    assert read_moments(report.path) == {
         f"{video}#enc#{number}": Moment(start, end, long)
         for some in SAID.values()
         for number, (video, _, start, end, long) in enumerate(some)
     }
-    assert report.captions == {"test": 2, "train": 2}
-    assert not any((report.ambiguous, report.unmatched, report.unknown))
-    first = json.loads(report.file.read_text().splitlines()[0])
+    assert report.counts["captions"] == report.counts["with a moment"] == {"test": 2, "train": 2}
+    assert not report.notes
+    first = json.loads(report.path.read_text().splitlines()[0])
     assert (first["split"], first["vid"], first["kind"]) == ("test", "v_b", "v")
     assert open_texts(corpus).split("test").moments["v_c#enc#1"] == Moment(7.0, 8.0, 9.0)
 
@@ -108,9 +108,9 @@ def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
     said_of = cells(capsys.readouterr().out)
     assert "test 5 2 1 1 1" in said_of
     assert "train 1 0 0 1 0" in said_of
-    assert "several moments for one sentence: a#enc#0" in said_of
-    assert "but not this sentence: a#enc#2, b#enc#0" in said_of
-    assert "in none of the files: c#enc#4" in said_of
+    assert "several moments: a#enc#0" in said_of
+    assert "other sentence: a#enc#2, b#enc#0" in said_of
+    assert "video in no file: c#enc#4" in said_of
     found = read_moments(folder / "TextData" / "films_moments.jsonl")
     assert {caption for caption, moment in found.items() if isnan(moment.start)} == {"a#enc#0", "a#enc#2", "b#enc#0"}
     assert found["a#enc#0"].duration == 9.5
@@ -121,7 +121,7 @@ def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
 def test_splits_may_share_captions_but_not_ids_alone(tmp_path: Path) -> None:
     files = tvr(tmp_path, [("a", "one", 0.0, 1.0, 9.0), ("a", "two", 1.0, 2.0, 9.0)])
     same = write_texts(tmp_path / "same", {"val": [("a", "one")], "test": [("a", "one")]})
-    assert len(read_moments(convert_moments(same, files).file)) == 1
+    assert len(read_moments(convert_moments(same, files).path)) == 1
     other = write_texts(tmp_path / "other", {"val": [("a", "one")], "test": [("a", "two")]})
     with pytest.raises(DataError, match="'a#enc#0' is in two splits"):
         convert_moments(other, files)
@@ -143,6 +143,6 @@ def test_what_cannot_be_read_is_explained(corpus: Path, tmp_path: Path, capsys: 
     assert "nowhere.jsonl" in said(tmp_path / "nowhere.jsonl")
     assert "none of its 4 captions" in said(*tvr(tmp_path, [("z", "a cat sleeps", 0.0, 1.0, 2.0)]))
     assert not (corpus / "TextData" / "films_moments.jsonl").exists()
-    assert convert_moments(corpus, tvr(tmp_path, SAID["test"])).file.exists()
+    assert convert_moments(corpus, tvr(tmp_path, SAID["test"])).path.exists()
     assert "already exists" in said(tmp_path / "tvr.jsonl")
     assert "caption.txt" in explained(["convert", "moments", str(tmp_path), str(sta)], capsys)

@@ -149,8 +149,8 @@ def test_both_forms_of_labels(films: Path, tmp_path: Path, form: str, capsys: py
     (tmp_path / "labels.json").write_text(text)
     assert main(["convert", "labels", str(films), str(tmp_path / "labels.json")]) == 0
     shown = cells(capsys.readouterr().out)
-    assert "test 3 2 1 1.50" in shown  # an empty list is no label
-    assert "val 2 2 1 1.50" in shown  # splits may share captions
+    assert "test 3 2 1 1.5" in shown  # an empty list is no label
+    assert "val 2 2 1 1.5" in shown  # splits may share captions
     assert "train" not in shown
     lines = (films / "TextData" / "films_dense_labels.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
@@ -189,5 +189,5 @@ def test_files_of_several_splits_together(films: Path, tmp_path: Path) -> None:
     for name, query, videos in (("train", "c#enc#0", ["c"]), ("test", "a#enc#1", ["b"])):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query_id": query, "gt_video_ids": videos}))
     report = convert_labels(films, [tmp_path / "train.jsonl", tmp_path / "test.jsonl"])
-    assert report.labelled == {"test": 1, "train": 1}
-    assert report.without_own == {"test": 1, "train": 0}
+    assert report.counts["labelled"] == {"test": 1, "train": 1}
+    assert report.counts["without their own video"] == {"test": 1, "train": 0}

@@ -223,16 +223,22 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
     ticks: list[tuple[int, int]] = []
     path = table(tmp_path / "films.csv", *LINES)
     report = convert_captions(path, store, text, tmp_path / "films", progress=lambda *at: ticks.append(at))
-    assert report.folder == tmp_path / "films"
-    assert (report.videos, sum(report.captions.values())) == ({"train": 4, "val": 1, "test": 1}, 6)
-    assert (report.timed, report.cut, report.repeated, report.zero_shot) == (4, 1, 1, False)
-    assert report.left_out == ("copy of x.mp4", "z.mp4")
+    assert report.path == tmp_path / "films"
+    assert report.counts["videos"] == {"train": 4, "val": 1, "test": 1}
+    assert sum(report.counts["captions"].values()) == 6
+    assert report.notes == [
+        "4 of 6 captions have times",
+        "1 moments cut to their video",
+        "1 duplicate lines omitted",
+        "2 videos without a caption omitted: copy of x.mp4, z.mp4 ...",
+        "no comparison with zero-shot: captions and frames have different encoders",
+    ]
     assert ticks == [(n, 12) for n in range(1, 13)]
 
     corpus = open_corpus(tmp_path, "films")
     rows = [json.loads(line) for line in (corpus.folder / "videos.jsonl").read_text().splitlines()]
     names = {row["id"]: row["video"] for row in rows}
-    assert set(names.values()) == set(NAMES) - set(report.left_out)
+    assert set(names.values()) == set(NAMES) - {"copy of x.mp4", "z.mp4"}
     splits = {name: corpus.split(name) for name in corpus.splits}
     assert set(splits) == {"train", "val", "test"}
     captions = {(names[c.video_id], c.text): (s, c) for s in splits.values() for c in s.captions}
@@ -328,10 +334,10 @@ def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -
     encoder, side = open_encoder(clip), open_featurizer(clip)
     store = make_store(tmp_path / "store", encoder.dim, encoder.identity, encoder.joint_dim)
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
-    assert convert_captions(path, store, side, tmp_path / "own").zero_shot
+    convert_captions(path, store, side, tmp_path / "own")
     words = open_featurizer(roberta)
-    assert not convert_captions(path, store, words, tmp_path / "words").zero_shot
-    assert convert_captions(path, store, words, tmp_path / "both", joint=side).zero_shot
+    convert_captions(path, store, words, tmp_path / "words")
+    convert_captions(path, store, words, tmp_path / "both", joint=side)
     for name, dim in (("own", 12), ("words", 0), ("both", 12)):
         corpus = open_corpus(tmp_path, name)
         about = corpus_encoders(corpus)
@@ -425,7 +431,7 @@ def test_the_last_line_of_each_command_is_the_next_one(
 
 def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_path: Path) -> None:
     store = VideoStore(films[0] / "store")
-    found = convert_captions(films[0] / "films.csv", store, open_featurizer("toy"), tmp_path / "films").folder
+    found = convert_captions(films[0] / "films.csv", store, open_featurizer("toy"), tmp_path / "films").path
     corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
     assert videos_folder(corpus) == (films[0] / "videos").resolve()
     (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))

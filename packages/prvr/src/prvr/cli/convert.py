@@ -11,12 +11,10 @@ from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import CORPORA, Count, Device, Seed, Store, app
 from prvr.config import load_config
-from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
+from prvr.corpora import BENCHMARKS, SplitShares
 
 if TYPE_CHECKING:
-    from prvr.config.registry import Entry
-    from prvr.corpora.benchmark_corpus import BenchmarkReport
-    from prvr.corpora.caption_corpus import CaptionsReport
+    from prvr.corpora.annotations import Conversion
     from prvr.data import FeatureReader
     from prvr.video import TextFeaturizer, VideoStore
 
@@ -127,7 +125,12 @@ def captions(
             shares=SplitShares(test, val, seed),
             progress=progress,
         )
-    _show_captions(report, store, encoder)
+    _show(report)
+    if clip := _clip_of(encoder):
+        along = [*_place(report.path), "--train.protocol", "val", *_clip_keys(clip, _PIXELS)]
+        show_next("prvr", "train", "--preset", _PIXELS, *along)
+    else:
+        show_next(*training(report.path, store.dim, encoder.word_dim))
 
 
 @_convert.command(
@@ -179,10 +182,10 @@ def benchmark(
                 allow_missing=allow_missing,
                 progress=progress,
             )
-    print(_summary(rules, report))
+    _show(report, f": {rules.description}")
     clip = _clip_of(encoder)
     preset, keys = (_PIXELS, _clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
-    show_next("prvr", "train", "--preset", preset, *_place(report.folder), *keys)
+    show_next("prvr", "train", "--preset", preset, *_place(report.path), *keys)
 
 
 @_convert.command
@@ -197,22 +200,7 @@ def moments(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", r
     """
     from prvr.corpora.ground_truth import convert_moments
 
-    report = convert_moments(corpus, files)
-    table = Table("", "captions", "with a moment", "ambiguous", "other sentence", "unknown video")
-    for split, total in report.captions.items():
-        counts = [len(ids.get(split, ())) for ids in (report.ambiguous, report.unmatched, report.unknown)]
-        table.add_row(split, *(f"{count:,}" for count in (total, total - sum(counts), *counts)))
-    stdout().print(table)
-    reasons = {
-        "ambiguous, several moments for one sentence": report.ambiguous,
-        "the video is annotated, but not this sentence": report.unmatched,
-        "the video is in none of the files": report.unknown,
-    }
-    for reason, by_split in reasons.items():
-        ids = [caption for ids in by_split.values() for caption in ids]
-        if ids:
-            print(f"{reason}: {', '.join(ids[:3])}" + f" and {len(ids) - 3:,} more" * (len(ids) > 3))
-    print(f"{report.file}: written")
+    _show(convert_moments(corpus, files))
 
 
 @_convert.command
@@ -227,14 +215,7 @@ def labels(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", re
     """
     from prvr.corpora.ground_truth import convert_labels
 
-    report = convert_labels(corpus, files)
-    table = Table("", "queries", "with a dense label", "without their own video", "right videos, on average")
-    for split, total in report.captions.items():
-        labelled = report.labelled[split]
-        mean = report.videos[split] / labelled
-        table.add_row(split, f"{total:,}", f"{labelled:,}", f"{report.without_own[split]:,}", f"{mean:.2f}")
-    stdout().print(table)
-    print(f"{report.file}: written")
+    _show(convert_labels(corpus, files))
 
 
 def training(folder: Path, video_dim: int, query_dim: int) -> list[str]:
@@ -310,28 +291,13 @@ def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "Te
         return None
 
 
-def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFeaturizer") -> None:
-    console = stdout()
-    table = Table("", "videos", "captions", title=str(report.folder), title_justify="left")
-    for split, videos in report.videos.items():
-        table.add_row(split, str(videos), str(report.captions[split]))
-    console.print(table)
-    total = sum(report.captions.values())
-    print(
-        f"{report.timed:,} of {total:,} captions have times" + f" ({report.cut} cut to their video)" * bool(report.cut)
-    )
-    if report.repeated:
-        print(f"{report.repeated} duplicate lines omitted")
-    if report.left_out:
-        names = ", ".join(report.left_out[:3])
-        print(f"{len(report.left_out)} videos of {store.folder} without a caption omitted: {names} ...")
-    if not report.zero_shot:
-        print("no comparison with zero-shot: captions and frames have different encoders")
-    if clip := _clip_of(text):
-        along = [*_place(report.folder), "--train.protocol", "val", *_clip_keys(clip, _PIXELS)]
-        show_next("prvr", "train", "--preset", _PIXELS, *along)
-    else:
-        show_next(*training(report.folder, store.dim, text.word_dim))
+def _show(conversion: "Conversion", what: str = "") -> None:
+    """Prints a table of numbers by split, and the notes."""
+    table = Table("", *conversion.counts, title=f"{conversion.path}{what}", title_justify="left")
+    for split in next(iter(conversion.counts.values())):
+        table.add_row(split, *(f"{numbers.get(split, 0):,}" for numbers in conversion.counts.values()))
+    stdout().print(table)
+    print(*conversion.notes, sep="\n")
 
 
 def _open_features(path: Path) -> "FeatureReader":
@@ -340,18 +306,3 @@ def _open_features(path: Path) -> "FeatureReader":
     from prvr.video.store import HEADER
 
     return VideoStore(path) if (path.expanduser() / HEADER).is_file() else open_features(path.expanduser())
-
-
-def _summary(rules: "Entry[Benchmark]", report: "BenchmarkReport") -> str:
-    lines = [f"{report.folder}: {rules.description}"]
-    for split, videos in report.videos.items():
-        missing = f", {len(report.missing[split])} missing" if split in report.missing else ""
-        nothing = f", {len(report.uncaptioned[split])} without a caption" if split in report.uncaptioned else ""
-        lines.append(f"  {split}: {videos:,} videos, {report.captions[split]:,} queries{missing}{nothing}")
-    if report.wordless:
-        lines.append(f"  omitted: {report.wordless:,} captions without a letter or digit")
-    if report.cut:
-        lines.append(f"  cut: {report.cut:,} captions longer than the maximum of the text features")
-    if report.missing:
-        lines.append("  incomplete benchmark: see missing.txt for the videos")
-    return "\n".join(lines)

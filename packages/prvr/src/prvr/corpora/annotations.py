@@ -1,6 +1,6 @@
 """Readers of public benchmarks: their registry, what they return, and how annotation files are found and read."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,26 @@ class Benchmark:
     max_words: int
     queries: str
     preset: str
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion has written.
+
+    Args:
+        path: the folder of the corpus, or the file that was written into one.
+        counts: numbers by split, by what is counted: `counts["videos"]["train"]`.
+        notes: what was left out or changed, a sentence each.
+    """
+
+    path: Path
+    counts: Mapping[str, Mapping[str, float]]
+    notes: Sequence[str] = ()
+
+
+def lengths(by_split: Mapping[str, Sized]) -> dict[str, int]:
+    """The number of items of each split."""
+    return {split: len(items) for split, items in by_split.items()}
 
 
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark")

@@ -4,14 +4,14 @@ import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.corpora.annotations import CaptionedVideo, benchmark
+from prvr.corpora.annotations import CaptionedVideo, Conversion, benchmark, lengths
 from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData
@@ -25,28 +25,6 @@ MISSING = "missing.txt"
 _NAMED = 10  # videos named in a message
 
 
-@dataclass(frozen=True)
-class BenchmarkReport:
-    """The corpus that was made of a benchmark.
-
-    Args:
-        folder: the folder of the corpus.
-        videos, captions: their number in each split.
-        missing: by split, videos that have captions but no features; they are left out.
-        uncaptioned: by split, listed videos without a caption.
-        wordless: number of captions without a letter or digit; they are left out.
-        cut: number of captions of which only the first words have features.
-    """
-
-    folder: Path
-    videos: Mapping[str, int]
-    captions: Mapping[str, int]
-    missing: Mapping[str, tuple[str, ...]]
-    uncaptioned: Mapping[str, tuple[str, ...]]
-    wordless: int
-    cut: int
-
-
 def convert_benchmark(
     name: str,
     annotations: Path | str,
@@ -57,7 +35,7 @@ def convert_benchmark(
     max_words: int | None = None,
     allow_missing: bool = False,
     progress: Progress | None = None,
-) -> BenchmarkReport:
+) -> Conversion:
     """Writes a corpus of a benchmark, whole or not at all, with one query for each caption.
 
     Video ids are those of the annotation files. `corpus.json` holds the name of the benchmark and counts all that was
@@ -80,7 +58,7 @@ def convert_benchmark(
 
     Examples:
         >>> store, text = VideoStore("store"), open_featurizer("openai/clip-vit-base-patch32")  # doctest: +SKIP
-        >>> convert_benchmark("msvd", "annotations", store, text, "data/msvd").videos  # doctest: +SKIP
+        >>> convert_benchmark("msvd", "annotations", store, text, "data/msvd").counts["videos"]  # doctest: +SKIP
         {'train': 1200, 'val': 100, 'test': 670}
     """
     rules, folder = benchmark(name), Path(folder).expanduser()
@@ -102,9 +80,9 @@ def convert_benchmark(
         "benchmark": name,
         "max_words": most,
         "videos": {split: len({caption.video_id for caption in lines}) for split, lines in captions.items()},
-        "captions": _sizes(captions),
-        "missing": _sizes(missing),
-        "uncaptioned": _sizes(content.uncaptioned),
+        "captions": lengths(captions),
+        "missing": lengths(missing),
+        "uncaptioned": lengths(content.uncaptioned),
         "wordless": content.wordless,
         "cut": 0,
     }
@@ -122,15 +100,13 @@ def convert_benchmark(
     files = {MISSING: "".join(lines)} if missing else {}
     videos = ((video, features.read(entry)) for video, entry in entry_of.items())
     write_encoded(folder, TextData(captions), videos, queries(), about, files, progress)
-    return BenchmarkReport(
-        folder,
-        videos=about["videos"],
-        captions=about["captions"],
-        missing=missing,
-        uncaptioned=content.uncaptioned,
-        wordless=content.wordless,
-        cut=about["cut"],
-    )
+    kinds = ("videos", "captions", "missing", "uncaptioned")
+    notes = {
+        f"{about['wordless']:,} captions without a letter or digit omitted": about["wordless"],
+        f"{about['cut']:,} captions cut to {most} rows of text features": about["cut"],
+        f"incomplete benchmark: see {MISSING} for the videos": missing,
+    }
+    return Conversion(folder, {kind: about[kind] for kind in kinds}, [note for note, holds in notes.items() if holds])
 
 
 def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str, str]:
@@ -196,10 +172,6 @@ def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, F
         )
     line = " ".join(words[:fitted])
     return line, text.words(line)
-
-
-def _sizes(by_split: Mapping[str, Sequence[object]]) -> dict[str, int]:
-    return {split: len(items) for split, items in by_split.items()}
 
 
 def _key(name: str) -> str:

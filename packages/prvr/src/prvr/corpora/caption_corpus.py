@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prvr.corpora.annotations import Conversion, lengths
 from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
 from prvr.corpora.user_captions import SPLITS, Problems, SplitShares, UserCaption, plain_ids, read_table, split_videos
 from prvr.data.corpus import Corpus
@@ -22,30 +23,6 @@ VIDEOS = "videos.jsonl"
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
 
 
-@dataclass(frozen=True)
-class CaptionsReport:
-    """The corpus that was made of a table of captions.
-
-    Args:
-        folder: the folder of the corpus.
-        videos, captions: their number in each split.
-        timed: number of captions whose moment is known.
-        cut: number of moments that ended up to a second after their video, and now end with it.
-        repeated: number of lines that repeat another one of the same video.
-        left_out: ids of the videos of the store without a caption.
-        zero_shot: whether the corpus can be searched without training.
-    """
-
-    folder: Path
-    videos: Mapping[str, int]
-    captions: Mapping[str, int]
-    timed: int
-    cut: int
-    repeated: int
-    left_out: tuple[str, ...]
-    zero_shot: bool
-
-
 def convert_captions(
     path: Path | str,
     store: VideoStore,
@@ -55,7 +32,7 @@ def convert_captions(
     joint: TextFeaturizer | None = None,
     shares: SplitShares | None = None,
     progress: Progress | None = None,
-) -> CaptionsReport:
+) -> Conversion:
     """Writes a corpus of captions of users' own videos, whole or not at all.
 
     Videos are split, never captions: no video is in two splits, and no copy of one either. All videos with the same
@@ -76,7 +53,7 @@ def convert_captions(
 
     Examples:
         >>> store, text = VideoStore("store"), open_featurizer("toy")  # doctest: +SKIP
-        >>> convert_captions("captions.csv", store, text, "data/mine").captions  # doctest: +SKIP
+        >>> convert_captions("captions.csv", store, text, "data/mine").counts["captions"]  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
     """
     path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
@@ -126,16 +103,16 @@ def convert_captions(
     videos = ((plain, store.read(video)) for video, plain in ids.items())
     write_encoded(folder, texts, videos, queries(), about, files, progress)
     sides = Counter(split_of.values())
-    return CaptionsReport(
-        folder=folder,
-        videos={split: sides[split] for split in SPLITS},
-        captions={split: len(group) for split, group in by_split.items()},
-        timed=sum(line.caption.start is not None for line in lines),
-        cut=sum(line.cut for line in lines),
-        repeated=len(table) - len(lines),
-        left_out=tuple(video for video in store.video_ids if video not in ids),
-        zero_shot=joint is not None,
-    )
+    left_out = [video for video in store.video_ids if video not in ids]
+    notes = {
+        f"{sum(line.caption.start is not None for line in lines):,} of {len(lines):,} captions have times": True,
+        f"{(cut := sum(line.cut for line in lines)):,} moments cut to their video": cut,
+        f"{(repeated := len(table) - len(lines)):,} duplicate lines omitted": repeated,
+        f"{len(left_out):,} videos without a caption omitted: {', '.join(left_out[:3])} ...": left_out,
+        "no comparison with zero-shot: captions and frames have different encoders": joint is None,
+    }
+    numbers = {"videos": {split: sides[split] for split in SPLITS}, "captions": lengths(by_split)}
+    return Conversion(folder, numbers, [note for note, holds in notes.items() if holds])
 
 
 def videos_folder(corpus: Corpus) -> Path | None:

@@ -12,13 +12,15 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from prvr.corpora.annotations import read_json, read_lines, read_text
+from prvr.corpora.annotations import Conversion, lengths, read_json, read_lines, read_text
 from prvr.data.atomic import write_file
 from prvr.data.corpus import Corpus, open_texts
 from prvr.data.layout import Caption, Moment, moment_row, read_captions
 from prvr.errors import DataError
 from prvr.reading import parse_json, short
 
+_AMBIGUOUS, _UNMATCHED, _UNKNOWN = "several moments", "other sentence", "video in no file"
+"""Why a caption has no moment. Of the first two kinds the length of the video is written, of the last one nothing."""
 _FORMATS = (
     "vid_name, desc, ts and duration (TVR), vid, query, relevant_windows and duration (lighthouse), duration, "
     "timestamps and sentences of a video (ActivityNet Captions), VIDEO START END##SENTENCE (Charades-STA), or id and "
@@ -26,46 +28,7 @@ _FORMATS = (
 )
 
 
-@dataclass(frozen=True)
-class MomentsReport:
-    """The captions of a corpus by the moment that was found for them, in each split.
-
-    Args:
-        file: the file that was written.
-        captions: number of captions.
-        ambiguous: captions whose video has the same sentence with several moments: only the length of the video is
-            written.
-        unmatched: captions whose video is annotated, but not with this sentence: the same.
-        unknown: captions whose video is in no file: nothing is written.
-    """
-
-    file: Path
-    captions: Mapping[str, int]
-    ambiguous: Mapping[str, tuple[str, ...]]
-    unmatched: Mapping[str, tuple[str, ...]]
-    unknown: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class LabelsReport:
-    """The dense labels of a corpus, as numbers of queries in each split that has some.
-
-    Args:
-        file: the file that was written.
-        captions: all queries.
-        labelled: queries with a dense label; the others keep the label that they have.
-        without_own: labelled queries whose own video is not among their right ones; it is not added.
-        videos: right videos of all labelled queries together.
-    """
-
-    file: Path
-    captions: Mapping[str, int]
-    labelled: Mapping[str, int]
-    without_own: Mapping[str, int]
-    videos: Mapping[str, int]
-
-
-def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsReport:
+def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> Conversion:
     """Writes the moments of a corpus' captions into `TextData/COLLECTION_moments.jsonl`.
 
     A caption has the moment that an annotation file gives for the same sentence of the same video. Letters and digits
@@ -86,16 +49,16 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsR
     corpus, target, captions = _open(folder, "moments")
     moments, durations = _annotations([Path(file).expanduser() for file in files])
     rows: dict[str, dict[str, Any]] = {}
-    problems = {kind: defaultdict[str, list[str]](list) for kind in ("ambiguous", "unmatched", "unknown")}
+    problems = {kind: defaultdict[str, list[str]](list) for kind in (_AMBIGUOUS, _UNMATCHED, _UNKNOWN)}
     for split, caption in ((split, caption) for split, lines in captions.items() for caption in lines):
         video = _video_key(caption.video_id)
         matches = moments.get((video, _text_key(caption.text)), set())
         if video not in durations:
-            problems["unknown"][split].append(caption.id)
+            problems[_UNKNOWN][split].append(caption.id)
             continue
         start, end = next(iter(matches)) if len(matches) == 1 else (nan, nan)
         if len(matches) != 1:
-            problems["ambiguous" if matches else "unmatched"][split].append(caption.id)
+            problems[_AMBIGUOUS if matches else _UNMATCHED][split].append(caption.id)
         row = moment_row(split, caption, Moment(start, end, durations[video]))
         if rows.setdefault(caption.id, row)["ts"] != row["ts"]:  # splits may share captions: published ones do
             raise DataError(f"caption {short(caption.id)} is in two splits, with different sentences. Rename one.")
@@ -103,11 +66,19 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsR
         total = sum(map(len, captions.values()))
         raise DataError(f"{corpus.folder}: none of its {total} captions has a moment in {_names(files)}.")
     _write_lines(target, rows.values())
-    ids = {kind: {split: tuple(names) for split, names in by_split.items()} for kind, by_split in problems.items()}
-    return MomentsReport(target, {split: len(lines) for split, lines in captions.items()}, **ids)
+    totals = lengths(captions)
+    counts = {kind: {split: len(by_split[split]) for split in totals} for kind, by_split in problems.items()}
+    timed = {split: total - sum(numbers[split] for numbers in counts.values()) for split, total in totals.items()}
+    ids = {kind: [name for names in by_split.values() for name in names] for kind, by_split in problems.items()}
+    notes = [
+        f"{kind}: {', '.join(names[:3])}" + f" and {len(names) - 3:,} more" * (len(names) > 3)
+        for kind, names in ids.items()
+        if names
+    ]
+    return Conversion(target, {"captions": totals, "with a moment": timed, **counts}, notes)
 
 
-def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> LabelsReport:
+def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversion:
     """Writes dense labels, all right videos of each query, into `TextData/COLLECTION_dense_labels.jsonl`.
 
     Args:
@@ -145,13 +116,16 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> LabelsRep
     if messages or not labels:
         raise DataError(f"{_names(files)}: {'; '.join(messages) or 'no label'}. Are these labels of {folder}?")
     _write_lines(target, ({"cap_id": query, "vids": sorted(set(videos))} for query, videos in labels.items()))
-    return LabelsReport(
-        file=target,
-        captions={split: len(splits[split]) for split in labelled},
-        labelled={split: len(lines) for split, lines in labelled.items()},
-        without_own={split: sum(c.video_id not in labels[c.id] for c in lines) for split, lines in labelled.items()},
-        videos={split: sum(len(set(labels[c.id])) for c in lines) for split, lines in labelled.items()},
-    )
+    right = {split: sum(len(set(labels[c.id])) for c in lines) for split, lines in labelled.items()}
+    counts = {
+        "queries": {split: len(splits[split]) for split in labelled},
+        "labelled": lengths(labelled),
+        "without their own video": {
+            split: sum(c.video_id not in labels[c.id] for c in lines) for split, lines in labelled.items()
+        },
+        "right videos, on average": {split: round(right[split] / len(lines), 2) for split, lines in labelled.items()},
+    }
+    return Conversion(target, counts)
 
 
 def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[Caption, ...]]]:
