@@ -21,6 +21,7 @@ from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
 from serving import EVIL, TOKEN, Served, listening, make_index, shared
+from video_files import plain, write_video
 
 from prvr.search import WEAKER_BELOW
 from prvr.search.output import clock, clock_span
@@ -265,6 +266,61 @@ def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> 
             preview = page.evaluate("document.querySelector('#video').src.startsWith('blob:')")
             assert preview == said.startswith("A preview"), video["name"]
     assert expected == {}
+
+
+STARTS = {
+    "plain.mp4": (0, "libx264", ""),
+    "late.mp4": (5, "libx264", ""),
+    "late.webm": (5, "libvpx", ""),
+    "late.mkv": (5, "libx264", ""),
+    "hour.mp4": (3600, "libx264", ""),
+    "hour.mkv": (3600, "libx264", ""),
+    "fragments.mp4": (5, "libx264", "frag_keyframe+empty_moov"),
+    "late fragments.mp4": (5, "libx264", "frag_keyframe+delay_moov"),
+}
+"""Films of 12 s: their first time stamp in seconds, codec and flags of the container."""
+
+
+def test_the_moment_is_on_the_screen_whatever_the_first_time_stamp(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    greys = plain(range(10, 250, 2))  # 20 a second
+    for name, (start, codec, flags) in STARTS.items():
+        times = [1000 * start + 100 * number for number in range(120)]
+        kind = "matroska" if name.endswith(".mkv") else None
+        options = {"movflags": flags} if flags else None
+        write_video(tmp_path / "films" / name, greys, times=times, codec=codec, kind=kind, options=options)
+    with listening(make_index(tmp_path)) as address:
+        page.goto(f"{address}/#q=a+film")
+        page.wait_for_selector(".card")
+        videos = page.evaluate("fetch('/api/videos').then(r => r.json()).then(a => a.videos)")
+        assert {video["name"] for video in videos} == set(STARTS)
+        for video in videos:
+            for second in (3.05, 9.05, 1.05):
+                page.evaluate(PLAY, [video, second])
+                until(page, PLAYING)
+                grey = page.evaluate(SCREEN)
+                assert second - 0.25 <= (grey - 10) / 20 <= second + 1, (video["name"], second)
+                cursor = float(page.locator("#playing-strip .strip").get_attribute("aria-valuenow"))
+                assert cursor == pytest.approx((grey - 10) / 20, abs=0.3), (video["name"], second)
+    assert faults(page) == []
+
+
+PLAY = """async ([video, second]) => {
+  const { playAt } = await import("/static/player.js");
+  window.hits ??= {};
+  const hit = (hits[video.key] ??= { video, moments: [], relevance: [0, 1], start: 0, end: 1 });
+  playAt(hit, [0, 1], second);
+}"""
+SCREEN = """async () => {
+  const video = document.querySelector("#video");
+  while (video.seeking || video.readyState < 2) await new Promise((done) => setTimeout(done, 20));
+  video.pause();
+  await new Promise((done) => setTimeout(done, 150));
+  const canvas = document.createElement("canvas").getContext("2d");
+  canvas.drawImage(video, 0, 0);
+  return canvas.getImageData(30, 20, 1, 1).data[0];
+}"""
+"""Plays a video at a second; the grey on the screen after that."""
 
 
 def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, made: tuple[Served, list[str]]) -> None:

@@ -102,6 +102,7 @@ def describe(video: VideoEntry) -> VideoResponse:
         key=hashlib.sha256(identity).hexdigest()[:24],
         name=printable(video.id),
         duration=video.duration,
+        start_time=video.start_time,
         width=video.width,
         height=video.height,
         codec=video.codec,

@@ -336,6 +336,7 @@ class _Job:
                 height=video.info.height,
                 codec=video.info.codec,
                 warnings=tuple(video.warnings),
+                start_time=video.info.start_time,
             )
         write_entry(self.folder, self.header, entry, features)
         return Outcome(one.id, one.path, "extracted", entry)

@@ -64,6 +64,7 @@ class VideoEntry:
         width, height: width and height of the picture, in pixels, before it is turned upright.
         codec: for example `h264`.
         warnings: what was wrong with the file.
+        start_time: the time stamp of time 0 in the file, in seconds (see [VideoInfo][prvr.video.VideoInfo]).
     """
 
     id: str
@@ -77,6 +78,7 @@ class VideoEntry:
     height: int
     codec: str
     warnings: tuple[str, ...] = ()
+    start_time: float = 0.0
 
 
 def entry_path(folder: Path, video_id: str) -> Path:

@@ -8,9 +8,10 @@ const panel = element("player");
 const video = element("video");
 const note = element("playing-note");
 const LEAD = 2; // seconds of a preview before and after the moment
+const SLACK = 0.1; // seconds by which the duration of a file may be wrong
 const FREE = 20; // seconds of a preview at a time that was clicked
 
-let now = null; // what plays: { hit, moment, offset, url, strip }
+let now = null; // what plays: { hit, moment, offset, url, strip }; offset: seconds of the video at time 0 of the browser
 let until = null; // where it stops, in seconds of the video
 let loading = null;
 let previews = [];
@@ -43,14 +44,14 @@ export function closePlayer() {
 }
 
 function open(hit, scale, moment, start, end) {
-  const same = now?.hit === hit && !panel.hidden && now.offset === 0;
+  const same = now?.hit === hit && !panel.hidden && !now.url;
   panel.hidden = false;
   document.body.classList.add("playing");
   until = end;
   if (!same) {
     stop();
     const strip = makeStrip(hit, scale, (seconds) => playAt(hit, scale, seconds));
-    now = { hit, moment, offset: 0, url: "", strip };
+    now = { hit, moment, offset: -hit.video.start_time, url: "", strip };
     element("playing-name").replaceChildren(...nameParts(hit.video.name));
     element("playing-strip").replaceChildren(strip);
   }
@@ -99,7 +100,7 @@ function whyNot({ container, picture }) {
   return `this browser cannot decode this file, though it plays ${picture.name} pictures in ${container.name} files`;
 }
 
-async function playPreview(start, end) {
+async function playPreview(start, end, reason = "") {
   const state = now;
   video.onerror = () => state === now && tell("This browser cannot play the preview either.", true);
   video.removeAttribute("src"); // the sound of a file whose picture does not play
@@ -113,7 +114,7 @@ async function playPreview(start, end) {
   try {
     const { signal } = loading;
     const formats = await formatsOf(state.hit.video, signal);
-    const why = whyNot(formats);
+    const why = reason || whyNot(formats);
     if (state !== now) return;
     if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server cannot make a preview.`, true);
     const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), signal);
@@ -130,7 +131,12 @@ async function playPreview(start, end) {
 }
 
 function seek(seconds) {
-  video.currentTime = Math.max(0, seconds - now.offset);
+  const time = Math.max(0, seconds - now.offset);
+  // of an MP4 file with a late start, browsers do not count the start to the duration, and go no further
+  if (!now.url && now.hit.video.start_time > 0 && time > video.duration + SLACK) {
+    return playPreview(seconds, until, "this browser cannot seek to this moment");
+  }
+  video.currentTime = time;
   video.play().catch(() => {}); // a browser may want a click first: the controls are there
 }
 
