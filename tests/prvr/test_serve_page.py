@@ -210,22 +210,22 @@ FORMS = {
     "vp9.webm": (codec("libvpx-vp9 -deadline realtime -cpu-used 8", "libvorbis"), ""),
     "av1.mp4": (codec("libsvtav1 -preset 12"), ""),
     "ac3.mp4": (codec("copy", "ac3"), "Without sound: this browser cannot play AC-3."),
-    "copy.avi": (COPY, f"A preview without sound: this browser cannot play {AVI} files."),
-    "copy.ts": (COPY, "A preview without sound: this browser cannot play MPEG-TS files."),
-    "copy.flv": (COPY, "A preview without sound: this browser cannot play FLV (Flash Video) files."),
-    "old.mp4": (codec("mpeg4"), f"A preview without sound: this browser cannot play {OLD}."),
+    "copy.avi": (COPY, f"A preview: this browser cannot play {AVI} files."),
+    "copy.ts": (COPY, "A preview: this browser cannot play MPEG-TS files."),
+    "copy.flv": (COPY, "A preview: this browser cannot play FLV (Flash Video) files."),
+    "old.mp4": (codec("mpeg4"), f"A preview: this browser cannot play {OLD}."),
     "old.avi": (
         codec("mpeg4", "libmp3lame"),
-        f"A preview without sound: this browser cannot play {AVI} files or {OLD}.",
+        f"A preview: this browser cannot play {AVI} files or {OLD}.",
     ),
-    "jpeg.mov": (codec("mjpeg"), "A preview without sound: this browser cannot play MJPEG (Motion JPEG) pictures."),
+    "jpeg.mov": (codec("mjpeg"), "A preview: this browser cannot play MJPEG (Motion JPEG) pictures."),
     "ffv1.mkv": (
         codec("ffv1", "flac"),
-        "A preview without sound: this browser cannot play FFmpeg video codec #1 pictures.",
+        "A preview: this browser cannot play FFmpeg video codec #1 pictures.",
     ),
     "new.wmv": (
         codec("wmv2", "wmav2"),
-        f"A preview without sound: this browser cannot play {WMV}.",
+        f"A preview: this browser cannot play {WMV}.",
     ),
 }
 """How FFmpeg makes films of a real one, and what the page says of each."""

@@ -18,7 +18,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from video_files import READABLE, UNREADABLE, cut, greys, noise, plain, write_film, write_sound, write_video
+from video_files import (
+    READABLE,
+    UNREADABLE,
+    cut,
+    greys,
+    move_stamps,
+    noise,
+    plain,
+    write_film,
+    write_sound,
+    write_video,
+)
 
 from prvr.data import DataError
 from prvr.search.thumbnails import thumbnail
@@ -131,16 +142,8 @@ def test_time_stamps_that_never_go_back_stay(stamps: list[Fraction]) -> None:
 @pytest.mark.parametrize("kind", ["mp4", "matroska"])
 @pytest.mark.parametrize("damaged", [(25, 26), (30,), (10, 20, 21)])
 def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, kind: str, damaged: tuple[int, ...]) -> None:
-    """The container is copied with some time stamps moved by an hour; those of decoding are left."""
-    whole = write_video(tmp_path / "a.mp4", plain(VALUES))
-    with av.open(str(whole)) as source, av.open(str(tmp_path / "b"), "w", format=kind) as container:
-        stream = container.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate(packet for packet in source.demux() if packet.size):
-            packet.stream = stream
-            if number in damaged:
-                packet.pts += int(3600 / packet.time_base)
-            container.mux(packet)
-    frames, video = sampled(tmp_path / "b", 10.0)
+    path = move_stamps(write_video(tmp_path / "a.mp4", plain(VALUES)), tmp_path / "b", damaged, kind)
+    frames, video = sampled(path, 10.0)
     assert video.duration == pytest.approx(5.0, abs=0.01)
     assert np.abs(np.array(greys(frames)) - VALUES).max() <= 2
     assert f"{len(damaged)} wrong time stamps were interpolated" in video.warnings

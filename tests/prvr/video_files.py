@@ -123,6 +123,20 @@ def write_sound(path: Path) -> Path:
     return path
 
 
+def move_stamps(source: Path, path: Path, numbers: Sequence[int], kind: str = "matroska") -> Path:
+    """The picture of a video, in which some frames are to be shown an hour later."""
+    import av
+
+    with av.open(str(source)) as file, av.open(str(path), "w", format=kind) as container:
+        stream = container.add_stream_from_template(file.streams.video[0])
+        for number, packet in enumerate(packet for packet in file.demux(video=0) if packet.size):
+            packet.stream = stream
+            if number in numbers:
+                packet.pts += int(3600 / packet.time_base)
+            container.mux(packet)
+    return path
+
+
 def cut(source: Path, path: Path, share: float) -> Path:
     """The first part of a file."""
     content = source.read_bytes()

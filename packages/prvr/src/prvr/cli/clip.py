@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from prvr.video import VideoClip
 
 
-Exact = Annotated[bool, Parameter(help="re-encode for exact cuts")]
+Exact = Annotated[
+    bool | None,
+    Parameter(
+        negative="--no-exact",
+        help="re-encode to start exactly at the moment; --no-exact: copy from the key frame before it (default: copy "
+        "if the key frame is at most a second earlier)",
+    ),
+]
 Force = Annotated[bool, Parameter(help="overwrite existing files")]
 
 
@@ -41,14 +48,14 @@ def clip(
     /,
     *,
     output: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    exact: Exact = False,
+    exact: Exact = None,
     force: Force = False,
 ) -> None:
     """Write a part of a video to a file.
 
-    Write a part of a video to a file. It is copied without loss, starting at the last key frame before START; the
-    output says where that is. With --exact, it is re-encoded and starts at START. It is also re-encoded if the format
-    of FILE does not support the streams of the video. Sound is kept where possible.
+    Write a part of a video to a file. It is copied without loss if a key frame lies within a second before START: it
+    starts there, and the output says where that is. Otherwise, it is re-encoded and starts at START. It is also
+    re-encoded if the format of FILE does not support the streams of the video. Sound is kept where possible.
 
     Args:
         video: a video file
@@ -60,22 +67,19 @@ def clip(
 
     start, end = moment
     target = output or clip_name(video, start, end)
-    print(clip_line(write_clip(video, start, end, target, exact=exact, force=force), start, exact))
+    print(clip_line(write_clip(video, start, end, target, exact=exact, force=force), start))
 
 
-def clip_line(clip: "VideoClip", start: float, exact: bool) -> str:
+def clip_line(clip: "VideoClip", start: float) -> str:
     """The line of output about a clip.
 
     Args:
         clip: the clip that was written.
         start: the requested start, in seconds.
-        exact: whether the requested start is exact.
     """
     from prvr.reading import printable
 
-    how = (
-        "copied" if clip.copied else "encoded" if exact else "encoded, because the format does not support the streams"
-    )
+    how = "copied" if clip.copied else "encoded"
     line = f"{printable(str(clip.path))}: written, {_clock(clip.start)} to {_clock(clip.end)}, {how}"
     line += "" if clip.sound else ", without sound"
     early = start - clip.start

@@ -108,7 +108,7 @@ class OutputOptions:
     print0: bool = False
     open: bool = False
     save: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
-    exact: Exact = False
+    exact: Exact = None
     force: Force = False
 
 
@@ -141,7 +141,7 @@ def run(
     sentences, piped = _sentences(query, parts), _piped(args)
     load("prvr.search")
     where = _filter(filters)
-    if (args.exact or args.force) and args.save is None:
+    if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
     with opened_index(folder, library) as index:
         results = index.search_many(
@@ -273,7 +273,7 @@ def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[
             logger.warning("no clip: %s", printable(str(error)))
         else:
             written += 1
-            say(clip_line(clip, hit.start, args.exact))
+            say(clip_line(clip, hit.start))
     if failed and not written:
         raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
 

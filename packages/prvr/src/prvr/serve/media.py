@@ -8,20 +8,15 @@ from typing import Any, Literal
 
 from starlette.exceptions import HTTPException
 
-from prvr.errors import InputError, require
+from prvr.errors import require
 from prvr.search.thumbnails import thumbnail
 from prvr.serve.schema import FormatResponse, FormatsResponse
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
-from prvr.video.excerpt import PictureEncoder
+from prvr.video.excerpt import ENCODERS, Encoding, encode_part
 
 PreviewKind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
-_ENCODERS: dict[PreviewKind, tuple[str, dict[str, str]]] = {
-    "mp4": ("libx264", {"preset": "veryfast", "crf": "26", "g": "30"}),
-    "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "b": "1M", "g": "30"}),
-}
-
 _CONTAINERS = {
     "mov,mp4,m4a,3gp,3g2,mj2": ("MP4", "video/mp4"),
     "matroska,webm": ("Matroska", "video/x-matroska"),
@@ -66,18 +61,13 @@ def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> 
         raise HTTPException(415, f"cannot make a picture: {error.reason}") from error
 
 
-def _av() -> ModuleType:
-    return require("av", "serve", "Encoding previews")
-
-
 def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
-    known = _av().codecs_available
-    return [kind for kind, (name, _) in _ENCODERS.items() if name in known]
+    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in _av().codecs_available]
 
 
 def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limits: ServeLimits) -> bytes:
-    """A part of a video as a small file that browsers play, without sound.
+    """A part of a video as a small file that browsers play.
 
     Args:
         path: the video.
@@ -91,32 +81,18 @@ def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limi
     if kind not in preview_kinds():
         raise HTTPException(501, f"this server cannot make {kind} previews")
     until = time.monotonic() + limits.media_seconds
+
+    def expect_time() -> None:
+        if time.monotonic() > until:
+            raise HTTPException(503, "making a preview of this video takes too long")
+
+    encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, expect_time)
     target = io.BytesIO()
     try:
-        with open_video(path, limits.video) as video:
-            frames = video.excerpt(start, end, most=limits.preview_pixels, patience=limits.media_seconds / 2)
-            _encode(target, frames, start, kind, until)
+        encode_part(path, start, end, target, kind, encoding, limits.video)
     except VideoError as error:
         raise HTTPException(415, f"cannot make a preview: {error.reason}") from error
-    except InputError as error:
-        raise HTTPException(415, f"cannot make a preview: {error}") from error
-    except _av().FFmpegError as error:  # from the encoder: a picture that it does not take
-        raise HTTPException(415, f"cannot make a preview (FFmpeg: {error.strerror})") from error
     return target.getvalue()
-
-
-def _encode(target: io.BytesIO, frames: Any, start: float, kind: PreviewKind, until: float) -> None:
-    name, options = _ENCODERS[kind]
-    with _av().open(target, "w", format=kind) as container:
-        encoder: PictureEncoder | None = None
-        for frame in frames:
-            if time.monotonic() > until:
-                raise HTTPException(503, "making a preview of this video takes too long")
-            if encoder is None:
-                encoder = PictureEncoder(container, name, options, frame.pixels.shape, threads=1)
-            encoder.put(frame.pixels, frame.time - start)
-        if encoder is not None:
-            encoder.finish()
 
 
 def read_formats(path: Path, limits: ServeLimits) -> FormatsResponse:
@@ -150,3 +126,7 @@ def _codec(stream: Any) -> FormatResponse:
 
 def _format(name: str, media_type: str | None) -> FormatResponse:
     return FormatResponse(name=name, type=media_type)
+
+
+def _av() -> ModuleType:
+    return require("av", "serve", "Encoding previews")

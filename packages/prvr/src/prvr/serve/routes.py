@@ -232,7 +232,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
         return await service.media(service.catalogue.get(key), read_formats)
 
     @router.get(
-        "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())
+        "/api/videos/{key}/preview", **media("A part of a video, encoded for browsers", *PREVIEW_TYPES.values())
     )
     async def preview(key: Key, start: Seconds = 0.0, end: End = None, kind: PreviewKind = "mp4") -> Response:
         longest = service.limits.preview_seconds

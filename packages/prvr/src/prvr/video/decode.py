@@ -292,23 +292,25 @@ class VideoFile:
         if latest is None:
             raise ValueError("the key frame is not found again")
 
-    def sound(self, start: float, end: float) -> Iterator[tuple[float, Any]]:
+    def sound(self, start: float, end: float, patience: float = math.inf) -> Iterator[tuple[float, Any]]:
         """The decoded frames of the first sound that begin from `start` until before `end`, each with its time.
 
         Args:
             start, end: in seconds.
+            patience: seconds to look for `start`; after that, there is no sound.
 
         Yields:
             (time in seconds, frame of PyAV); nothing, if there is no sound.
         """
+        until = time.monotonic() + patience
         self._seek(start)
         for stream in self.streams[1:]:
             for frame in self._decoded(stream):
-                time = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
-                if time >= end:
+                begins = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
+                if begins >= end or (begins < start and time.monotonic() > until):
                     return
-                if time >= start:
-                    yield time, frame
+                if begins >= start:
+                    yield begins, frame
 
     @property
     def _origin(self) -> Fraction:
@@ -668,13 +670,14 @@ def _info(container: Any, stream: Any) -> VideoInfo:
             seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
+    metadata = {key.lower(): value for key, value in container.metadata.items()}
     return VideoInfo(
         width=codec.width,
         height=codec.height,
         codec=codec.name,
         duration=float(seconds) if seconds and seconds > 0 else None,
         frame_rate=float(pace) if pace and pace > 0 else None,
-        comment=container.metadata.get("comment", ""),
+        comment=metadata.get("comment", ""),
         start_time=float(max(Fraction(0), start)),
     )
 

@@ -1,7 +1,8 @@
 """Clips: a part of a video file as a file of its own, copied without loss or re-encoded."""
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -25,11 +26,17 @@ CONTAINERS = {
 }
 """Endings of file names that a clip can have, and what FFmpeg calls these formats."""
 
+CLIP = "clip by prvr"
+"""The comment in the files of clips, which tells them from other videos."""
+ENCODERS = {
+    "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "crf": "10", "b": "4M"}, "libopus"),
+    "mp4": ("libx264", {"preset": "veryfast", "crf": "20"}, "aac"),
+}
+"""The encoder of pictures, its options and the encoder of sound of a format; others have those of MP4."""
+
+_NEAR = 1.0  # seconds before the start within which a key frame may lie, for the streams to be copied
 _MILLISECOND = Fraction(1, 1000)
-_H264 = ("libx264", {"preset": "veryfast", "crf": "20"}, "aac")
-_ENCODERS = {"webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "b": "4M"}, "libopus")}
 _SOUND_RATE = 48_000  # samples per second, which all of these encoders take
-_LONGEST_SIDE = 7680  # pixels of a picture that is encoded
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,23 @@ class VideoClip:
     copied: bool
 
 
-class _NotCopied(Exception):
-    """The format of the clip does not take the streams of the video as they are."""
+@dataclass(frozen=True)
+class Encoding:
+    """How a part of a video is encoded.
+
+    Args:
+        most: pixels of the longer side; a larger picture is scaled down.
+        rate: the highest number of frames per second.
+        threads: of the encoder of pictures; 0 lets it choose.
+        patience: seconds to look for the start where a file is not seekable.
+        before_picture: called before each picture; an error that it raises ends the encoding.
+    """
+
+    most: int = 7680
+    rate: float = 1000.0
+    threads: int = 0
+    patience: float = math.inf
+    before_picture: Callable[[], object] = lambda: None
 
 
 def write_clip(
@@ -61,21 +83,23 @@ def write_clip(
     end: float,
     target: Path | str,
     *,
-    exact: bool = False,
+    exact: bool | None = None,
     force: bool = False,
     limits: Limits | None = None,
 ) -> VideoClip:
     """Writes a part of a video file as a file of its own, which appears whole or not at all.
 
-    The packets of the picture and of the first sound are copied from the key frame before `start` on, in no more time
-    than reading them takes and without a loss. Where the format of the clip does not take them, or if `exact` is set,
-    the pictures are re-encoded (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC or Opus.
+    Where a key frame lies within a second before `start`, the packets of the picture and of the first sound are copied
+    from it on, in no more time than reading them takes and without a loss. Otherwise, and where the format of the clip
+    does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC
+    or Opus.
 
     Args:
         source: the video file.
         start, end: in seconds from its start; the clip ends with the video at the latest.
         target: the file to write. Its ending chooses the format, one of `CONTAINERS`; folders are made.
-        exact: start with the frame that is shown at `start`, not at the key frame before.
+        exact: True: always re-encode, so that the clip starts at `start`. False: copy from the key frame before
+            `start`, however far away it is.
         force: overwrite an existing file.
         limits: what the video may ask for; default: [Limits][prvr.video.Limits]().
 
@@ -87,39 +111,41 @@ def write_clip(
 
     Examples:
         >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").start  # doctest: +SKIP
-        10.4
+        11.6
     """
     source, target = Path(source), Path(target).expanduser()
-    if not 0 <= start < end < float("inf"):
+    if not 0 <= start < end < math.inf:
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
-    kind = CONTAINERS.get(target.suffix.lower())
-    if kind is None:
+    if target.suffix.lower() not in CONTAINERS:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
-    _av()
     with open_video(source, limits) as video:
         length = video.info.duration
+        first = None if exact else video.key_frame(start)
     if length is not None and start >= length:
         raise VideoError(source, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
     if target.exists() and target.samefile(source):
         raise DataError(f"{target}: is the video itself. Choose another name.")
+    if first is not None and exact is None and start - first > _NEAR:
+        first = None
     clips: list[VideoClip] = []
 
     def expect_free() -> None:
         if not force and target.exists():
             raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
 
-    def write(file: BinaryIO, copied: bool) -> None:
-        clips.append((_copy if copied else _encode)(source, start, end, target, file, limits))
+    def write(file: BinaryIO) -> None:
+        clip = None if first is None else _copy(source, first, end, target, file, limits)
+        if clip is None:
+            file.seek(0)
+            file.truncate()
+            kind = CONTAINERS[target.suffix.lower()]
+            last, has_sound = encode_part(source, start, end, file, kind, Encoding(), limits)
+            clip = VideoClip(target, start, last, has_sound, False)
+        clips.append(clip)
         expect_free()  # another process may have been faster
 
     expect_free()
-    if not exact:
-        try:
-            write_file(target, lambda file: write(file, True))
-            return clips[-1]
-        except _NotCopied:
-            clips.clear()
-    write_file(target, lambda file: write(file, False))
+    write_file(target, write)
     return clips[-1]
 
 
@@ -146,64 +172,16 @@ def _stamp(seconds: float) -> str:
     return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
 
 
-class PictureEncoder:
-    """Encodes pictures into a new stream of a container, as it is opened for writing by PyAV.
-
-    Args:
-        container: to write to. Streams of other kinds are added before the first picture is put.
-        codec: the name of an encoder of FFmpeg.
-        options: of the encoder.
-        shape: of the first picture; others are scaled to it. Odd sides lose a row or column.
-        threads: of the encoder; 0 lets it choose.
-
-    Raises:
-        ValueError: the picture is one pixel wide or high.
-    """
-
-    def __init__(
-        self, container: Any, codec: str, options: dict[str, str], shape: tuple[int, ...], threads: int = 0
-    ) -> None:
-        height, width = shape[0] & ~1, shape[1] & ~1
-        if not height or not width:
-            raise InputError("the picture is one pixel wide")
-        self._container, self._last = container, -1
-        self._stream = container.add_stream(codec, rate=30, options=options)
-        self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
-        self._stream.time_base = self._stream.codec_context.time_base = _MILLISECOND
-        self._stream.codec_context.thread_count = threads
-
-    def put(self, pixels: UInt8[np.ndarray, "h w 3"], seconds: float) -> None:
-        """Encodes a picture, shown from this time of the clip on; times do not go back.
-
-        Args:
-            pixels: red green blue.
-            seconds: from the start of the clip.
-        """
-        even = np.ascontiguousarray(pixels[: pixels.shape[0] & ~1, : pixels.shape[1] & ~1])
-        picture = (
-            _av()
-            .VideoFrame.from_ndarray(even, format="rgb24")
-            .reformat(width=self._stream.width, height=self._stream.height, format="yuv420p")
-        )
-        self._last = max(self._last + 1, round(1000 * seconds))
-        picture.pts, picture.time_base = self._last, _MILLISECOND
-        self._container.mux(self._stream.encode(picture))
-
-    def finish(self) -> None:
-        """Writes what the encoder still holds."""
-        self._container.mux(self._stream.encode(None))
-
-
-def _copy(source: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
-    with open_video(source, limits) as video:
-        first = video.key_frame(start)
-    if first is None:
-        raise _NotCopied
+def _copy(
+    source: Path, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
+) -> VideoClip | None:
+    """Copies packets from a key frame on; None if the format of the clip does not take them."""
     try:
         with (
             open_video(source, limits) as video,
             _av().open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
         ):
+            container.metadata["comment"] = CLIP
             streams = {
                 stream.index: container.add_stream_from_template(stream, opaque=True) for stream in video.streams
             }
@@ -216,42 +194,83 @@ def _copy(source: Path, start: float, end: float, target: Path, file: BinaryIO, 
                 container.mux(packet)
     except read_faults() as error:
         _expect_room(error)
-        raise _NotCopied from error
+        return None
     return VideoClip(target, float(first), last, len(streams) > 1, True)
 
 
-def _encode(source: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
-    kind = CONTAINERS[target.suffix.lower()]
-    codec, options, sound_codec = _ENCODERS.get(kind, _H264)
-    last = start
+def encode_part(
+    source: Path, start: float, end: float, file: BinaryIO, kind: str, encoding: Encoding, limits: Limits | None = None
+) -> tuple[float, bool]:
+    """Encodes a part of a video with the first sound, upright, into a file.
+
+    Args:
+        source: the video file.
+        start, end: in seconds from its start.
+        file: to write to.
+        kind: the format, as FFmpeg calls it.
+        encoding: size, rate and time.
+        limits: what the video may ask for.
+
+    Returns:
+        when the part ends, in seconds from the start of the video, and whether it has sound.
+
+    Raises:
+        VideoError: the video cannot be decoded, or the encoder does not take its pictures.
+        OSError: the disk is full.
+    """
+    codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
+    last, time = start, -1
     try:
         with open_video(source, limits) as video, open_video(source, limits) as sound_file:
-            frames = video.excerpt(start, end, most=_LONGEST_SIDE, rate=1000.0, patience=float("inf"))
+            frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
             first = next(frames)
             with _av().open(file, "w", format=kind) as container:
-                pictures = PictureEncoder(container, codec, options, first.pixels.shape)
-                sound = _encoded_sound(container, sound_codec, sound_file.sound(start, end), start)
+                container.metadata["comment"] = CLIP
+                stream = _picture_stream(container, codec, options, first.pixels.shape, encoding.threads)
+                sound = _encode_sound(container, sound_codec, sound_file.sound(start, end, encoding.patience), start)
                 sound_time = next(sound, None)  # adds the stream, before the first picture is written
-                with_sound = sound_time is not None
+                has_sound = sound_time is not None
                 for frame in chain([first], frames):
-                    pictures.put(frame.pixels, frame.time - start)
-                    last = frame.time
+                    encoding.before_picture()
+                    picture = _av().VideoFrame.from_ndarray(_even(frame.pixels), format="rgb24")
+                    picture = picture.reformat(width=stream.width, height=stream.height, format="yuv420p")
+                    last, time = frame.time, max(time + 1, round(1000 * (frame.time - start)))
+                    picture.pts, picture.time_base = time, _MILLISECOND
+                    container.mux(stream.encode(picture))
                     while sound_time is not None and sound_time <= last:
                         sound_time = next(sound, None)
-                pictures.finish()
+                container.mux(stream.encode(None))
                 for _ in sound:
                     pass
+    except VideoError:
+        raise
     except read_faults() as error:
-        if isinstance(error, DataError | InputError):
-            raise
         _expect_room(error)
         message = getattr(error, "strerror", None) or str(error)
-        raise VideoError(source, f"no clip can be made of it (FFmpeg: {message})", "Choose another format.") from error
+        raise VideoError(source, f"it cannot be encoded (FFmpeg: {message})", "Choose another format.") from error
     length = video.info.duration
-    return VideoClip(target, start, end if length is None else min(end, max(length, last)), with_sound, False)
+    return end if length is None else min(end, max(length, last)), has_sound
 
 
-def _encoded_sound(container: Any, codec: str, frames: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
+def _even(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h2 w2 3"]:
+    """Without the last row and column of odd sides, which the encoders do not take."""
+    height, width, _ = pixels.shape
+    return np.ascontiguousarray(pixels[: height & ~1, : width & ~1])
+
+
+def _picture_stream(container: Any, codec: str, options: dict[str, str], shape: tuple[int, ...], threads: int) -> Any:
+    """A new stream of a container; its pictures have the size of the first one."""
+    height, width = shape[0] & ~1, shape[1] & ~1
+    if not height or not width:
+        raise ValueError("the picture is one pixel wide")
+    stream = container.add_stream(codec, rate=30, options=options)
+    stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+    stream.time_base = stream.codec_context.time_base = _MILLISECOND
+    stream.codec_context.thread_count = threads
+    return stream
+
+
+def _encode_sound(container: Any, codec: str, frames: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
     """Encodes sound into a new stream, a frame at a time; yields the time of each before it is encoded."""
     stream: Any = None
     for time, frame in frames:

@@ -124,7 +124,7 @@ async function playPreview(start, end, reason = "") {
     now.offset = from;
     video.onloadedmetadata = () => seek(start);
     video.src = now.url;
-    tell(`A preview${formats.sound ? " without sound" : ""}: ${why}.`, true);
+    tell(`A preview: ${why}.`, true);
   } catch (error) {
     if (error.name !== "AbortError" && state === now) tell(error.message);
   }
