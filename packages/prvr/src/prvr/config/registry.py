@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
 from prvr.errors import InputError, unknown_name
@@ -36,8 +36,7 @@ class Entry(Generic[P]):
         """The class or function that was registered."""
         if not isinstance(self.source, str):
             return self.source
-        module, _, attribute = self.source.partition(":")
-        return cast(P, getattr(import_module(module), attribute))
+        return cast(P, resolve_name(self.source))
 
 
 class Registry(Generic[P]):
@@ -113,27 +112,14 @@ class Registry(Generic[P]):
         return name in self._entries
 
 
-def released_part(source: str, choice: str) -> Any:
-    """A part of `prvr.released`.
+def released_part(source: str) -> Any:
+    """A part of `prvr.released`, imported where a configuration chooses it.
 
     Args:
         source: "module:attribute" inside `prvr.released`.
-        choice: the choice in the configuration that asks for it, for the message.
-
-    Raises:
-        InputError: this installation has no `prvr.released`.
 
     Examples:
-        >>> released_part("windows:BatchWindows", "compat.window='released'").__name__
+        >>> released_part("windows:BatchWindows").__name__
         'BatchWindows'
     """
-    module, _, attribute = source.partition(":")
-    try:
-        return getattr(import_module(f"prvr.released.{module}"), attribute)
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("prvr.released"):
-            raise  # a library that is missing
-        raise InputError(
-            f"{choice} needs prvr.released, which is not part of this installation: choose the default, or reinstall "
-            "prvr"
-        ) from error
+    return resolve_name(f"prvr.released.{source}")

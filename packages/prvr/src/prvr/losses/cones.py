@@ -69,5 +69,5 @@ def entailment(
 ) -> Term[EntailmentSettings]:
     """The correct or the released entailment loss, as `compat.entailment` says."""
     if model.compat.entailment == "released":
-        return released_part("loss_parts:ReleasedEntailment", "model.compat.entailment='released'")(settings, model)
+        return released_part("loss_parts:ReleasedEntailment")(settings, model)
     return Entailment(settings, model)

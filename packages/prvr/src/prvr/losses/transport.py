@@ -176,9 +176,8 @@ class Transport(Term[TransportSettings]):
         assert isinstance(model, ModelConfig)
         self.scale, targets = unit_interval, transport_targets
         if model.compat.transport == "released":
-            choice = "model.compat.transport='released'"
-            self.scale = released_part("loss_parts:released_unit_interval", choice)
-            targets = released_part("loss_parts:released_transport_targets", choice)
+            self.scale = released_part("loss_parts:released_unit_interval")
+            targets = released_part("loss_parts:released_transport_targets")
         self.targets = {"transport": targets, "softmax": softmax_targets}[settings.targets]
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:

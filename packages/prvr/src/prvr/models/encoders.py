@@ -27,7 +27,7 @@ def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Mod
     """One stack of blocks that share a geometry."""
     space, num = blocks[0].space, len(blocks)
     if space == "lorentz" and config.compat.lorentz == "released":
-        mixer = released_part("lorentz_attention:ReleasedLorentzMixer", "compat.lorentz='released'")(config, num)
+        mixer = released_part("lorentz_attention:ReleasedLorentzMixer")(config, num)
     else:
         mixer = BLOCKS[space].part(config, num)
     kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks
@@ -41,14 +41,14 @@ def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: 
         window = {"centred": gaussian_window, "printed": printed_window}[config.compat.window]
         return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
     if config.compat.padding == "to_batch":
-        return released_part("windows:BatchWindows", "compat.window='released'")(widths)
-    return released_part("windows:ReleasedWindows", "compat.window='released'")(widths, length)
+        return released_part("windows:BatchWindows")(widths)
+    return released_part("windows:ReleasedWindows")(widths, length)
 
 
 def build_fusion(config: ModelConfig, length: int) -> nn.Module:
     """What makes one sequence of at most `length` positions of the outputs of all blocks."""
     if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
-        return released_part("padding:UnmaskedGuidedFusion", "compat.padding='to_length'")(config, length)
+        return released_part("padding:UnmaskedGuidedFusion")(config, length)
     return FUSIONS[config.fusion].part(config, length)
 
 

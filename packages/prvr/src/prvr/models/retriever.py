@@ -21,7 +21,7 @@ from regdiff import RegisterGenerator, Registers, make_register_generator
 def build_padding(config: ModelConfig) -> FramePadding:
     """The function that prepares frames for encoding, see `FramePadding`."""
     if config.compat.padding == "to_length":
-        pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
+        pad = released_part("padding:pad_to_length")
         return partial(pad, length=config.max_frames)
     return mask_frames
 
@@ -36,8 +36,7 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
     options |= {"num_sampling_steps": chosen.sampling_steps, "length": config.num_clips, "dropout": config.dropout}
     generator = make_register_generator(config.hidden, chosen.num, config.heads, **options)
     if chosen.kind == "diffusion" and config.compat.releases_registers:
-        choice = "compat.register_noise, .register_times or .register_constants"
-        released_part("registers:release_registers", choice)(generator, config.compat)
+        released_part("registers:release_registers")(generator, config.compat)
     initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
     for module in generator.modules():  # after all matrices, whose draws stay what they were
         if isinstance(module, nn.GRU):  # as DreamPRVR does

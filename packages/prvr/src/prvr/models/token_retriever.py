@@ -138,7 +138,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = token_alignment
         if config.compat.alignment == "released":
-            self._align = released_part("denoiser:released_token_alignment", "compat.alignment='released'")
+            self._align = released_part("denoiser:released_token_alignment")
 
     @classmethod
     def from_config_file(cls: type[_Model], values: Mapping[str, Any]) -> _Model:

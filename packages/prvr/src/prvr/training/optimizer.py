@@ -234,7 +234,7 @@ def parameter_groups(
 
 def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
     """For each parameter (by id) that the authors have: does their optimiser decay it?"""
-    names = released_part("names:names", "optim.decay='released'")
+    names = released_part("names:names")
     decays: dict[int, bool] = {}
     for root in roots:
         ours = dict(root.named_parameters())

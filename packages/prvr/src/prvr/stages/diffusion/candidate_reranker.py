@@ -111,11 +111,11 @@ class CandidateReranker(
         compat = config.compat
         pool, denoiser, output = TextFrameAttention, CandidateDenoiser, Distribution
         if compat.pooling == "released":
-            pool = released_part("denoiser:ReleasedTextFrameAttention", "compat.pooling='released'")
+            pool = released_part("denoiser:ReleasedTextFrameAttention")
         if compat.decoder == "released":
-            denoiser = released_part("denoiser:released_denoiser", "compat.decoder='released'")
+            denoiser = released_part("denoiser:released_denoiser")
         if compat.output == "released":
-            output = released_part("denoiser:ReleasedScores", "compat.output='released'")
+            output = released_part("denoiser:ReleasedScores")
         self.pool = pool(config.attention_temperature)
         self.denoiser = denoiser(config.width, config.steps)
         self.output: Output = output(config)
@@ -357,7 +357,7 @@ class CandidateReranker(
         cls, state_dict: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction = "t2v"
     ) -> "CandidateReranker":
         """As `prvr.load_released_reranker`."""
-        load = released_part("denoiser:load_released_reranker", "load_released")
+        load = released_part("denoiser:load_released_reranker")
         return load(state_dict, config, direction)
 
 
