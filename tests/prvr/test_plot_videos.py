@@ -46,7 +46,7 @@ def test_frames_cover_every_captioned_moment_and_the_whole_video(number: int) ->
     for shot in video.moments():
         inside = np.flatnonzero((times >= shot.start) & (times < shot.end))
         shown = sorted(set(chosen) & set(inside.tolist()))
-        assert len(shown) >= min(4, len(inside))
+        assert len(shown) >= min(8, len(inside))
         assert (shown[0], shown[-1]) == (inside[0], inside[-1])
     assert max(np.diff(chosen)) <= video.frame_count / 10
     np.testing.assert_array_equal(shown_in(figure), render(video)[chosen])
@@ -69,7 +69,7 @@ def test_frames_of_a_moment_are_even_and_inside() -> None:
     assert moment_frames(video, 19.9, 30.0) == [39]
 
 
-def test_a_video_is_shown_with_its_shots_and_sentences() -> None:
+def test_a_video_is_shown_with_its_moments_and_sentences() -> None:
     video = max(SCENES.videos, key=lambda video: len(video.moments()))
     own = sentences_of(video)
     figure = video_figure(video, [replace(own[0], text=LONG), *own[1:]])
@@ -78,10 +78,6 @@ def test_a_video_is_shown_with_its_shots_and_sentences() -> None:
     assert LONG in " ".join(words.split())
     assert all(sentence.text in words for sentence in own[1:])
     assert all(f"{shot.start:.1f}–{shot.end:.1f} s" in words for shot in video.moments())
-    (line,) = (axes for axes in figure.axes if axes.collections)
-    spans = [bar.get_paths()[0].get_extents().intervalx.tolist() for bar in line.collections]
-    assert spans == pytest.approx(np.array([(shot.start, shot.end) for shot in video.shots]))
-    assert len({tuple(bar.get_facecolor()[0]) for bar in line.collections}) >= len(video.moments()) + 1
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ class Cell:
     @property
     def arm(self) -> str | None:
         """Names the results without their seed; None where there are none, as in rows that are quoted."""
-        return self.row.history.get(self.set_name) if self.run is None else self.run.arm
+        return (self.row.history or {}).get(self.set_name) if self.run is None else self.run.arm
 
     @property
     def what(self) -> str:

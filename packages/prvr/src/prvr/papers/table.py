@@ -91,7 +91,7 @@ class Row:
     """Name of a folder of `prvr convert checkpoint`, in the folder that `--checkpoints` names."""
     quoted: bool = False
     """The numbers of another system, as the paper prints them."""
-    history: dict[str, str] = field(default_factory=dict)
+    history: dict[str, str] | None = None
     """By set, the arm whose results are shown: of an earlier version, whose code and `keys` this one does not have."""
     hidden: bool = False
     """Not shown: other rows are trained over this one."""
@@ -117,8 +117,7 @@ class Row:
     def _consistent(self) -> "Row":
         if self.epochs == "by_cost" and self.cost is None:
             raise InputError(f"row {self.name!r}: epochs=by_cost needs `cost`, which prvr papers plan --measure prints")
-        ways = [name for name in ("stage", "evaluate", "plot", "checkpoint") if getattr(self, name) is not None]
-        ways += ["quoted"] * self.quoted + ["history"] * bool(self.history)
+        ways = [*self._ways, *["quoted"] * self.quoted]
         if len(ways) > 1:
             raise InputError(f"row {self.name!r}: {' and '.join(ways)}: expected one of them")
         if self.teacher is not None and self.kind != "train":
@@ -128,13 +127,14 @@ class Row:
         return self
 
     @property
+    def _ways(self) -> list[Kind]:
+        ways: list[Kind] = ["stage", "evaluate", "plot", "checkpoint", "history"]
+        return [way for way in ways if getattr(self, way) is not None]
+
+    @property
     def kind(self) -> Kind | None:
         """What running the row does, or "history" for results that are there; None for quoted numbers."""
-        if self.quoted:
-            return None
-        ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint")
-        other: Kind = "history" if self.history else "train"
-        return next((way for way in ways if getattr(self, way) is not None), other)  # pyright: ignore[reportReturnType]
+        return None if self.quoted else next(iter(self._ways), "train")
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

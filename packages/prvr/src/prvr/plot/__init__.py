@@ -24,7 +24,7 @@ Examples:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from prvr.plot.registry import PLOTS
+from prvr.plot.plots import PLOTS
 
 if TYPE_CHECKING:
     from prvr.plot.curves import Curve, sweep_figure

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,7 @@ from prvr.config import Config, validated
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split, evaluation_mode
-from prvr.plot.registry import PLOTS
+from prvr.plot.plots import PLOTS
 from prvr.stages import DiffusionStage, EncodedSplit, Pipeline
 from prvr.systems import System
 
@@ -108,8 +107,8 @@ def draw(
     config = config or system.config
     if config is None:
         raise InputError(f"{system.folder}: no config.yaml says which data this model reads: give a configuration")
-    chosen = validated(entry.settings, settings or {}, f"plot {name}")
-    return entry.part(PlotInput(system, config, split or config.data.eval_split, torch.device(device)), chosen)
+    options = validated(entry.settings, settings or {}, f"plot {name}")
+    return entry.part(PlotInput(system, config, split or config.data.eval_split, torch.device(device)), options)
 
 
 def number_of(name: str, names: tuple[str, ...], what: str) -> int:
@@ -131,6 +130,4 @@ def number_of(name: str, names: tuple[str, ...], what: str) -> int:
         return names.index(name)
     if name.isdecimal() and int(name) < len(names):
         return int(name)
-    close = get_close_matches(name, names, n=3)
-    hint = f"; close: {', '.join(close)}" if close else f", for example {names[0]}"
-    raise InputError(f"{what} {name}: expected an id, or a number from 0 to {len(names) - 1}{hint}")
+    raise InputError(f"{what} {name}: expected an id such as {names[0]}, or a number from 0 to {len(names) - 1}")

@@ -2,7 +2,7 @@
 along the reverse process (DreamPRVR's picture of r_t over t).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,9 @@ from prvr.errors import InputError, require
 from prvr.evaluation.encode import evaluation_mode
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import COLOURS, brief, evenly, new_figure
-from prvr.plot.registry import FramesSettings, RegistersSettings
+from prvr.plot.plots import FramesSettings, RegistersSettings
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _FEWEST = 4  # points that t-SNE can spread
@@ -42,8 +41,8 @@ def flattened(points: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.nd
         raise InputError(f"{len(points)} points: expected at least {_FEWEST} to spread over the plane")
     manifold = require("sklearn.manifold", "plot", "A picture of embeddings")
     nearest = min(30.0, (len(points) - 1) / 3)
-    found = manifold.TSNE(perplexity=nearest, metric="cosine", init="random", random_state=seed)
-    return found.fit_transform(np.ascontiguousarray(points, np.float32))
+    projection = manifold.TSNE(perplexity=nearest, metric="cosine", init="random", random_state=seed)
+    return projection.fit_transform(np.ascontiguousarray(points, np.float32))
 
 
 def separation(points: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) -> float | None:
@@ -66,22 +65,6 @@ def separation(points: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) 
     if not 2 <= len(np.unique(groups)) < len(groups):
         return None
     return float(metrics.silhouette_score(points.astype(np.float64), groups, metric="cosine"))
-
-
-def scatter(axes: "Axes", plane: Float[np.ndarray, "n 2"], groups: Int[np.ndarray, " n"], names: Sequence[str]) -> None:
-    """Draws points by group: a colour for each, light grey for those below 0.
-
-    Args:
-        axes: where to draw.
-        plane: the points.
-        groups: the group of each point.
-        names: the name of each group from 0.
-    """
-    rest = groups < 0
-    axes.scatter(*plane[rest].T, s=14, color="0.82", label="no moment" if rest.any() else None)
-    for number, name in enumerate(names):
-        axes.scatter(*plane[groups == number].T, s=22, color=COLOURS[number % len(COLOURS)], label=name)
-    axes.set(xticks=[], yticks=[])
 
 
 @dataclass(frozen=True)
@@ -117,8 +100,8 @@ def moments_of_frames(
         InputError: no moment of the video is known.
     """
     queries, length = split.queries_of(video), float(split.durations[video])
-    given = np.stack([split.moments.start[queries], split.moments.end[queries]], 1)
-    moments = sorted({(float(start), float(end)) for start, end in given if end > start})
+    times = zip(split.moments.start[queries].tolist(), split.moments.end[queries].tolist(), strict=True)
+    moments = sorted({(start, end) for start, end in times if end > start})
     if not moments or not length > 0:
         raise InputError(f"{split.video_ids[video]}: none of its queries has a known moment, so frames have no colours")
     times = (np.arange(frames) + 0.5) / frames * length
@@ -128,11 +111,11 @@ def moments_of_frames(
     return groups, tuple(moments)
 
 
-def frames_of(given: PlotInput, split: PackedSplit, video: int, *, seed: int = 0) -> FrameMap:
+def frames_of(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 0) -> FrameMap:
     """The frames of a video as features, as untrained weights embed them, and as the first stage does.
 
     Args:
-        given: the system; the untrained weights are those of a new first stage of the same configuration.
+        inputs: the system; the untrained weights are those of a new first stage of the same configuration.
         split: a split of it.
         video: its number.
         seed: the seed of the untrained weights.
@@ -140,53 +123,58 @@ def frames_of(given: PlotInput, split: PackedSplit, video: int, *, seed: int = 0
     Raises:
         InputError: the first stage gives no frames, or one for the whole video; or no moment is known.
     """
-    first: Any = given.system.pipeline.first
+    first: Any = inputs.system.pipeline.first
     clips, frames = split.video(video)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         untrained = type(first)(first.config)
     spaces = {"input features": frames.numpy()}
     for name, model in (("untrained weights", untrained), ("trained", first)):
-        with evaluation_mode(model, given.device, given.config.train.seed):
+        with evaluation_mode(model, inputs.device, inputs.config.train.seed):
             every = torch.ones(1, len(frames), dtype=torch.bool)
-            found = model.encode_video(*(x.to(given.device) for x in (clips[None], frames[None], every))).frames
-        if found is None or found.shape[1] < len(frames):
+            rows = model.encode_video(*(x.to(inputs.device) for x in (clips[None], frames[None], every))).frames
+        if rows is None or rows.shape[1] < len(frames):
             raise InputError(
-                f"{given.system.folder}: its first stage gives {'no' if found is None else found.shape[1]} frames of a "
+                f"{inputs.system.folder}: its first stage gives {'no' if rows is None else rows.shape[1]} frames of a "
                 f"video of {len(frames)}; expected one embedding for each"
             )
-        spaces[name] = found[0, : len(frames)].float().cpu().numpy()
+        spaces[name] = rows[0, : len(frames)].float().cpu().numpy()
     groups, moments = moments_of_frames(split, video, len(frames))
     return FrameMap(spaces, groups, moments, split.video_ids[video])
 
 
-def frames_figure(found: FrameMap, *, seed: int = 0) -> "Figure":
+def frames_figure(frames: FrameMap, *, seed: int = 0) -> "Figure":
     """A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself.
 
     Args:
-        found: the frames of a video.
+        frames: the frames of a video.
         seed: the seed of t-SNE.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    figure = new_figure(3.2 * len(found.spaces), 4.0)
-    names = [f"{start:.0f}–{end:.0f} s" for start, end in found.moments]
-    panels = np.atleast_1d(figure.subplots(1, len(found.spaces)))
-    for axes, (name, rows) in zip(panels, found.spaces.items(), strict=True):
-        scatter(axes, flattened(rows, seed=seed), found.groups, names)
-        score = separation(rows, found.groups)
+    figure = new_figure(3.2 * len(frames.spaces), 4.0)
+    names = [f"{start:.0f}–{end:.0f} s" for start, end in frames.moments]
+    panels = np.atleast_1d(figure.subplots(1, len(frames.spaces)))
+    for axes, (name, rows) in zip(panels, frames.spaces.items(), strict=True):
+        plane, rest = flattened(rows, seed=seed), frames.groups < 0
+        axes.scatter(*plane[rest].T, s=14, color="0.82", label="no moment" if rest.any() else None)
+        for number, moment in enumerate(names):
+            colour = COLOURS[number % len(COLOURS)]
+            axes.scatter(*plane[frames.groups == number].T, s=22, color=colour, label=moment)
+        axes.set(xticks=[], yticks=[])
+        score = separation(rows, frames.groups)
         axes.set_title(name if score is None else f"{name}\nsilhouette of moments {score:.2f}", fontsize="medium")
-    figure.suptitle(f"frames of {brief(found.video)}, by moment", fontsize="medium")
+    figure.suptitle(f"frames of {brief(frames.video)}, by moment", fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     return figure
 
 
-def draw_frames(given: PlotInput, settings: FramesSettings) -> "Figure":
+def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
     """The frames of one video of a split, before and after training."""
-    with given.opened() as packed:
+    with inputs.opened() as packed:
         video = number_of(settings.video, packed.video_ids, "video")
-        return frames_figure(frames_of(given, packed, video, seed=settings.seed), seed=settings.seed)
+        return frames_figure(frames_of(inputs, packed, video, seed=settings.seed), seed=settings.seed)
 
 
 @dataclass(frozen=True)
@@ -212,46 +200,46 @@ class RegisterChain:
         return self.values.var(1).sum(-1).mean(-1) / np.maximum(total, np.finfo(np.float32).tiny)
 
 
-def register_chain(given: PlotInput, split: PackedSplit, videos: int) -> RegisterChain:
+def register_chain(inputs: PlotInput, split: PackedSplit, videos: int) -> RegisterChain:
     """The registers of the first videos of a split along the reverse process, with the fixed noise of evaluation.
 
     Args:
-        given: the system.
+        inputs: the system.
         split: a split of it.
         videos: how many.
 
     Raises:
         InputError: the first stage has no registers, or none that a diffusion generates.
     """
-    first: Any = given.system.pipeline.first
+    first: Any = inputs.system.pipeline.first
     registers = getattr(first, "registers", None)
     if registers is None or registers.diffusion is None:
         raise InputError(
-            f"{given.system.folder}: its first stage generates no registers by diffusion: "
+            f"{inputs.system.folder}: its first stage generates no registers by diffusion: "
             "model.registers.kind='diffusion' does"
         )
     batch = next(split.video_batches(videos))
-    with evaluation_mode(first, given.device, given.config.train.seed):
-        found = first.generate_registers(batch.clips.to(given.device), return_chain=True)
-        chain = torch.cat([found.start[None], found.chain]).float().cpu().numpy()
+    with evaluation_mode(first, inputs.device, inputs.config.train.seed):
+        generated = first.generate_registers(batch.clips.to(inputs.device), return_chain=True)
+        chain = torch.cat([generated.start[None], generated.chain]).float().cpu().numpy()
     return RegisterChain(chain, tuple(split.video_ids[row] for row in batch.indices.tolist()))
 
 
-def registers_figure(found: RegisterChain, *, panels: int = 5, seed: int = 0) -> "Figure":
+def registers_figure(registers: RegisterChain, *, panels: int = 5, seed: int = 0) -> "Figure":
     """One t-SNE of the registers of all steps, with a panel for some of them; a colour per video, a shape per register.
 
     Each title has the share of the variance that is between videos: near 0, registers say nothing of their video.
 
     Args:
-        found: the registers.
+        registers: the registers.
         panels: how many steps are shown, the first and the last among them.
         seed: the seed of t-SNE.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    steps, videos, number, width = found.values.shape
-    plane = flattened(found.values.reshape(-1, width), seed=seed).reshape(steps, videos * number, 2)
+    steps, videos, number, width = registers.values.shape
+    plane = flattened(registers.values.reshape(-1, width), seed=seed).reshape(steps, videos * number, 2)
     colours = [COLOURS[video % len(COLOURS)] for video in range(videos)]
     shown = evenly(steps, panels)
     figure = new_figure(2.5 * len(shown), 3.4)
@@ -261,16 +249,16 @@ def registers_figure(found: RegisterChain, *, panels: int = 5, seed: int = 0) ->
             points = plane[step].reshape(videos, number, 2)[:, register]
             axes.scatter(*points.T, s=24, color=colours, marker=_SHAPES[register % len(_SHAPES)], alpha=0.8)
         level = f"$r_{{{steps - 1 - step}}}$" + (", the start" if step == 0 else "")
-        axes.set_title(f"{level}\n{100 * found.between_videos[step]:.1f} %", fontsize="medium")
+        axes.set_title(f"{level}\n{100 * registers.between_videos[step]:.1f} %", fontsize="medium")
         axes.set(xticks=[], yticks=[])
-    names = f"{brief(found.videos[0])} to {brief(found.videos[-1])}"
+    names = f"{brief(registers.videos[0])} to {brief(registers.videos[-1])}"
     about = f"{number} registers each of {videos} videos ({names}): a colour per video, a shape per register"
     figure.suptitle(f"{about}\nshare of the variance that is between videos", fontsize="medium")
     return figure
 
 
-def draw_registers(given: PlotInput, settings: RegistersSettings) -> "Figure":
+def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
     """The registers of some videos of a split along the reverse process."""
-    with given.opened() as packed:
-        found = register_chain(given, packed, min(settings.videos, len(packed)))
-    return registers_figure(found, panels=settings.panels, seed=settings.seed)
+    with inputs.opened() as packed:
+        chain = register_chain(inputs, packed, min(settings.videos, len(packed)))
+    return registers_figure(chain, panels=settings.panels, seed=settings.seed)

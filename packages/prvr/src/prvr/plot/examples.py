@@ -13,7 +13,7 @@ from prvr.errors import InputError
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, brief, new_figure
-from prvr.plot.registry import ExamplesSettings
+from prvr.plot.plots import ExamplesSettings
 from prvr.plot.videos import moment_frames
 from prvr.video import open_video
 
@@ -36,7 +36,7 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
         films: a folder of video files, looked through with all folders in it.
 
     Returns:
-        None where there are no pictures: no folder is given, and the corpus is not drawn.
+        None where there are no pictures: no folder is inputs, and the corpus is not drawn.
 
     Raises:
         InputError: there is no such folder.
@@ -84,8 +84,8 @@ def examples_figure(
         cells = part.subplots(len(example.hits), 2 + columns, squeeze=False, width_ratios=(2.0, 2.8, *[1.1] * columns))
         for place, (hit, (about, line, *frames)) in enumerate(zip(example.hits, cells, strict=True), 1):
             mark, colour = ("✓ ", RIGHT) if hit.video_id in example.relevant else ("", "black")
-            said = f"{place}. {mark}{brief(hit.video_id, 26)}\n    {hit.score:.3f}"
-            about.text(0, 0.5, said, va="center", color=colour)
+            label = f"{place}. {mark}{brief(hit.video_id, 26)}\n    {hit.score:.3f}"
+            about.text(0, 0.5, label, va="center", color=colour)
             _draw_line(line, example, hit, durations.get(hit.video_id, float("nan")))
             for axes in (about, *frames):
                 axes.axis("off")
@@ -94,9 +94,9 @@ def examples_figure(
                     axes.imshow(frame)
         cells[-1, 1].set_xlabel("seconds", fontsize="small")
         rank = next((place for place, hit in enumerate(example.hits, 1) if hit.video_id in example.relevant), None)
-        told = f"a right video has rank {rank}" if rank else f"no right video is among the best {len(example.hits)}"
+        result = f"a right video has rank {rank}" if rank else f"no right video is among the best {len(example.hits)}"
         part.suptitle(
-            f"“{brief(example.caption, 110)}”\n{told}; blue: moment found, framed: true moment", fontsize="medium"
+            f"“{brief(example.caption, 110)}”\n{result}; blue: moment found, framed: true moment", fontsize="medium"
         )
     return figure
 
@@ -118,13 +118,13 @@ def _draw_line(axes: "Axes", example: ExampleQuery, hit: Hit, duration: float) -
     axes.set_xlim(0, duration)
 
 
-def draw_examples(given: PlotInput, settings: ExamplesSettings) -> "Figure":
+def draw_examples(inputs: PlotInput, settings: ExamplesSettings) -> "Figure":
     """The best videos of a split for one query, after all stages of a system."""
-    with given.encoded() as (packed, encoded):
+    with inputs.encoded() as (packed, encoded):
         query = number_of(settings.query, packed.query_ids, "query")
-        seed = given.config.train.seed
+        seed = inputs.config.train.seed
         (example,) = find_moments(
-            given.system.pipeline, packed, [query], settings.top, encoded=encoded, device=given.device, seed=seed
+            inputs.system.pipeline, packed, [query], settings.top, encoded=encoded, device=inputs.device, seed=seed
         )
         durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
         files = None if settings.files is None else Path(settings.files).expanduser()

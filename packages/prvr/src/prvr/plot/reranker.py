@@ -15,7 +15,7 @@ from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, WRONG, brief, evenly, new_figure
-from prvr.plot.registry import AttentionSettings, TrajectorySettings
+from prvr.plot.plots import AttentionSettings, TrajectorySettings
 from prvr.stages import CandidateReranker, EncodedSplit, ScoreMatrix, best_columns, reranker_inputs
 
 if TYPE_CHECKING:
@@ -94,48 +94,37 @@ def trajectory_of(
 
 
 def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
-    """Bars of x_k over the candidates at some levels, and below them the place of the right candidate at each level.
-
-    The dashed line is its place before: candidates stand in the order of their scores.
+    """Bars of x_k over the candidates, in the order of their scores, at some levels of noise; right ones are green.
 
     Args:
         trajectory: the trajectory of one query.
         panels: how many levels have bars, from 2; first and last are always among them.
     """
-    steps = evenly(len(trajectory.levels), panels)
-    figure = new_figure(2.1 * len(steps), 4.2)
-    grid = figure.add_gridspec(2, len(steps), height_ratios=(3, 2))
-    colours = [RIGHT if right else WRONG for right in trajectory.right]
-    for place, step in enumerate(steps):
-        axes = figure.add_subplot(grid[0, place])
-        axes.bar(range(1, len(colours) + 1), trajectory.values[step], color=colours, width=0.9)
-        axes.set_title(f"$x_{{{trajectory.levels[step]}}}$")
-        axes.set_xlabel("candidate")
+    steps, right = evenly(len(trajectory.levels), panels), trajectory.right
+    figure = new_figure(2.1 * len(steps), 2.8)
+    for axes, step in zip(figure.subplots(1, len(steps)), steps, strict=True):
+        colours = [RIGHT if value else WRONG for value in right]
+        axes.bar(range(1, len(right) + 1), trajectory.values[step], color=colours, width=0.9)
+        axes.set(title=f"$x_{{{trajectory.levels[step]}}}$", xlabel="candidate")
         axes.axhline(0, color="black", linewidth=0.5)
         axes.tick_params(labelsize="small")
-    axes = figure.add_subplot(grid[1, :])
-    axes.plot(trajectory.levels, _places(trajectory), color=RIGHT, marker=".")
-    axes.set_xlim(trajectory.levels[0], 0)
-    axes.set_ylim(len(colours) + 0.5, 0.5)
-    axes.set(xlabel="noise level k", ylabel="place of the best\nright candidate")
-    axes.grid(alpha=0.3)
-    told = f"none of these {len(colours)} candidates is right"
-    if trajectory.right.any():
-        before, after = int(trajectory.right.argmax()) + 1, int(_places(trajectory)[-1])
-        told = f"the best right candidate: place {before} by the scores, place {after} by what is generated"
-        axes.axhline(before, color="0.35", linestyle="--", linewidth=1)
-    figure.suptitle(f"{brief(trajectory.query, 100)}\n{told}", fontsize="medium")
+    result = f"none of these {len(right)} candidates is right"
+    if right.any():
+        before, last = int(right.argmax()) + 1, trajectory.values[-1]
+        after = 1 + int((last[~right] >= last[right].max()).sum())
+        result = f"the best right candidate: place {before} by the scores, place {after} by what is generated"
+    figure.suptitle(f"{brief(trajectory.query, 100)}\n{result}", fontsize="medium")
     return figure
 
 
-def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
+def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> "Figure":
     """What the re-ranker of a system generates for one query of a split."""
-    stage, before = given.diffusion()
-    with given.encoded() as (packed, encoded):
+    stage, before = inputs.diffusion()
+    with inputs.encoded() as (packed, encoded):
         row = number_of(settings.query, packed.query_ids, "query")
-        reranker = stage.rerankers["t2v"].to(given.device)
+        reranker = stage.rerankers["t2v"].to(inputs.device)
         ((_, scores),) = ranked_rows(before, encoded, "t2v", only=[row])
-        found = trajectory_of(
+        trajectory = trajectory_of(
             reranker,
             ScoreMatrix(before.first, encoded, packed.relevant),
             packed,
@@ -145,15 +134,7 @@ def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
             seed=stage.settings.seed if settings.seed is None else settings.seed,
             before=scores,
         )
-    return trajectory_figure(found, panels=settings.panels)
-
-
-def _places(trajectory: Trajectory) -> Float[np.ndarray, " s"]:
-    """The place of the best right candidate at each level, 1 = first; NaN where none of the candidates is right."""
-    if not trajectory.right.any():
-        return np.full(len(trajectory.levels), np.nan)
-    best = trajectory.values[:, trajectory.right].max(1, keepdims=True)
-    return 1.0 + (trajectory.values[:, ~trajectory.right] >= best).sum(1)
+    return trajectory_figure(trajectory, panels=settings.panels)
 
 
 @dataclass(frozen=True)
@@ -185,15 +166,15 @@ def attention_of(reranker: CandidateReranker, encoded: EncodedSplit, split: Pack
         split: the split, which has the texts and their moments.
         video: its number.
     """
-    inputs, asked = reranker_inputs(encoded, reranker.config), split.queries_of(video).tolist()
+    inputs, queries = reranker_inputs(encoded, reranker.config), split.queries_of(video).tolist()
     frames, mask = inputs.frames[video][None], inputs.mask[video][None]
-    weights = reranker.pool.weights(inputs.text[asked][None], frames, mask)[0]  # pyright: ignore[reportCallIssue]
-    times = [(float(split.moments.start[query]), float(split.moments.end[query])) for query in asked]
+    weights = reranker.pool.weights(inputs.text[queries][None], frames, mask)[0]  # pyright: ignore[reportCallIssue]
+    times = [(float(split.moments.start[query]), float(split.moments.end[query])) for query in queries]
     duration = float(split.durations[video])
     timed = reranker.config.tokens != "both" and np.isfinite(duration)  # both: clips come first, then frames
     return AttentionMap(
         weights=weights[:, mask[0]].cpu().numpy(),
-        texts=tuple(split.captions[query] for query in asked),
+        texts=tuple(split.captions[query] for query in queries),
         video=split.video_ids[video],
         duration=duration if timed else None,
         moments=tuple(moment if np.isfinite(moment[0]) else None for moment in times) if timed else (),
@@ -228,9 +209,9 @@ def attention_figure(attention: AttentionMap) -> "Figure":
     return figure
 
 
-def draw_attention(given: PlotInput, settings: AttentionSettings) -> "Figure":
+def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> "Figure":
     """The text-frame attention of a system's re-ranker over one video of a split."""
-    reranker = given.diffusion()[0].rerankers["t2v"]
-    with given.encoded() as (packed, encoded):
+    reranker = inputs.diffusion()[0].rerankers["t2v"]
+    with inputs.encoded() as (packed, encoded):
         video = number_of(settings.video, packed.video_ids, "video")
-        return attention_figure(attention_of(reranker.to(given.device), encoded, packed, video))
+        return attention_figure(attention_of(reranker.to(inputs.device), encoded, packed, video))

@@ -13,12 +13,11 @@ import torch
 from jaxtyping import Float
 
 from prvr.data.packed import PackedSplit
-from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.transfer import target_config
 from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import RIGHT, WRONG, new_figure
-from prvr.plot.registry import ScoresSettings
+from prvr.plot.plots import ScoresSettings
 from prvr.stages import EncodedSplit, FirstStage, Pipeline, ScoreMatrix
 from prvr.stages.pipelines import as_pipeline
 
@@ -37,11 +36,6 @@ class PairScores:
 
     positive: Float[np.ndarray, " p"]
     negative: Float[np.ndarray, " n"]
-
-    def __post_init__(self) -> None:
-        for name, values in (("positive", self.positive), ("negative", self.negative)):
-            if not len(values) or not np.isfinite(values).all():
-                raise InputError(f"{name}: {len(values)} scores, expected at least one, and all of them finite")
 
     @property
     def auc(self) -> float:
@@ -84,9 +78,6 @@ def pair_scores(
         most: wrong pairs kept; each is kept with the same probability.
         block: queries scored at a time.
         seed: the seed of the sample.
-
-    Raises:
-        ValueError: a score is not finite, or there is no wrong pair.
     """
     keep = min(1.0, most / max(1, len(split.query_ids) * len(split)))
     numbers = torch.Generator("cpu").manual_seed(seed)
@@ -105,14 +96,9 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
     """A histogram of right (green) and wrong (grey) pairs for each domain, all over the same range.
 
     Args:
-        domains: scores by the name of the corpus, for example that of the training, then others.
+        domains: scores by the name of the corpus, at least one.
         bins: the number of bins of each histogram.
-
-    Raises:
-        ValueError: no domain.
     """
-    if not domains:
-        raise InputError("no domain: give the scores of at least one corpus")
     every = [values for pairs in domains.values() for values in (pairs.positive, pairs.negative)]
     edges = np.linspace(min(x.min() for x in every), max(x.max() for x in every) + 1e-9, bins + 1)
     figure = new_figure(3.4 * len(domains), 3.5)
@@ -121,26 +107,26 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
         for values, colour, label in ((pairs.negative, WRONG, "wrong pairs"), (pairs.positive, RIGHT, "right pairs")):
             share = np.full(len(values), 100 / len(values))
             axes.hist(values, edges, weights=share, color=colour, alpha=0.7, label=label)
-        told = "\n".join(wrap(name, 36, max_lines=2)).replace("$", r"\$")
-        axes.set_title(f"{told}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium")
+        title = "\n".join(wrap(name, 36, max_lines=2)).replace("$", r"\$")
+        axes.set_title(f"{title}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium")
         axes.set(xlabel="score", xlim=(edges[0], edges[-1]))
     panels[0].set_ylabel("% of pairs")
     panels[0].legend(fontsize="small", loc="upper left")
     return figure
 
 
-def draw_scores(given: PlotInput, settings: ScoresSettings) -> "Figure":
+def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
     """The scores of right and wrong pairs on a run's own corpus and on others, after each stage of the system."""
-    source = given.config.data.collection
-    wanted = None if given.split == given.config.data.eval_split else given.split  # asked for, on every corpus
-    asked = [(source, given.config, given.split)]
+    source = inputs.config.data.collection
+    split = None if inputs.split == inputs.config.data.eval_split else inputs.split  # an explicit one, on every corpus
+    corpora = [(source, inputs.config, inputs.split)]
     for target in settings.transfer:
-        config, split = target_config(given.config, Path(target), wanted)
-        asked.append((f"{source} -> {config.data.collection}", config, split))
-    parts, domains = given.system.parts(), {}
-    for name, config, split in asked:
-        with given.encoded(config, split) as (packed, encoded):
+        config, name = target_config(inputs.config, Path(target), split)
+        corpora.append((f"{source} -> {config.data.collection}", config, name))
+    parts, domains = inputs.system.parts(), {}
+    for corpus, config, name in corpora:
+        with inputs.encoded(config, name) as (packed, encoded):
             for part, pipeline in parts.items():
-                label = f"{name}, {part}" if len(parts) > 1 else name
+                label = f"{corpus}, {part}" if len(parts) > 1 else corpus
                 domains[label] = pair_scores(pipeline, packed, encoded)
     return scores_figure(domains, bins=settings.bins)
