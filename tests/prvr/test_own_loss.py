@@ -215,7 +215,7 @@ def test_it_is_read_once_it_is_imported(downloaded: Path, capsys: pytest.Capture
 def test_a_configuration_older_than_a_loss_is_not_trained(folder: Path, cache: str, splits: Splits) -> None:
     before = make_config(cache)
     own_config(cache)  # registers the loss
-    with pytest.raises(ConfigError, match=r"cannot be read back .*: loss\.centring\.weight"):
+    with pytest.raises(ConfigError, match=r"loss\.centring: cannot be read back"):
         train(before, output=folder / "run", splits=splits, device="cpu")
     assert not (folder / "run").exists()
     expect_readable(make_config(cache))
@@ -227,5 +227,5 @@ def test_a_dataclass_of_the_standard_library_is_checked_as_well(folder: Path) ->
     settings = dataclasses.make_dataclass("Settings", [("weight", float, 0.0), ("power", float, 2.0)], frozen=True)
     LOSSES.register("centring", torch.nn.Module, "Not built.", settings)
     assert LossConfig({"centring": {"weight": 1, "power": 3}})["centring"] == settings(1.0, 3.0)
-    with pytest.raises(ValueError, match="unexpected keyword"):
+    with pytest.raises(ValueError, match="Unexpected keyword"):
         LossConfig({"centring": {"pover": 3}})

@@ -4,7 +4,6 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import resources
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -22,10 +21,8 @@ from prvr.reading import read_text, short
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
-_FOLDERS: dict[Literal["retrievers", "rerankers"], str] = {
-    "retrievers": "config/presets",
-    "rerankers": "config/presets/rerankers",
-}
+_PRESETS = Path(__file__).with_name("presets")
+_FOLDERS = {"retrievers": _PRESETS, "rerankers": _PRESETS / "rerankers"}
 
 
 class ConfigError(PrvrError, ValueError):
@@ -45,8 +42,7 @@ def preset_names(kind: Literal["retrievers", "rerankers"] = "retrievers") -> lis
         >>> preset_names("rerankers")
         ['diffusionret-stage2-paper', 'diffusionret-stage2-released']
     """
-    folder = resources.files("prvr") / _FOLDERS[kind]
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(file.stem for file in _FOLDERS[kind].glob("*.yaml"))
 
 
 def read_values(name_or_path: str | Path, derived: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
@@ -91,10 +87,10 @@ def preset_text(name: str) -> str:
     Raises:
         ConfigError: there is no such preset; names those with the closest names.
     """
-    folders = {preset: folder for kind, folder in _FOLDERS.items() for preset in preset_names(kind)}
-    if name not in folders:
-        raise ConfigError(unknown_name("preset", name, folders))
-    return (resources.files("prvr") / folders[name] / f"{name}.yaml").read_text(encoding="utf-8")
+    files = {file.stem: file for folder in _FOLDERS.values() for file in sorted(folder.glob("*.yaml"))}
+    if name not in files:
+        raise ConfigError(unknown_name("preset", name, files))
+    return files[name].read_text(encoding="utf-8")
 
 
 def read_yaml_file(path: Path) -> dict[str, Any]:
@@ -238,10 +234,16 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         source: where the values come from, for messages.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+        ConfigError: an unknown key, a wrong type or a value out of range; the message names each. Or a module that
+            registers a part is not imported: a file may come from elsewhere, and reading it must not run code.
     """
-    if kind is Config:
-        _expect_imported(values.get("imports"), source)
+    modules = values.get("imports") if kind is Config else None
+    missing = [str(name) for name in modules if name not in sys.modules] if isinstance(modules, list | tuple) else []
+    if missing:
+        raise ConfigError(
+            f"{source}: parts of this configuration are registered by {', '.join(missing)}, which is not imported. If "
+            f"you trust it, pass {' '.join(f'--import {name}' for name in missing)}, or import it in Python first"
+        )
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
@@ -297,17 +299,6 @@ def load_config(
     return config
 
 
-def _expect_imported(names: Any, source: str) -> None:
-    """Refuses modules that nobody has imported: a file may come from elsewhere, and reading it must not run code."""
-    missing = [str(name) for name in names if name not in sys.modules] if isinstance(names, list | tuple) else []
-    if missing:
-        options = " ".join(f"--import {name}" for name in missing)
-        raise ConfigError(
-            f"{source}: parts of this configuration are registered by {', '.join(missing)}, which is not imported. If "
-            f"you trust it, pass {options}, or import it in Python first"
-        )
-
-
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Nested plain dictionaries and lists: what YAML and JSON can hold."""
     return to_jsonable_python(config)
@@ -328,18 +319,17 @@ def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> d
 
 
 def expect_readable(config: Config) -> None:
-    """Refuses a configuration that would not be read back from its own YAML as it is.
+    """Refuses losses that would not be read back from the run's `config.yaml` as they are.
 
     Raises:
-        ConfigError: a key would be lost or changed; the message names each.
+        ConfigError: the settings of a loss would change; the message names each.
     """
-    read = validated(Config, yaml.safe_load(dump_config(config)))
-    if read != config:
-        before, after = flat(config_to_dict(config)), flat(config_to_dict(read))
-        keys = [key for key in before | after if before.get(key) != after.get(key)]
+    read = LossConfig(config_to_dict(config.loss.terms))
+    changed = [f"loss.{name}" for name, settings in read.terms.items() if config.loss.terms.get(name) != settings]
+    if changed:
         raise ConfigError(
-            f"the configuration cannot be read back from its config.yaml: {', '.join(keys)} would change. Register "
-            "losses before the configuration is made"
+            f"{', '.join(changed)}: cannot be read back from config.yaml. Register losses before the configuration is "
+            "made, and give their settings types that YAML can hold"
         )
 
 

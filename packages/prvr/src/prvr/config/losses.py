@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, with_config
 from pydantic.dataclasses import dataclass
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT
@@ -33,7 +33,6 @@ NEEDS = {
 """What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
 
 _S = TypeVar("_S")
-_UNKNOWN = PydanticCustomError("unexpected_keyword_argument", "unexpected keyword argument")
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -266,25 +265,10 @@ class LossConfig:
 @cache
 def _schema(entries: tuple[Any, ...]) -> type[BaseModel]:
     """Validates the values of `loss` where these losses are registered."""
-    fields: dict[str, Any] = {
-        entry.name: (Annotated[entry.settings, BeforeValidator(_known_keys(entry.settings))], entry.settings())
-        for entry in entries
-    }
+    for entry in entries:  # a dataclass of the standard library would drop unknown keys
+        with_config(STRICT)(entry.settings)
+    fields: dict[str, Any] = {entry.name: (entry.settings, entry.settings()) for entry in entries}
     return create_model("loss", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def _known_keys(settings: type) -> Callable[[Any], Any]:
-    """Refuses unknown keys of a record, which a dataclass of the standard library would drop."""
-    names = {field.name for field in dataclasses.fields(settings)}
-
-    def check(value: Any) -> Any:
-        unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []
-        errors = [InitErrorDetails(type=_UNKNOWN, loc=(str(key),), input=value[key]) for key in unknown]
-        if errors:
-            raise ValidationError.from_exception_data("loss", errors)
-        return value
-
-    return check
 
 
 def active_losses(loss: LossConfig, model: AnyModelConfig) -> tuple[str, ...]:

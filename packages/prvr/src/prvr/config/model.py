@@ -4,7 +4,7 @@ Blocks and fusions are registered here, with the keys of `model` that they alone
 entry here, and its test.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -208,75 +208,57 @@ class ModelConfig:
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":
-        registers, compat = self.registers, self.compat
-        lorentz = any(block.space == "lorentz" for block in self.blocks)
-        released = lorentz and compat.lorentz == "released"
-        drops_to_batch = self.padded_rows == "drop" and compat.padding == "to_batch"
-        shares_positions = compat.padding != "masked" and self.branches != "frames"
-        rules = [
-            (self.hidden % self.heads, f"hidden={self.hidden} must be a multiple of heads={self.heads}"),
-            (not self.blocks, "blocks is empty: list at least one, for example [{space: euclidean}]"),
-            (
-                lorentz and (self.lorentz_dim + 1) % self.heads,
-                f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}",
-            ),
-            (
-                lorentz and self.lorentz_dim + 1 < 2 * self.heads,
-                f"lorentz_dim={self.lorentz_dim}: expected at least {2 * self.heads - 1}, a time and a space "
-                f"coordinate for each of heads={self.heads}",
-            ),
-            (lorentz and self.layer != "transformer", "Lorentz blocks need layer='transformer'"),
-            *(
-                (
-                    released and getattr(self, key) != getattr(ModelConfig, key),
-                    f"{key}={getattr(self, key)!r} needs compat.lorentz='correct': the released blocks lack it",
-                )
-                for key in BLOCKS["lorentz"].needs
-                if key != "lorentz_dim"
-            ),
-            (released and self.window != "multiply", "compat.lorentz='released' needs window='multiply'"),
-            (
-                registers.scheduler == "flow" and compat.register_constants == "float32",
-                "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'",
-            ),
-            (registers.kind != "none" and self.layer != "transformer", "registers need layer='transformer'"),
-            (
-                registers.kind != "none" and self.branches == "frames",
-                "registers are generated from the clips: branches must be 'both' or 'clips'",
-            ),
-            (self.depth > 1 and registers.kind != "none", "registers need depth=1"),
-            (
-                self.depth > 1 and self.fusion != "mean",
-                f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}",
-            ),
-            (
-                drops_to_batch,
-                "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
-                "set padded_rows='auto', or compat.padding='masked'",
-            ),
-            (
-                shares_positions and self.num_clips > self.max_frames,
-                f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
-                f"with compat.padding={compat.padding!r}: lower num_clips, or set compat.padding='masked'",
-            ),
-            (
-                self.frame_pooling == "attention" and self.branches == "clips",
-                "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'",
-            ),
-            (
-                self.frame_query != "pooled" and self.branches != "both",
-                f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}",
-            ),
-            (
-                self.branches == "both" and not (self.clip_weight or self.frame_weight),
-                "clip_weight and frame_weight are both 0: every score would be 0, set one above 0",
-            ),
-        ]
-        for broken, message in rules:
-            if broken:
-                raise InputError(message)
+        for problem in self._problems():
+            raise InputError(problem)
         expect_size("model", self._size, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks")
         return self
+
+    def _problems(self) -> Iterator[str]:
+        """What keeps the parts from going together."""
+        padding, has_registers = self.compat.padding, self.registers.kind != "none"
+        if self.hidden % self.heads:
+            yield f"hidden={self.hidden} must be a multiple of heads={self.heads}"
+        if not self.blocks:
+            yield "blocks is empty: list at least one, for example [{space: euclidean}]"
+        if any(block.space == "lorentz" for block in self.blocks):
+            if (self.lorentz_dim + 1) % self.heads or self.lorentz_dim + 1 < 2 * self.heads:
+                yield (
+                    f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}, and at "
+                    f"least {2 * self.heads}, a time and a space coordinate for each"
+                )
+            if self.layer != "transformer":
+                yield "Lorentz blocks need layer='transformer'"
+            for key in BLOCKS["lorentz"].needs[1:] if self.compat.lorentz == "released" else ():
+                if getattr(self, key) != getattr(ModelConfig, key):
+                    yield f"{key}={getattr(self, key)!r} needs compat.lorentz='correct': the released blocks lack it"
+            if self.compat.lorentz == "released" and self.window != "multiply":
+                yield "compat.lorentz='released' needs window='multiply'"
+        if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
+            yield "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
+        if has_registers and self.layer != "transformer":
+            yield "registers need layer='transformer'"
+        if has_registers and self.branches == "frames":
+            yield "registers are generated from the clips: branches must be 'both' or 'clips'"
+        if has_registers and self.depth > 1:
+            yield "registers need depth=1"
+        if self.depth > 1 and self.fusion != "mean":
+            yield f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}"
+        if self.padded_rows == "drop" and padding == "to_batch":
+            yield (
+                "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: set "
+                "padded_rows='auto', or compat.padding='masked'"
+            )
+        if padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
+            yield (
+                f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
+                f"with compat.padding={padding!r}: lower num_clips, or set compat.padding='masked'"
+            )
+        if self.frame_pooling == "attention" and self.branches == "clips":
+            yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
+        if self.frame_query != "pooled" and self.branches != "both":
+            yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
+        if self.branches == "both" and not (self.clip_weight or self.frame_weight):
+            yield "clip_weight and frame_weight are both 0: every score would be 0, set one above 0"
 
     @property
     def unit_rows(self) -> bool:
@@ -297,20 +279,15 @@ class ModelConfig:
     @property
     def _size(self) -> int:
         """About how many numbers weights and tables hold; rather more than fewer."""
-        width, points, blocks = self.hidden, self.lorentz_dim + 1, len(self.blocks)
-        block = 12 * width**2 + (3 * points**2 + 2 * width * points) * any(b.space == "lorentz" for b in self.blocks)
-        windowed = self.compat.window == "printed" or any(b.width is not None for b in self.blocks)
-        tables = blocks * (self.max_frames**2 + self.num_clips**2) * windowed
-        fusion = (6 + blocks) * width**2 + (self.max_frames + self.num_clips) * width
-        read = (2 if self.motion == "none" else 4) * self.video_dim + self.query_dim
-        inputs = (read + 2 * self.max_frames + self.num_clips + self.max_words) * width
-        if self.frame_query != "pooled":
-            inputs += (self.query_dim + 14 * width) * width
-        registers = 0
-        if self.registers.kind != "none":
-            chosen = self.registers
-            registers = (30 + 6 * chosen.layers) * width**2 + (chosen.steps + 1) * (chosen.num + 1) * width
-        return 2 * self.depth * (blocks * block + fusion) + self.depth * tables + inputs + 12 * width**2 + registers
+        width, points, registers = self.hidden, self.lorentz_dim + 1, self.registers
+        has_lorentz = any(block.space == "lorentz" for block in self.blocks)
+        has_windows = self.compat.window == "printed" or any(block.width is not None for block in self.blocks)
+        block = 13 * width**2 + (3 * points + 2 * width) * points * has_lorentz
+        block += (self.max_frames**2 + self.num_clips**2) * has_windows
+        inputs = 4 * self.video_dim + 2 * self.query_dim + self.max_words + 4 * (self.max_frames + self.num_clips)
+        generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
+        both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
+        return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
 
 
 def expect_read(model: ModelConfig, keys: Iterable[str]) -> None:

@@ -36,30 +36,18 @@ class Config:
     fusion in use are added."""
 
     @model_validator(mode="after")
-    def _names_the_modules_of_its_parts(self) -> "Config":
+    def _consistent(self) -> "Config":
+        expect_losses_fit(self.loss, self.model)
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
         if isinstance(self.model, ModelConfig):
             entries += [FUSIONS[self.model.fusion], *(BLOCKS[block.space] for block in self.model.blocks)]
         own = {entry.module for entry in entries if not f"{entry.module}.".startswith(("prvr.", "__main__."))}
         object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *sorted(own)])))
-        return self
-
-    @model_validator(mode="after")
-    def _losses_fit_the_model(self) -> "Config":
-        expect_losses_fit(self.loss, self.model)
-        return self
-
-    @model_validator(mode="after")
-    def _a_teacher_is_learned_from(self) -> "Config":
         weight, teacher = self.loss.weight("distillation"), self.train.teacher
         if weight > 0 and teacher is None:
             raise InputError(f"loss.distillation={weight} needs a teacher: name a system in train.teacher")
         if teacher is not None and not weight > 0:
             raise InputError(f"train.teacher={teacher!r} is not read: set loss.distillation above 0, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _decay_has_its_optimiser(self) -> "Config":
         if self.optim.decay == "released" and self.optim.name != "bert_adam":
             raise InputError("optim.decay='released' needs optim.name='bert_adam'")
         if self.optim.decay == "released" and isinstance(self.model, TokenModelConfig):
