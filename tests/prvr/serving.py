@@ -22,7 +22,7 @@ from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex
 from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
-from prvr.serve.service import IndexSource
+from prvr.serve.service import IndexSource, Source
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 
 HOST = "http://127.0.0.1"
@@ -109,11 +109,35 @@ def app_of(served: Served, **settings: object):
     return create_app(VideoIndex.open(served.index), ServeSettings(**settings))  # type: ignore[arg-type]
 
 
+class Growing:
+    """A source that gains a video while it is served.
+
+    Args:
+        served: an index of two videos; the second one is removed at first.
+    """
+
+    def __init__(self, served: Served) -> None:
+        self.index, self._served, self.error = VideoIndex.open(served.index), served, None
+        self.index.remove([self.index.video_ids[1]])
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return len(self.index.video_ids), 2
+
+    def refresh(self) -> bool:
+        return self.index.refresh()
+
+    def grow(self) -> None:
+        with VideoIndex.open(self._served.index) as index:
+            index.add(VideoStore(self._served.store))
+
+
 @contextmanager
-def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
+def listening(served: Served | Source, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
+    source = IndexSource(VideoIndex.open(served.index)) if isinstance(served, Served) else served
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(IndexSource(VideoIndex.open(served.index)), settings or ServeSettings())
+        server = Server(source, settings or ServeSettings())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

@@ -6,7 +6,6 @@ import io
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from serving import (
     EVIL,
     HOST,
     TOKEN,
+    Growing,
     Served,
     WatchedText,
     app_of,
@@ -39,7 +39,6 @@ from prvr.search import Query, SearchFilter, VideoIndex
 from prvr.serve import ServeLimits, create_app
 from prvr.serve.service import IndexSource, Service
 from prvr.serve.workers import Busy, SearchQueue, Workers
-from prvr.video import VideoStore
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +235,14 @@ def test_a_query_that_the_model_cannot_read_is_explained(client: TestClient, que
     assert batch.status_code == 400
 
 
-def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient) -> None:
+def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served: Served) -> None:
     everything = client.get("/api/videos").json()
     assert everything["total"] == len(everything["videos"]) == 10
     page = client.get("/api/videos", params={"offset": 2, "limit": 3}).json()["videos"]
     assert page == everything["videos"][2:5]
+    newest = client.get("/api/videos", params={"newest": True}).json()["videos"]
+    changed = [(served.films / one["name"]).stat().st_mtime_ns for one in newest]
+    assert changed == sorted(changed, reverse=True)
     known = {one["name"]: one for one in everything["videos"]}
     assert known["day 1/test0000.mp4"]["plays"]
     assert not known["old.avi"]["plays"]
@@ -340,44 +342,16 @@ def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
         assert list(keys_of(client)) == ["b.mp4"]
 
 
-@dataclass
-class Growing:
-    """A source whose index grows: its first video can be searched at once, the second one after a refresh.
-
-    Args:
-        folder: of an index of two videos.
-        may: whether the second one may be seen.
-    """
-
-    folder: Path
-    may: threading.Event = field(default_factory=threading.Event)
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        self.index = VideoIndex.open(self.folder)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        return len(self.index.video_ids), 2
-
-    def refresh(self) -> bool:
-        return self.may.is_set() and self.index.refresh()
-
-
 def test_an_index_that_grows_is_served_from_its_first_video_on(tmp_path: Path) -> None:
     served = make_index(tmp_path, "a.mp4", "b.mp4")
-    with VideoIndex.open(served.index) as index:
-        index.remove(["b.mp4"])
-    source = Growing(served.index)
+    source = Growing(served)
     with TestClient(create_app(source), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         assert client.get("/ready").json() == {"status": "ready", "done": 1, "total": 2}
         source.error = "the disk is full"
         info = client.get("/api/info").json()
         assert info["progress"] == {"done": 1, "total": 2, "error": "the disk is full"}
-        with VideoIndex.open(served.index) as index:
-            index.add(VideoStore(served.store))
-        source.may.set()
+        source.grow()
         wait_for(lambda: client.get("/ready").json().get("done") == 2)
         wait_for(lambda: sorted(keys_of(client)) == ["a.mp4", "b.mp4"])  # without a search in between
 

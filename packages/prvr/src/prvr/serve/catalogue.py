@@ -71,9 +71,12 @@ class Catalogue:
             raise HTTPException(404, "no such video")
         return entry
 
-    def page(self, offset: int, limit: int) -> list[CatalogueEntry]:
-        """Some of the entries, in the order of the index."""
-        return list(self._entries.values())[offset : offset + limit]
+    def page(self, offset: int, limit: int, newest: bool = False) -> list[CatalogueEntry]:
+        """Some of the entries, in the order of the index, or those first whose files were modified last."""
+        entries = list(self._entries.values())
+        if newest:
+            entries.sort(key=lambda entry: -entry.video.mtime_ns)
+        return entries[offset : offset + limit]
 
     def path(self, entry: CatalogueEntry) -> Path:
         """The file of a video: a regular one below the folder that was indexed, and the one that was indexed.

@@ -165,9 +165,11 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/api/videos", summary="The videos of the index", tags=["search"])
     async def videos(
-        offset: Annotated[int, Query(ge=0, le=10**12)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+        offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
     ) -> VideosResponse:
-        page = service.catalogue.page(offset, limit)
+        page = service.catalogue.page(offset, limit, newest)
         return VideosResponse(total=len(service.catalogue), videos=[entry.public for entry in page])
 
 

@@ -12,7 +12,13 @@ const problem = element("problem");
 const SHOWN = 20; // results, if the server gives as many
 let told = null; // what the server says of itself, once it was asked
 let running = null;
+let typing = 0; // the timer that applies options once nobody types in them
+const PAUSE = 400; // milliseconds without typing
+const SURE = 95; // percent: hits of less confidence are weaker matches
+const TILES = 24; // videos on the first screen
+const EVERY = 3000; // milliseconds between two looks how many videos can be searched
 let last = null; // what played last: focus goes back to it
+let listed = null; // how many videos the server had when they were listed
 const OPTIONS = ["without", "in", "name", "after", "before", "longer", "shorter"];
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
@@ -38,12 +44,11 @@ async function search(asked) {
   running?.abort();
   running = new AbortController();
   const mine = running;
-  element("welcome").hidden = true;
+  welcome(false);
   problem.hidden = true;
   status.textContent = "Searching …";
   results.setAttribute("aria-busy", "true");
   results.classList.add("waiting");
-  const began = performance.now();
   try {
     const sent = parameters(asked, Math.min(SHOWN, (await learn()).results));
     const picture = asked.get("picture");
@@ -52,7 +57,7 @@ async function search(asked) {
       ? await post(`/api/search/picture?${sent}`, pictures.get(picture).body, mine.signal)
       : await get(`/api/search?${sent}`, mine.signal);
     closePlayer();
-    show(answer, performance.now() - began);
+    show(answer);
   } catch (error) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
@@ -83,13 +88,14 @@ function parameters(asked, k) {
   return sent;
 }
 
-function show(answer, milliseconds) {
+function show(answer) {
   document.title = `${answer.query} – prvr`;
   const scale = range(answer);
   const cards = answer.hits.map((hit) => card(hit, scale));
   const fitting = answer.hits.reduce((count, hit, at) => (hit.weaker ? count : at + 1), 0); // the others are weaker
-  if (fitting < cards.length) cards.splice(fitting, 0, make("li", "weaker", "Weaker matches"));
+  if (fitting < cards.length) cards.splice(fitting, 0, make("li", "weaker", `Weaker matches: confidence below ${SURE} %`));
   results.replaceChildren(...cards);
+  element("view").hidden = !answer.hits.length;
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
     const filtered = OPTIONS.slice(1).some((name) => option(name).value);
@@ -98,9 +104,10 @@ function show(answer, milliseconds) {
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
-  const verdict = fitting ? "" : "No good match. ";
-  status.textContent = `${verdict}${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
-  if (answer.level !== null) status.textContent += " · dashed line: what one in 20 unrelated sentences reaches";
+  const known = answer.hits.some((hit) => hit.confidence !== null);
+  const verdict = known ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
+  status.textContent = `${first} ${videos} videos${verdict}.`;
+  if (answer.level !== null) status.textContent += " The dashed line is what one in 20 unrelated sentences reaches.";
   scrollTo({ top: 0 });
 }
 
@@ -117,40 +124,30 @@ function card(hit, scale) {
   open.setAttribute("aria-label", `${hit.rank}. ${hit.video.name}, play ${span(best)}`);
   open.addEventListener("click", () => play(best, open));
 
-  const frame = make("span", "frame");
-  const picture = make("img");
-  picture.alt = "";
-  picture.loading = "lazy";
-  picture.decoding = "async";
-  picture.addEventListener("error", () => frame.classList.add("none"));
-  picture.src = thumbnailUrl(hit.video, (best.start + best.end) / 2);
-  frame.append(picture, make("span", "badge", span(best)));
-
-  open.append(frame);
+  open.append(frameOf(hit.video, (best.start + best.end) / 2, span(best)));
 
   const line = make("div", "line");
   const name = make("h2", "name");
   name.append(...nameParts(hit.video.name));
-  const score = make("span", "score", hit.score === null ? "–" : hit.score.toFixed(3));
-  score.title = "score of the video for this query";
+  const score = make("span", "score", `score ${hit.score === null ? "–" : hit.score.toFixed(3)}`);
+  score.title = "similarity of the video and the query; only scores of one query can be compared";
   line.append(make("span", "rank", String(hit.rank)), name, score);
   if (hit.confidence !== null) {
-    const sure = make("span", "score", `${Math.floor(100 * hit.confidence + 1e-9)} %`);
-    sure.title = "confidence: the share of unrelated sentences that score lower everywhere in this index";
+    const sure = make("span", "score", `confidence ${Math.floor(100 * hit.confidence + 1e-9)} %`);
+    sure.title = "the share of unrelated sentences that score lower everywhere in this index";
     line.append(sure);
   }
   line.addEventListener("click", () => play(best, open));
 
   const more = make("div", "more");
-  if (hit.moments.length > 1) more.append(make("span", "quiet", "also"));
-  for (const moment of hit.moments.slice(1)) {
+  for (const moment of [best, ...hit.moments.slice(1)]) {
     const chip = make("button", "chip", span(moment));
     chip.type = "button";
     chip.setAttribute("aria-label", `Play ${span(moment)} of ${hit.video.name}`);
     chip.addEventListener("click", () => play(moment, chip));
     more.append(chip);
   }
-  const similar = make("button", "chip", "More like this");
+  const similar = make("button", "similar quiet", "More like this");
   similar.type = "button";
   similar.setAttribute("aria-label", `More like ${span(best)} of ${hit.video.name}`);
   similar.addEventListener("click", () => askLike(hit.video, best.start, best.end));
@@ -166,15 +163,70 @@ function card(hit, scale) {
   return item;
 }
 
+/** A picture of a video at a time, with a label. */
+function frameOf(video, time, label) {
+  const frame = make("span", "frame");
+  const picture = make("img");
+  picture.alt = "";
+  picture.loading = "lazy";
+  picture.decoding = "async";
+  picture.addEventListener("error", () => frame.classList.add("none"));
+  picture.src = thumbnailUrl(video, time);
+  frame.append(picture, make("span", "badge", label));
+  return frame;
+}
+
+/** A video of the first screen, which plays from its start. */
+function tile(video) {
+  const item = make("li");
+  const open = make("button", "tile");
+  open.type = "button";
+  const name = make("span", "name");
+  name.append(...nameParts(video.name));
+  open.append(frameOf(video, video.duration / 3, clock(video.duration)), name);
+  open.addEventListener("click", () => {
+    mark(item, open);
+    playAt({ video, moments: [], relevance: new Array(32).fill(null), start: 0, end: 0 }, [0, 1, -Infinity], 0);
+  });
+  item.append(open);
+  return item;
+}
+
+async function listVideos(count) {
+  if (listed === count) return;
+  listed = count;
+  const { videos } = await get(`/api/videos?newest=true&limit=${TILES}`);
+  element("videos").replaceChildren(...videos.map(tile));
+}
+
+/** Shows or hides the first screen. */
+function welcome(visible) {
+  element("welcome").hidden = element("videos").hidden = !visible;
+}
+
+function unmark() {
+  for (const other of document.querySelectorAll("li[aria-current]")) other.removeAttribute("aria-current");
+}
+
 function mark(item, from) {
   last = from;
-  for (const other of results.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
+  unmark();
   item.setAttribute("aria-current", "true");
+  uncover();
+}
+
+/** Scrolls what plays out from under the player, which lies above the results on a narrow screen. */
+function uncover() {
+  const player = element("player");
+  const item = document.querySelector("li[aria-current]");
+  if (player.hidden || !item || !matchMedia("(max-width: 63.99rem)").matches) return;
+  const room = item.getBoundingClientRect().top - player.getBoundingClientRect().bottom;
+  if (room < 8) scrollBy(0, room - 8);
 }
 
 function leavePlayer() {
   closePlayer();
-  for (const other of results.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
+  unmark();
   (last?.isConnected ? last : input).focus();
 }
 
@@ -188,7 +240,7 @@ function isAsked(what) {
 }
 
 /** Asks for what the fields say, with the picture or moment of the address unless others are given. */
-function ask(changes = {}) {
+function ask(changes = {}, replaces = false) {
   const what = new URLSearchParams();
   const before = asked();
   const kept = ["picture", "like", "start", "end", "film"].map((name) => [name, before.get(name)]);
@@ -199,6 +251,7 @@ function ask(changes = {}) {
   }
   if (!isAsked(what)) return input.focus();
   if (location.hash === `#${what}`) search(what);
+  else if (replaces) location.replace(`#${what}`);
   else location.hash = `#${what}`;
 }
 
@@ -264,8 +317,9 @@ function showOptions(open) {
   element("options").setAttribute("aria-expanded", String(open));
 }
 
+/** Counts the options of the results, which are in the address. */
 function countOptions() {
-  const count = OPTIONS.filter((name) => option(name).value.trim()).length;
+  const count = OPTIONS.filter((name) => asked().get(name)).length;
   element("options").querySelector("span").textContent = count ? `Options (${count})` : "Options";
   element("options").classList.toggle("set", count > 0);
 }
@@ -273,7 +327,9 @@ function countOptions() {
 function fill() {
   const what = asked();
   input.value = what.get("q") ?? "";
-  for (const name of OPTIONS) option(name).value = what.get(name) ?? "";
+  for (const name of OPTIONS) {
+    if (option(name) !== document.activeElement) option(name).value = what.get(name) ?? "";
+  }
   countOptions();
   showAsked(what);
 }
@@ -285,8 +341,8 @@ function fromAddress() {
   closePlayer();
   results.replaceChildren();
   status.textContent = "";
-  problem.hidden = true;
-  element("welcome").hidden = false;
+  problem.hidden = element("view").hidden = true;
+  welcome(true);
 }
 
 element("search").addEventListener("submit", (event) => {
@@ -297,12 +353,21 @@ element("options").addEventListener("click", () => {
   showOptions(element("more").hidden);
   if (!element("more").hidden) option("without").focus();
 });
-element("more").addEventListener("input", countOptions);
+const applyOptions = () => {
+  clearTimeout(typing);
+  if (isAsked(asked())) ask({}, true);
+};
+element("more").addEventListener("change", applyOptions);
+element("more").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(applyOptions, PAUSE);
+});
 element("clear").addEventListener("click", () => {
   for (const name of OPTIONS) option(name).value = "";
-  countOptions();
-  ask();
+  applyOptions();
 });
+element("view").addEventListener("click", () => showGrid(!results.classList.contains("grid")));
+new ResizeObserver(uncover).observe(element("player"));
 element("forget").addEventListener("click", () => {
   const q = input.value.trim();
   if (q) return ask({ ...NOTHING, q });
@@ -335,7 +400,8 @@ element("player").addEventListener("similar", (event) => askLike(event.detail.vi
 element("player").addEventListener("closed", leavePlayer);
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.matches("input");
+  const selected = input.selectionEnd - input.selectionStart === input.value.length; // also if there is nothing
+  const types = event.target.matches("input") && !(event.target === input && selected);
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || element("token").open) return;
   if (event.target.closest("#more")) {
     if (event.key !== "Escape") return; // arrows change numbers and dates
@@ -343,7 +409,7 @@ document.addEventListener("keydown", (event) => {
     element("options").focus();
     return;
   }
-  if (event.key === "/" && !typing) {
+  if (event.key === "/" && !types) {
     event.preventDefault();
     input.focus();
     input.select();
@@ -362,6 +428,37 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+function showGrid(grid) {
+  results.classList.toggle("grid", grid);
+  element("view").setAttribute("aria-pressed", String(grid));
+  localStorage.setItem("prvr-grid", grid ? "1" : "");
+}
+
+/** Shows what the server says of itself, and asks again for as long as videos are being added. */
+async function showInfo(info) {
+  const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
+  const ranking = info.zero_shot ? " Zero-shot: the encoder alone ranks the videos; no model was trained for them." : "";
+  element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Model: ${info.model}.${ranking}`;
+  for (const line of document.querySelectorAll(".try")) {
+    line.hidden = (line.dataset.encoder === "toy") !== (info.encoder === "toy");
+  }
+  const { done, total, error } = info.progress;
+  const others = error ?? "the others are being added.";
+  element("progress").textContent = `${done.toLocaleString()} of ${total.toLocaleString()} videos can be searched; ${others}`;
+  element("progress").hidden = done >= total && !error;
+  if (!element("progress").hidden) setTimeout(lookAgain, EVERY);
+  await listVideos(info.videos);
+}
+
+async function lookAgain() {
+  told = null;
+  try {
+    await showInfo(await learn());
+  } catch {
+    setTimeout(lookAgain, EVERY);
+  }
+}
+
 async function start() {
   const early = input.value; // somebody may be typing already
   if (location.hash.length > 1) fill();
@@ -371,18 +468,16 @@ async function start() {
     setPreviews(info.previews, info.preview_seconds);
     input.maxLength = option("without").maxLength = info.query_characters;
     element("choose").hidden = element("by-picture").hidden = !info.pictures;
-    const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
-    element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Model: ${info.model}.`;
-    element("note").textContent =
-      "Zero-shot: the encoder alone ranks these videos. No model was trained for these videos.";
-    element("note").hidden = !info.zero_shot;
     await openSession();
     if (isAsked(asked())) search(asked()); // the field is left alone: somebody may be typing already
+    else welcome(true);
+    await showInfo(info);
   } catch (error) {
     problem.textContent = error.message;
     problem.hidden = false;
   }
 }
 
+showGrid(localStorage.getItem("prvr-grid") === "1");
 input.focus();
 start();
