@@ -1,9 +1,6 @@
 """More than one sentence: by picture, by moment, with and without, and copies of a film as one hit."""
 
-import io
 import json
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +17,6 @@ from prvr.search.joint import JointModel
 from prvr.search.query import WITHOUT
 from prvr.search.ranking import enough
 from prvr.video import Identity, StoreHeader, open_encoder, open_featurizer
-from prvr.video.picture import PICTURE_PIXELS, read_picture
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
 
@@ -225,73 +221,6 @@ def test_a_model_that_gives_queries_of_another_width(index: VideoIndex, monkeypa
     monkeypatch.setattr(index.model, "encode_text", lambda text: np.ones(dim + 1, np.float32), raising=False)
     with pytest.raises(InputError, match=f"gives {dim + 1} numbers for a query; expected {dim}, .*, or {2 * dim}"):
         index.search(QUERY)
-
-
-# Files of pictures.
-
-
-def encoded(pixels: np.ndarray, kind: str, mode: str = "RGB", **options: object) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(file, kind, **options)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
-def test_the_usual_files_are_read(kind: str) -> None:
-    wide = np.concatenate([square("red"), square("green")], 1)
-    found = read_picture(encoded(wide, kind)).astype(int)
-    assert found.shape == wide.shape
-    assert np.abs(found[30, [30, 100]] - wide[30, [30, 100]]).max() < 16
-
-
-def test_a_picture_is_turned_as_a_viewer_turns_it() -> None:
-    wide = np.concatenate([square("red"), square("green")], 1)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn to the right
-    found = read_picture(encoded(wide, "JPEG", exif=exif, quality=95)).astype(int)
-    assert found.shape == (128, 64, 3)
-    assert np.abs(found[[30, 100], 30] - wide[30, [30, 100]]).max() < 16
-
-
-def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
-    clear = np.zeros((8, 8, 4), np.uint8)
-    clear[:4] = (200, 0, 0, 255)
-    file = io.BytesIO()
-    Image.fromarray(clear).save(file, "PNG")
-    found = read_picture(file.getvalue())
-    assert found[0, 0].tolist() == [200, 0, 0]
-    assert found[7, 7].tolist() == [255, 255, 255]
-    for kind in ("PNG", "JPEG"):
-        assert read_picture(encoded(np.full((1500, 3000, 3), 90, np.uint8), kind)).shape == (512, 1024, 3)
-
-
-def bomb(side: int) -> bytes:
-    """A PNG of a hundred bytes that says it is huge."""
-
-    def chunk(name: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 64)) + chunk(b"IEND", b"")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "cannot be read as a picture"),
-        (b"no picture at all", "cannot be read as a picture"),
-        (encoded(square("red"), "PNG")[:120], "cannot be read as a picture"),
-        (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
-        (bomb(60_000), f"more than {PICTURE_PIXELS:,} pixels"),
-        (bomb(9000), f"more than {PICTURE_PIXELS:,} pixels"),
-        (bomb(2**31 - 1), "Make it smaller"),
-        (np.zeros((4, 4), np.uint8), r"expected \(height, width, 3\) uint8"),
-        (np.zeros((0, 4, 3), np.uint8), r"expected \(height, width, 3\) uint8"),
-    ],
-)
-def test_other_files_are_refused(content: bytes | np.ndarray, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        read_picture(content)
 
 
 # The command.

@@ -1,6 +1,7 @@
 """From what a decoder gives to the picture that a viewer sees: colours, shape of the pixels, rotation."""
 
 import io
+import re
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -9,17 +10,27 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.errors import InputError
-from prvr.reading import printable
+from prvr.errors import InputError, PrvrError
+from prvr.reading import printable, read_bytes
 
 _UNSPECIFIED = 2  # colour space number of the standard
 _BT709, _BT601 = "ITU709", "ITU601"
 _HD = 720  # rows from which a file that does not say has BT.709, as players take it
 _WIDEST = 4  # ratio of a pixel's sides beyond which the file is not believed
 _LARGEST = 3840 * 2160  # pixels that are shown of any picture
-PICTURE_PIXELS = 2**26
-"""The most pixels of a picture file: 8192 x 8192."""
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")  # of files from anywhere: the fewer readers, the better
+PICTURE_PIXELS = {
+    "JPEG": 2**26,
+    "PNG": 24 * 10**6,
+    "WEBP": 14 * 10**6,
+    "GIF": 2**26,
+    "BMP": 40 * 10**6,
+    "AVIF": 12 * 10**6,
+}
+"""The kinds of picture files that are read, and the most pixels of each: decoding them takes at most 256 MB."""
+_PROGRESSIVE_PIXELS = 28 * 10**6  # of a JPEG with several scans, which is kept whole while it is decoded
+_SCANNED_PIXELS = 2**30  # pixels times scans: 0.4 s
+_FILE_BYTES = 2**27
+_MARKER = re.compile(rb"\xff([^\x00\x01\xff\xd0-\xd8])")  # of a JPEG, those that no segment follows left out
 _FINE = 1024  # pixels of the longer side, more than any encoder takes
 
 
@@ -117,28 +128,56 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
 
     label = "the picture" if isinstance(source, bytes) else printable(str(source))
     Image.init()
-    formats = [name for name in _FORMATS if name in Image.OPEN]
+    formats = [name for name in PICTURE_PIXELS if name in Image.OPEN]
     try:
+        content = source if isinstance(source, bytes) else _read_file(Path(source).expanduser(), label)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
-            file = io.BytesIO(source) if isinstance(source, bytes) else Path(source).expanduser()
-            with Image.open(file, formats=formats) as image:
-                width, height = image.size
-                if width * height > PICTURE_PIXELS:
-                    raise Image.DecompressionBombError  # as Pillow does later
-                image.draft("RGB", (_FINE, _FINE))  # a JPEG is decoded at a part of its size
-                image.thumbnail((_FINE, _FINE))
-                picture = ImageOps.exif_transpose(image)
+            with Image.open(io.BytesIO(content), formats=formats) as image:
+                _check_cost(label, image, content)
+                if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would cut off at 255
+                    pixels = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+                else:
+                    image.draft("RGB", (_FINE, _FINE))  # a JPEG is decoded at a part of its size
+                    pixels = image
+                pixels.thumbnail((_FINE, _FINE))
+                picture = ImageOps.exif_transpose(pixels)
                 if picture.has_transparency_data:
                     picture = picture.convert("RGBA")
                     picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
                 return np.array(picture.convert("RGB"))
+    except PrvrError:
+        raise
     except Image.DecompressionBombError as error:
-        raise InputError(f"{label}: more than {PICTURE_PIXELS:,} pixels. Make it smaller.") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{label}: no such file. Name a picture.") from error
+        raise InputError(f"{label}: more pixels than are decoded. Make it smaller.") from error
     except Exception as error:  # whatever a reader of damaged files stumbles over
         raise InputError(
             f"{label}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(formats)}. Save it "
             "with another program."
         ) from error
+
+
+def _read_file(path: Path, label: str) -> bytes:
+    if not path.is_file():
+        raise InputError(f"{label}: {'not a regular file' if path.exists() else 'no such file'}. Name a picture.")
+    return read_bytes(path, _FILE_BYTES)
+
+
+def _check_cost(label: str, image: Any, content: bytes) -> None:
+    """Refuses a picture whose header says that it takes too much memory or time to decode."""
+    kind = image.format if image.format in PICTURE_PIXELS else "JPEG"  # MPO, which some cameras write
+    pixels, most = image.width * image.height, PICTURE_PIXELS[kind]
+    scans = _count_scans(content) if kind == "JPEG" else 1
+    if scans > 1:
+        most, kind = min(_PROGRESSIVE_PIXELS, _SCANNED_PIXELS // scans), f"JPEG in {scans} scans"
+    if pixels > most:
+        raise InputError(f"{label}: {pixels:,} pixels, at most {most:,} are decoded ({kind}). Make it smaller.")
+
+
+def _count_scans(content: bytes) -> int:
+    """How often a decoder of JPEG goes through the picture."""
+    position = scans = 0
+    while (match := _MARKER.search(content, position)) and match[1] != b"\xd9":
+        scans += match[1] == b"\xda"
+        position = match.end() + int.from_bytes(content[match.end() : match.end() + 2])
+    return scans

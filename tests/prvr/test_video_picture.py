@@ -1,0 +1,166 @@
+"""Pictures as queries: files of every kind are read as a viewer shows them, and none takes much time or memory."""
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from prvr.errors import InputError
+from prvr.video.picture import PICTURE_PIXELS, read_picture
+
+
+def square(colour: str) -> np.ndarray:
+    """A square of a colour on grey."""
+    pixels = np.full((64, 64, 3), 90, np.uint8)
+    pixels[16:48, 16:48] = {"red": (220, 30, 30), "green": (30, 160, 50)}[colour]
+    return pixels
+
+
+def encoded(pixels: np.ndarray, kind: str, mode: str = "RGB", **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+def test_the_usual_files_are_read(kind: str) -> None:
+    wide = np.concatenate([square("red"), square("green")], 1)
+    found = read_picture(encoded(wide, kind)).astype(int)
+    assert found.shape == wide.shape
+    assert np.abs(found[30, [30, 100]] - wide[30, [30, 100]]).max() < 16
+
+
+def test_a_picture_is_turned_as_a_viewer_turns_it() -> None:
+    wide = np.concatenate([square("red"), square("green")], 1)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn to the right
+    found = read_picture(encoded(wide, "JPEG", exif=exif, quality=95)).astype(int)
+    assert found.shape == (128, 64, 3)
+    assert np.abs(found[[30, 100], 30] - wide[30, [30, 100]]).max() < 16
+
+
+def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
+    clear = np.zeros((8, 8, 4), np.uint8)
+    clear[:4] = (200, 0, 0, 255)
+    file = io.BytesIO()
+    Image.fromarray(clear).save(file, "PNG")
+    found = read_picture(file.getvalue())
+    assert found[0, 0].tolist() == [200, 0, 0]
+    assert found[7, 7].tolist() == [255, 255, 255]
+    for kind in ("PNG", "JPEG"):
+        assert read_picture(encoded(np.full((1500, 3000, 3), 90, np.uint8), kind)).shape == (512, 1024, 3)
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of a hundred bytes that says it is huge."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 64)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read as a picture"),
+        (b"no picture at all", "cannot be read as a picture"),
+        (encoded(square("red"), "PNG")[:120], "cannot be read as a picture"),
+        (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
+        (bomb(60_000), "more pixels than are decoded"),
+        (bomb(9000), f"81,000,000 pixels, at most {PICTURE_PIXELS['PNG']:,} are decoded"),
+        (bomb(2**31 - 1), "Make it smaller"),
+        (np.zeros((4, 4), np.uint8), r"expected \(height, width, 3\) uint8"),
+        (np.zeros((0, 4, 3), np.uint8), r"expected \(height, width, 3\) uint8"),
+    ],
+)
+def test_other_files_are_refused(content: bytes | np.ndarray, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_picture(content)
+
+
+def plain(kind: str, pixels: int, mode: str = "RGB", **options: object) -> bytes:
+    """A square picture of one colour, which takes few bytes."""
+    file, side = io.BytesIO(), int(pixels**0.5)
+    Image.new(mode, (side, side), 200).save(file, kind, **options)
+    return file.getvalue()
+
+
+def many_scans(count: int, pixels: int) -> bytes:
+    """A progressive JPEG whose last scan is there so many times."""
+    content = plain("JPEG", pixels, progressive=True)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + last * (count - content.count(b"\xff\xda")) + content[-2:]
+
+
+def test_a_jpeg_with_many_scans_is_refused_at_once() -> None:
+    start = time.monotonic()
+    with pytest.raises(InputError, match=r"in 1500 scans.*Make it smaller"):
+        read_picture(many_scans(1500, 4_000_000))
+    assert time.monotonic() - start < 0.5
+    assert read_picture(many_scans(100, 1_000_000)).shape == (1000, 1000, 3)
+
+
+MEASURE = """
+import resource, sys
+from prvr.video.picture import read_picture
+from PIL import Image
+Image.init()
+unit = 1024 if sys.platform == "linux" else 1
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[1:]:
+    assert read_picture(path).shape == (1024, 1024, 3)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit)
+"""
+
+
+def test_the_largest_pictures_take_little_memory(tmp_path: Path) -> None:
+    cases: list[tuple[str, dict[str, object]]] = [
+        ("JPEG", {"progressive": True}),
+        ("PNG", {"compress_level": 1}),
+        ("WEBP", {"lossless": True, "method": 0, "quality": 0}),
+        *([("AVIF", {"speed": 10})] if features.check("avif") else []),
+    ]
+    for kind, options in cases:
+        mode = "CMYK" if kind == "JPEG" else "RGBA"
+        most = 28_000_000 if kind == "JPEG" else PICTURE_PIXELS[kind]
+        if kind in ("WEBP", "AVIF"):
+            with pytest.raises(InputError, match=f"at most {most:,} are decoded"):
+                read_picture(plain(kind, most + 20_000, mode, **options))
+        (tmp_path / kind).write_bytes(plain(kind, most, mode, **options))
+    line = [sys.executable, "-c", MEASURE, *map(str, tmp_path.iterdir())]
+    done = subprocess.run(line, capture_output=True, timeout=60, check=True)
+    assert int(done.stdout) < 300e6
+
+
+@pytest.mark.parametrize("side", [64, 1500])
+def test_grey_of_16_bits_is_scaled(side: int) -> None:
+    ramp = np.linspace(0, 65535, side).astype(np.uint16)
+    file = io.BytesIO()
+    Image.fromarray(np.tile(ramp, (side, 1))).save(file, "PNG")
+    pixels = read_picture(file.getvalue())
+    expected = np.linspace(0, 255, pixels.shape[1])
+    assert np.abs(pixels[pixels.shape[0] // 2].astype(float) - expected[:, None]).max() < 2
+
+
+def test_pictures_in_one_file_with_others_are_read() -> None:
+    file = io.BytesIO()
+    Image.fromarray(square("red")).save(file, "MPO", save_all=True, append_images=[Image.new("RGB", (64, 64))])
+    assert read_picture(file.getvalue()).shape == (64, 64, 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", tmp_path, Path("/dev/zero")):
+        with pytest.raises(InputError, match=r"not a regular file. Name a picture"):
+            read_picture(path)
