@@ -20,11 +20,11 @@ def sound_films(folder: Path) -> list[Path]:
         write_video(folder / "b.webm", frames, codec="libvpx"),
         write_video(folder / "c.avi", frames, codec="mpeg4"),
         write_video(
-            folder / "d.mkv", frames, codec="mpeg4", kind="matroska", pixel_shape=Fraction(4, 3),
+            folder / "d.mkv", frames, codec="mpeg4", pixel_shape=Fraction(4, 3),
             times=[130 * k for k in range(len(frames))],
         ),
         write_video(folder / "e.mov", frames, turned=(90, True, False), pixel_shape=Fraction(3, 4)),
-        write_video(folder / "f.ts", frames, kind="mpegts"),
+        write_video(folder / "f.ts", frames),
         write_video(folder / "g.mp4", frames, options={"movflags": "frag_keyframe+empty_moov"}),
     ]  # fmt: skip
 

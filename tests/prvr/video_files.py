@@ -12,6 +12,7 @@ from jaxtyping import Float32, UInt8
 from prvr.video import Identity
 
 MILLISECOND = Fraction(1, 1000)
+KINDS = {".mkv": "matroska", ".ts": "mpegts"}
 SOUND_RATE, FILM_SECONDS = 48_000, 10
 
 
@@ -38,7 +39,6 @@ def write_video(
     fps: int = 10,
     times: Sequence[int] | None = None,
     codec: str = "libx264",
-    kind: str | None = None,
     options: dict[str, str] | None = None,
     preset: str = "ultrafast",
     turned: tuple[int, bool, bool] | None = None,
@@ -47,12 +47,11 @@ def write_video(
     """A video by PyAV.
 
     Args:
-        path: the file.
+        path: the file; its ending chooses the container.
         frames: (h w 3) each.
         fps: frames per second.
         times: of frames, in ms, for a variable rate.
         codec: of FFmpeg.
-        kind: of file; by its name, if not given.
         options: of the container.
         preset: of x264; "ultrafast" stores frames in the order in which they are shown.
         turned: degrees, mirrored left to right, upside down.
@@ -63,7 +62,7 @@ def write_video(
     base = MILLISECOND if times else Fraction(1, fps)
     with (
         path.open("wb") as file,
-        av.open(file, "w", format=kind or path.suffix[1:], options=options or {}) as container,
+        av.open(file, "w", format=KINDS.get(path.suffix, path.suffix[1:]), options=options or {}) as container,
     ):
         fast = {"preset": preset, "g": "8" if preset == "ultrafast" else "50"} if codec == "libx264" else {}
         stream: Any = container.add_stream(codec, rate=1000 if times else fps, options=fast)
@@ -85,7 +84,7 @@ def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: 
     """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz."""
     import av
 
-    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(path.suffix, path.suffix[1:])
+    kind = KINDS.get(path.suffix, path.suffix[1:])
     with path.open("wb") as file, av.open(file, "w", format=kind) as container:
         pictures: Any = container.add_stream(codec, rate=10, options=options or {"g": "20"})
         pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
@@ -123,11 +122,11 @@ def write_sound(path: Path) -> Path:
     return path
 
 
-def move_stamps(source: Path, path: Path, numbers: Sequence[int], kind: str = "matroska") -> Path:
+def move_stamps(source: Path, path: Path, numbers: Sequence[int]) -> Path:
     """The picture of a video, in which some frames are to be shown an hour later."""
     import av
 
-    with av.open(str(source)) as file, av.open(str(path), "w", format=kind) as container:
+    with av.open(str(source)) as file, av.open(str(path), "w") as container:
         stream = container.add_stream_from_template(file.streams.video[0])
         for number, packet in enumerate(packet for packet in file.demux(video=0) if packet.size):
             packet.stream = stream

@@ -3,33 +3,28 @@
 import math
 import os
 import time
-from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import UInt8
 
 from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
+from prvr.video.timestamps import JUMP, interpolate_stamps, resample, with_need
 
-T = TypeVar("T")
 _MEND = "Convert it with another program, or remove it."
-_JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
-_MOST_WRONG = 8  # frames in a row whose time stamps may be wrong; so many are held after a jump
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
 _WITHOUT_INDEX = ("mpegts", "mpeg")
 _MATROSKA = "matroska,webm"
 _DATED = ("mov,mp4,m4a,3gp,3g2,mj2", _MATROSKA)
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
-_READ_AHEAD = 32  # packets that are read before one is judged: more than any encoder stores out of order
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
@@ -393,21 +388,19 @@ class VideoFile:
         """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
-        origin = self._origin
         pace = self._stream.average_rate or self._stream.guessed_rate
         usual = 1 / pace if pace and pace > 0 else Fraction(0)
-        start, length = Fraction(0), Fraction(0)
+        start, length, shift = Fraction(0), Fraction(0), Fraction(0)
         count, wrong, parts = 0, 0, 0
         stamped = (
-            (None if frame.pts is None or not unit else frame.pts * unit - origin, frame)
+            (None if frame.pts is None or not unit else frame.pts * unit - self._origin, frame)
             for frame in self._decoded(self._stream, rate)
         )
-        shift = Fraction(0)
         for stamp, frame, is_wrong in interpolate_stamps(stamped, None if rate is None else start):
             count, wrong = count + 1, wrong + is_wrong
             begins = start + length if stamp is None else stamp + shift
-            if count > 1 and begins < start - _JUMP:
-                shift -= begins - (start + (length or usual))
+            if count > 1 and begins < start - JUMP:
+                shift += start + (length or usual) - begins
                 begins, parts = start + (length or usual), parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
             length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
@@ -415,24 +408,20 @@ class VideoFile:
             if start + length > self._limits.seconds:
                 length = usual
             yield start, length, frame
+        if not count and not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
+            reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
+            raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
+        if not count:
+            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", _MEND)
         if wrong:
             self.warnings.append(f"{wrong} wrong time stamps were interpolated")
-        self._conclude(count, parts, float(start + length))
-
-    def _conclude(self, count: int, parts: int, end: float) -> None:
-        """Compares what was decoded with what the file states."""
-        if not count:
-            if not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
-                reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
-                raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
-            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", _MEND)
-        promised = self.info.duration
         if parts:
             self.warnings.append(f"time stamps jump back ({parts}): the parts were put one after the other")
-        if promised is not None and end < 0.98 * promised - 1:
-            seconds = f"frames end at {end:.1f} s of {promised:.1f} s"
+        stated, end = self.info.duration, float(start + length)
+        if stated is not None and end < 0.98 * stated - 1:
+            seconds = f"frames end at {end:.1f} s of {stated:.1f} s"
             self.warnings.append(f"{seconds}: truncated or damaged, or only sound goes on")
-        self.duration = end or promised
+        self.duration = end or stated
 
     def _decoded(self, stream: Any, rate: float | None = None) -> Iterator[Any]:
         """Frames of a stream in display order; those that cannot be decoded are counted and left out.
@@ -444,7 +433,7 @@ class VideoFile:
         packets, marked = self._packets(stream), None
         if rate is not None and self._says_what_is_needed(rate):
             unit, origin = float(stream.time_base), float(self._origin)
-            marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), _JUMP / unit)
+            marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
         damaged = 0
         for packet, needed in chain(marked or zip(packets, repeat(True)), [(None, True)]):
             if marked is not None:
@@ -514,109 +503,6 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             yield video
         finally:
             video.close()
-
-
-def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> Iterator[tuple[Fraction, T]]:
-    """The item that is shown in the middle of each period, for every middle before the end; at least one.
-
-    Sample k stands for the time from `k / rate` to `(k + 1) / rate` and is the item shown at `(k + 1/2) / rate`: the
-    last one that started by then, or the first one if none has. Middles are half a period away from the edges, so time
-    stamps that are rounded, as those of most files are, neither drop nor double a frame.
-
-    Args:
-        items: (start, length, item) in order of starts, in seconds; only the length of the last one counts. They are
-            taken one at a time, and one is held.
-        rate: samples per second.
-
-    Yields:
-        (time of the sample, item).
-
-    Examples:
-        >>> shots = [(Fraction(0), Fraction(1), "a"), (Fraction(1), Fraction(2), "b")]
-        >>> [(float(time), item) for time, item in resample(shots, Fraction(1))]
-        [(0.5, 'a'), (1.5, 'b'), (2.5, 'b')]
-    """
-    shown: list[T] = []
-    end, number = Fraction(0), 0
-    for start, length, item in items:
-        while shown and (middle := (number + Fraction(1, 2)) / rate) < start:
-            yield middle, shown[0]
-            number += 1
-        shown, end = [item], start + length
-    while shown and (number == 0 or (number + Fraction(1, 2)) / rate < end):
-        yield (number + Fraction(1, 2)) / rate, shown[0]
-        number += 1
-
-
-def interpolate_stamps(
-    items: Iterable[tuple[Fraction | None, T]], last: Fraction | None = None
-) -> Iterator[tuple[Fraction | None, T, bool]]:
-    """Replaces time stamps that jump and return within a few frames by times between their neighbours.
-
-    A jump leads back, or far ahead of the frames before: by more than a second and ten times the last interval. Where
-    the time stamps do not return, as where one recording follows another, they stay as they are.
-
-    Args:
-        items: (time stamp in seconds, item) in the order in which they are shown.
-        last: a time stamp that precedes them.
-
-    Yields:
-        (time stamp, item, whether the time stamp was replaced).
-
-    Examples:
-        >>> times = [Fraction(0), Fraction(1), Fraction(3600), Fraction(3)]
-        >>> [float(time) for time, _, _ in interpolate_stamps((time, "") for time in times)]
-        [0.0, 1.0, 2.0, 3.0]
-    """
-    held: deque[tuple[Fraction | None, T]] = deque()
-    interval = Fraction(0)
-
-    def is_near(stamp: Fraction | None) -> bool:
-        return stamp is None or last is None or abs(stamp - last) <= max(_JUMP, 10 * interval)
-
-    for stamp, item in items:
-        if held and stamp is not None and last is not None and last < stamp and is_near(stamp):
-            step = (stamp - last) / (len(held) + 1)
-            for number, (_, wrong) in enumerate(held, 1):
-                yield last + number * step, wrong, True
-            held.clear()
-        held.append((stamp, item))
-        while held and (is_near(held[0][0]) or len(held) > _MOST_WRONG):
-            stamp, item = held.popleft()
-            if stamp is not None:
-                interval, last = abs(stamp - (stamp if last is None else last)), stamp
-            yield stamp, item, False
-    yield from ((stamp, item, False) for stamp, item in held)
-
-
-def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump: float) -> Iterator[tuple[Any, bool]]:
-    """The packets of a video in their order, each with whether its frame may be sampled.
-
-    A sample shows the last frame that began by then. That frame is needed, and those that are shown right before and
-    after it, so that a time stamp which is slightly wrong does no harm. Where time stamps are missing, or go back
-    further than frames are reordered, everything is needed from there on.
-
-    Args:
-        packets: of PyAV, in the order in which they are stored.
-        samples_before: how many samples there are before a time stamp.
-        jump: time stamps that go back by more begin a new part of the video.
-    """
-    waiting: deque[Any] = deque()
-    stamps: list[int] = []  # of the packets that were read last, sorted
-    regular = True
-    for packet in chain(packets, repeat(None, _READ_AHEAD)):
-        waiting.append(packet)
-        if packet is not None and packet.size:  # the last one is empty
-            if packet.pts is None or (stamps and packet.pts < stamps[-1] - jump):
-                regular = False
-            else:
-                insort(stamps, packet.pts)
-                del stamps[: -4 * _READ_AHEAD]
-        if len(waiting) > _READ_AHEAD:
-            first = waiting.popleft()
-            place = bisect_left(stamps, first.pts) if regular and first.size else 0
-            is_known = 0 < place < len(stamps) - 2
-            yield first, not is_known or samples_before(stamps[place - 1]) < samples_before(stamps[place + 2])
 
 
 def check_rate(rate: float) -> None:

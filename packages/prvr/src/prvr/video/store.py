@@ -140,7 +140,7 @@ def check_entry(entry: VideoEntry, rate: float) -> None:
         raise ValueError(
             f"id={entry.id!r}, frames={entry.frames}, width={entry.width}, height={entry.height}, size={entry.size}"
         )
-    # The middle of the time of each row is before the end, but for a single row (prvr.video.decode.resample).
+    # The middle of the time of each row is before the end, but for a single row (prvr.video.timestamps.resample).
     if not 0 < entry.duration < math.inf or (entry.frames > 1 and entry.frames - 1 >= entry.duration * rate):
         raise ValueError(f"{entry.frames} rows at {rate:g} per second, duration {entry.duration:g} seconds")
 
