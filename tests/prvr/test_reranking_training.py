@@ -34,7 +34,7 @@ from prvr.training import (
     reranker_run_config,
     train_reranker,
 )
-from prvr.training.rerankers import learning_splits, rsum
+from prvr.training.rerankers import learning_splits
 
 WIDTH = 8
 ENDED = ("networks", "optimizer", "scheduler", "epoch", "best")
@@ -150,7 +150,7 @@ def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(strai
     found = {}
     for weight in make_config().train.weights:
         report = evaluate(reranking(retriever, rerankers, weight=weight), splits.selection, PLAIN)
-        found[weight] = {"t2v": rsum(report.text_to_video), "v2t": rsum(report.video_to_text)}
+        found[weight] = {"t2v": report.text_to_video.rsum, "v2t": report.video_to_text.rsum}
     for direction, best in straight.best.items():
         assert best.rsum == pytest.approx(found[best.weight][direction])
         assert best.rsum == pytest.approx(max(values[direction] for values in found.values()))

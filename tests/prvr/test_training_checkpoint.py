@@ -23,7 +23,6 @@ from prvr.training import TrainingError
 from prvr.training.checkpoint import (
     load_best,
     load_state,
-    load_weights,
     recover,
     replace_folder,
     save_best,
@@ -178,27 +177,11 @@ def test_a_state_cannot_run_code(tmp_path: Path, writer: str) -> None:
     assert not trace.exists()
 
 
-def test_weights_of_another_model_are_named(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
-    wrong = {
-        "0.weight": torch.zeros(2, 2),
-        "0.bias": torch.zeros(3),
-        "1.weight": torch.zeros(1, 3),
-        "2.x": torch.ones(1),
-    }
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with pytest.raises(TrainingError) as caught:
-        load_weights(model, wrong, tmp_path)
-    for part in ("1.bias is missing", "2.x is unknown", "0.weight has shape (2, 2), expected (3, 2)", str(tmp_path)):
-        assert part in str(caught.value)
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())  # nothing half-loaded
-
-
 def test_best_of_another_model_is_refused(tmp_path: Path) -> None:
     save_best(tmp_path / "best", tiny_retriever(16), nn.Linear(2, 2), "")
-    with pytest.raises(TrainingError, match=r"model\.safetensors: a checkpoint of another model.*has shape"):
+    with pytest.raises(TrainingError, match=r"(?s)model\.safetensors: a checkpoint of another model.*size mismatch"):
         load_best(tmp_path / "best", tiny_retriever(32))
-    with pytest.raises(TrainingError, match="no best checkpoint"):
+    with pytest.raises(TrainingError, match=r"none.*cannot be read"):
         load_best(tmp_path / "none", tiny_retriever())
     assert load_file(tmp_path / "best" / "objective.safetensors").keys() == {"weight", "bias"}
 

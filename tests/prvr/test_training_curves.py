@@ -13,7 +13,7 @@ from training_runs import make_config
 
 from prvr.training import Splits, train
 from prvr.training.processes import terminal_bar
-from prvr.training.run import curves_figure, plot_curves
+from prvr.training.run import RunFolder, curves_figure
 
 HISTORY = [
     {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},
@@ -22,30 +22,24 @@ HISTORY = [
 ]
 
 
-def red(path: Path) -> np.ndarray:
-    """Pixels of the mark on the best epoch."""
-    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
-    return np.argwhere((abs(pixels - (214, 39, 40)) < 12).all(-1))
-
-
-def test_curves_show_the_loss_and_mark_the_best_epoch(tmp_path: Path) -> None:
-    plot_curves(HISTORY, tmp_path / "curves.png", "a run")
-    with Image.open(tmp_path / "curves.png") as image:
-        assert image.format == "PNG"
-        assert image.size[0] > image.size[1] > 100
-        width = image.size[0]
-    marks = red(tmp_path / "curves.png")
-    inside = marks[marks[:, 1] < 0.87 * width]  # the legend's own mark stands at the right edge
-    plot_curves([{**line, "sumr": 100 - line["sumr"]} for line in HISTORY], tmp_path / "other.png")
-    others = red(tmp_path / "other.png")
-    assert len(marks)
-    assert len(inside)
-    assert sorted(map(tuple, marks)) != sorted(map(tuple, others))  # the mark moves with the best epoch
+@pytest.mark.parametrize(
+    ("history", "saved"),
+    [
+        (HISTORY, (1, 80.0)),
+        ([{**line, "averaged": [0, 1, 2]} for line in HISTORY], (2, 75.0)),
+        (HISTORY[:1], (0, 50.0)),
+    ],
+)
+def test_curves_show_the_loss_and_mark_the_epoch_that_is_saved(history: list, saved: tuple[int, float]) -> None:
+    left, right = curves_figure(history).axes
+    assert [line.get_label() for line in left.lines] == ["total", "triplet"]
+    mark = next(line for line in right.lines if str(line.get_label()).startswith("saved"))
+    assert mark.get_xydata().tolist() == [list(saved)]
 
 
 def test_chance_stands_beside_the_curve_where_it_is_known() -> None:
-    known = [{**line, "chance": 23.5} for line in HISTORY]
-    for history, expected in ((HISTORY, []), (known, [23.5])):
+    with_chance = [{**line, "chance": 23.5} for line in HISTORY]
+    for history, expected in ((HISTORY, []), (with_chance, [23.5])):
         _, right = curves_figure(history).axes
         dotted = [line for line in right.lines if line.get_linestyle() == ":"]
         assert [float(np.asarray(line.get_ydata())[0]) for line in dotted] == expected
@@ -53,7 +47,7 @@ def test_chance_stands_beside_the_curve_where_it_is_known() -> None:
 
 @pytest.mark.parametrize("history", [[], HISTORY[:1], [{"epoch": 0, "loss": {"total": -1.0}, "sumr": 0.0}]])
 def test_short_and_negative_histories_are_drawn(tmp_path: Path, history: list) -> None:
-    plot_curves(history, tmp_path / "curves.png")
+    RunFolder(tmp_path).save_curves(history, "a run")
     assert Image.open(tmp_path / "curves.png").format == "PNG"
     assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
 
@@ -62,7 +56,7 @@ def test_the_picture_is_drawn_at_the_end_and_between_epochs_that_take_long(
     splits: Splits, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths: list[int] = []
-    monkeypatch.setattr("prvr.training.run.plot_curves", lambda history, *_: lengths.append(len(history)))
+    monkeypatch.setattr(RunFolder, "save_curves", lambda folder, history, title: lengths.append(len(history)))
     for name, seconds, drawn in (("short", 3600.0, [2]), ("long", -1.0, [1, 2, 2])):
         monkeypatch.setattr("prvr.training.trainer.CURVES_EVERY", seconds)
         lengths.clear()

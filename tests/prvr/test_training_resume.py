@@ -20,11 +20,9 @@ from training_runs import (
 )
 
 from prvr.data import VideoLoader
-from prvr.errors import PrvrError
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import Splits, TrainingError, resume, train
-from prvr.training.checkpoint import save_state
 
 
 @pytest.fixture
@@ -148,32 +146,6 @@ def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(finished: Pa
     objective.add_module("own", torch.nn.Identity())  # a loss term without parameters
     with pytest.raises(TrainingError, match=r"other parts: model\.objective\.own: 'absent' -> 'Identity'"):
         train(config, output=finished, resume=True, splits=splits, device="cpu", objective=objective)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"config": 3},
-        {"epoch": "1"},
-        {"history": None},
-        {"best": {"model": {"value": "x"}}},
-        {"networks": {"model": [1]}},
-        {"optimizer": {}},
-        {"optimizer": {"param_groups": 3, "state": 1}},
-        {"scheduler": 5},
-        {"position": {"step": 5}, "random": 5},
-        {"position": {"step": "5"}, "random": {}},
-        {"skipped_in_row": None},
-        {"average": None},
-    ],
-)
-def test_a_state_that_lacks_something_is_refused_in_a_sentence(
-    finished: Path, cache: str, splits: Splits, change: dict[str, Any]
-) -> None:
-    save_state(finished / "last" / "state.pt", state_of(finished) | change if change else {})
-    with pytest.raises(PrvrError, match=r"state\.pt: "):
-        train(make_config(cache, **RUNS["short"]), output=finished, resume=True, splits=splits, device="cpu")
 
 
 def test_the_batches_that_are_done_are_not_read_again(

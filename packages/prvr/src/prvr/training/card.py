@@ -23,21 +23,17 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         split: name of that split.
         epoch: the epoch of the checkpoint, from 0; -1 = before the first.
     """
-    if config.train.average:
-        selected = f"No epoch was chosen: this is {config.train.kept_text(epoch)} (from 0), `train.average`."
-    elif config.train.protocol == "paper":
-        selected = (
-            "Protocol `paper`: this epoch is the best one on the split it is reported on, as the published numbers of "
-            "this field are; expect less on new videos."
-        )
-    else:
-        where = {"holdout": "training videos set aside", "val": "the corpus's own split `val`"}[config.train.protocol]
-        selected = (
-            f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
-        )
-    weights = "The mean" if len(config.train.kept_epochs(epoch)) > 1 else f"Epoch {epoch} (from 0)"
-    weights = "Without any training, as it starts," if epoch < 0 else weights
-    values = [scores.r1, scores.r5, scores.r10, scores.r100, scores.sumr]
+    train, values = config.train, [scores.r1, scores.r5, scores.r10, scores.r100, scores.sumr]
+    where = {
+        "paper": "the reported split, as the published numbers of this field are; expect less on new videos",
+        "holdout": "training videos set aside; the reported split was not seen",
+        "val": "the corpus's own split `val`; the reported split was not seen",
+    }[train.protocol]
+    chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
+    if epoch < 0:
+        chosen = "Without any training: the model as it starts."
+    elif train.average:
+        chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
     return f"""{_HEAD}- partially-relevant-video-retrieval
 ---
 # {config.name}
@@ -45,9 +41,9 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,
 {config.model.video_dim}-wide frame features, {config.model.query_dim}-wide word features, seed {config.train.seed}.
 
-{selected}
+{chosen}
 
-{weights} on `{split}`, {scores.queries} queries, text to video, in percent:
+Scores on `{split}`, {scores.queries} queries, text to video, in percent:
 
 | R@1 | R@5 | R@10 | R@100 | SumR |
 | --- | --- | --- | --- | --- |

@@ -1,6 +1,7 @@
 """What a run reads: the splits of its corpus, their batches on the device that trains, and the scores of a teacher."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -70,9 +71,7 @@ class Splits:
 
 def cache_folder(config: Config) -> Path:
     """The folder of packed features: `data.cache_dir`, or `prvr` in the user's cache folder."""
-    if config.data.cache_dir is not None:
-        return Path(config.data.cache_dir).expanduser()
-    return user_cache()
+    return user_cache() if config.data.cache_dir is None else Path(config.data.cache_dir).expanduser()
 
 
 def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
@@ -107,12 +106,11 @@ def open_split(config: Config, split: str) -> PackedSplit:
         prvr.data.DataError: the files are missing, bad, or of another width than the model expects.
         TrainingError: `data.root` is missing.
     """
-    data, model, cache = config.data, config.model, cache_folder(config)
-    corpus = run_corpus(config)
+    data, model = config.data, config.model
     return pack(
-        corpus,
+        run_corpus(config),
         split,
-        cache_dir=cache / "packed",
+        cache_dir=cache_folder(config) / "packed",
         settings=PackSettings.of(model, data.keep_last_frame),
         feature_dim=model.video_dim,
         query_dim=model.query_dim,
@@ -125,11 +123,9 @@ def open_splits(config: Config) -> Splits:
     Protocol "paper" selects on the reported split, "holdout" on training videos set aside, "val" on the split "val".
     """
     training, report = open_split(config, "train"), open_split(config, config.data.eval_split)
-    if config.train.protocol == "paper":
-        return Splits(training, report, report)
-    if config.train.protocol == "val":
-        return Splits(training, open_split(config, "val"), report)
-    return Splits(*holdout(training, config.train.holdout_fraction), report)
+    if config.train.protocol == "holdout":
+        return Splits(*holdout(training, config.train.holdout_fraction), report)
+    return Splits(training, report if config.train.protocol == "paper" else open_split(config, "val"), report)
 
 
 def training_batches(
@@ -181,11 +177,11 @@ def batches_on_device(
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
         return loader.to(device)
     size = split_bytes(loader.packed)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
-    if on_device == "auto" and free is not None and size > _SHARE * free:
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
+    if on_device == "auto" and size > _SHARE * free:
         logger.info("features of %.1f GB are read as training goes, %.1f GB are free", size / 1e9, free / 1e9)
         return loader.to(device)
-    if free is not None and size > free:
+    if size > free:
         raise TrainingError(
             f"train.data_on_device='always': the features take {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free on "
             f"{device}. Set it to 'auto' or 'never'"
@@ -253,14 +249,8 @@ class Teacher:
         logger.info("%s teaches: it scores %d queries with %d videos", self.name, len(split.query_ids), len(split))
         settings = PackSettings.of(model, self.keep_last_frame)
         sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
-        encoded = encode_split(
-            self.pipeline,
-            sampled,
-            device=where,
-            video_batch=train.eval_videos,
-            query_batch=train.eval_queries,
-            seed=train.seed,
-        )
+        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
+        encoded = encode_split(self.pipeline, sampled, device=where, seed=train.seed, **sizes)
         scores = torch.empty(len(split.query_ids), len(split), dtype=torch.float16)
         with evaluation_mode(self.pipeline, where, train.seed):
             for rows, values in ranked_rows(self.pipeline, encoded, "t2v", train.eval_queries):
@@ -321,8 +311,8 @@ def _teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teach
     system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
     with run.stop.at_once():  # nothing is trained yet
         scores = system.scores(split, config.train, device=run.accelerator.device)
-    saved = None if run.state is None else run.state.constants.get("teacher")
-    if isinstance(saved, Tensor):
+    if run.state is not None:
+        saved = run.state["constants"]["teacher"]
         now, before = scores[:1].float(), saved.float()
         if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
             raise TrainingError(

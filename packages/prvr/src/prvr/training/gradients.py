@@ -10,6 +10,7 @@ the result: the negatives are those of the whole batch.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -90,7 +91,9 @@ def backward_in_parts(
     terms = objective(output, labels, negatives=negatives, warm_up=warm_up, generator=generator)
     terms["total"].backward()
     # Every process computed the same losses: what they gave to parameters directly is to count once in the sum below.
-    _divide(_gradients(retriever, objective), process_count())
+    if process_count() > 1:
+        for gradient in _gradients(retriever, objective):
+            gradient.div_(process_count())
     for i, own in enumerate(leaves):
         outputs = tensors_of(parts[i] if keep else encode(i))
         reached = {name: t.grad for name, t in own.items() if t.grad is not None and outputs[name].requires_grad}
@@ -122,15 +125,13 @@ def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     if process_count() == 1:
         return own
-    shape = torch.tensor([tensor.shape[:2] for tensor in own.values()], device=next(iter(own.values())).device)
-    shapes = [torch.empty_like(shape) for _ in range(process_count())]
-    dist.all_gather(shapes, shape)
-    table = torch.stack(shapes, 1).tolist()  # for each tensor the first two sizes in each process
+    shapes: list[Any] = [None] * process_count()
+    dist.all_gather_object(shapes, {name: tensor.shape for name, tensor in own.items()})
 
-    def gathered(tensor: Tensor, sizes: list[list[int]]) -> Tensor:
+    def gathered(name: str, tensor: Tensor) -> Tensor:
         """Rows of every process, the own ones with their graph."""
-        rows = [size[0] for size in sizes]
-        long = pad_to(tensor, max(size[1] for size in sizes))
+        rows = [shape[name][0] for shape in shapes]
+        long = pad_to(tensor, max(shape[name][1] for shape in shapes))
         sent = long.to(torch.uint8) if long.dtype == torch.bool else long.detach()
         padded = F.pad(sent, [0, 0] * (sent.ndim - 1) + [0, max(rows) - len(sent)]).contiguous()
         parts = [torch.empty_like(padded) for _ in rows]
@@ -139,13 +140,8 @@ def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
         parts[dist.get_rank()] = long
         return torch.cat(parts)
 
-    return {name: gathered(tensor, sizes) for (name, tensor), sizes in zip(own.items(), table, strict=True)}
+    return {name: gathered(name, tensor) for name, tensor in own.items()}
 
 
 def _gradients(*modules: nn.Module) -> list[Tensor]:
     return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
-
-
-def _divide(gradients: list[Tensor], by: int) -> None:
-    if by > 1 and gradients:
-        torch._foreach_div_(gradients, by)

@@ -103,34 +103,26 @@ class BertAdam(torch.optim.Optimizer):
         warmup: float = 0.01,
         total_steps: int | None = None,
     ) -> None:
-        if lr <= 0 or not math.isfinite(lr):
-            raise InputError(f"lr={lr}: must be positive and finite")
-        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
-            raise InputError(f"betas={betas}: both must lie in [0, 1)")
-        if eps < 0 or weight_decay < 0:
-            raise InputError(f"eps={eps}, weight_decay={weight_decay}: neither may be negative")
-        if not 0 <= warmup < 1:
-            raise InputError(f"warmup={warmup}: must lie in [0, 1), a share of all steps")
-        if total_steps is not None and total_steps < 1:
-            raise InputError(f"total_steps={total_steps}: must be at least 1, or None for a constant learning rate")
+        limits = {
+            f"lr={lr}: expected a positive number": 0 < lr < math.inf,
+            f"betas={betas}: expected two numbers in [0, 1)": all(0 <= beta < 1 for beta in betas),
+            f"eps={eps}, weight_decay={weight_decay}: expected numbers of at least 0": min(eps, weight_decay) >= 0,
+            f"warmup={warmup}: expected a share of all steps in [0, 1)": 0 <= warmup < 1,
+            f"total_steps={total_steps}: expected at least 1, or None": total_steps is None or total_steps >= 1,
+        }
+        if problems := [text for text, holds in limits.items() if not holds]:
+            raise InputError("; ".join(problems))
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "warmup": warmup}
         defaults |= {"max_grad_norm": max_grad_norm, "total_steps": total_steps, "schedule": "linear", "stacked": 0}
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.ndim < group["stacked"]:
-                    raise InputError(
-                        f"a tensor of shape {tuple(p.shape)} is in a group with stacked={group['stacked']}: "
-                        "it has fewer axes than that"
-                    )
+        if flat := [
+            tuple(p.shape) for group in self.param_groups for p in group["params"] if p.ndim < group["stacked"]
+        ]:
+            raise InputError(f"a tensor of shape {flat[0]} has fewer axes than its group's `stacked`")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of every tensor that has a gradient; returns what `closure` returns."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every tensor that has a gradient; a closure is not supported."""
         # Tensors of all groups that are updated alike are updated together: fewer kernels.
         alike: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         for group in self.param_groups:
@@ -160,7 +152,6 @@ class BertAdam(torch.optim.Optimizer):
             if decay > 0:
                 torch._foreach_add_(update, params, alpha=decay)
             torch._foreach_add_(params, update, alpha=-lr)
-        return loss
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""

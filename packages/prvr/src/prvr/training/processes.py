@@ -210,25 +210,23 @@ def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
     Raises:
         TrainingError: in every process, where `act` raised it in the main one.
     """
-    error = None
-    if accelerator.is_main_process:
+
+    def failure() -> TrainingError | None:
         try:
             act()
-        except TrainingError as caught:
-            error = caught
-    message: str | None = from_main(accelerator, lambda: None if error is None else str(error))
-    if message is not None:
-        raise error or TrainingError(message)
+        except TrainingError as error:
+            return error
+
+    if (error := from_main(accelerator, failure)) is not None:
+        raise error
 
 
 def agree_to_stop(accelerator: Accelerator, stop: StopRequest) -> None:
     """Makes a signal that one process received count for all of them, from the same step on."""
     if accelerator.num_processes == 1:
         return
-    code = {None: 0, signal.SIGINT: 1}.get(stop.received, 2)
-    worst = int(torch.as_tensor(accelerator.gather(torch.tensor([code], device=accelerator.device))).max())
-    if worst and stop.received is None:
-        stop.received = signal.SIGINT if worst == 1 else signal.SIGTERM
+    numbers: Any = accelerator.gather(torch.tensor([stop.received or 0], device=accelerator.device))
+    stop.received = stop.received or int(numbers.max()) or None
 
 
 def process_count() -> int:

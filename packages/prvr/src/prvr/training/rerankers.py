@@ -238,16 +238,9 @@ class RerankerTask:
         weights = train.weights or (reranker.config.weight,)
         if reranker.config.combine == "alone":
             weights = (1.0,)  # no other weight gives another order
-        counts = counts_by_weight(
-            self.selection,
-            direction,
-            reranker,
-            self.selection_inputs,
-            weights,
-            seed=train.seed,
-            block=train.eval_queries,
-        )
-        sums = [rsum(RetrievalMetrics.from_ranks(count.cpu().ranks("worst"))) for count in counts]
+        inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
+        counts = counts_by_weight(self.selection, direction, reranker, inputs, weights, **options)
+        sums = [RetrievalMetrics.from_ranks(count.cpu().ranks("worst")).rsum for count in counts]
         best = max(range(len(weights)), key=sums.__getitem__)
         return BestEpoch(epoch, sums[best], weights[best])
 
@@ -306,11 +299,6 @@ def save_rerankers(
                 reranker.save_pretrained(temporary / direction)
 
     replace_folder(folder, write)
-
-
-def rsum(metrics: RetrievalMetrics) -> float:
-    """R@1 + R@5 + R@10, the sum that DiffusionRet reports."""
-    return metrics.r1 + metrics.r5 + metrics.r10
 
 
 def learning_splits(splits: Splits) -> tuple[PackedSplit, PackedSplit]:

@@ -26,7 +26,7 @@ from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
-from prvr.training.checkpoint import SavedState, recover, save_state, write_file
+from prvr.training.checkpoint import load_state, recover, save_state, write_file
 from prvr.training.processes import (
     EpochProgress,
     StopRequest,
@@ -57,14 +57,8 @@ class RunConfig(Protocol):
 
 MAY_CHANGE = frozenset(
     {
-        *("name", "imports"),  # labels
-        *(
-            "data.root",
-            "data.cache_dir",
-            "train.teacher",
-            "train.data_on_device",
-        ),  # a run may move
-        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or become more careful
+        *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.data_on_device"),
+        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),
     }
 )
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
@@ -128,7 +122,7 @@ class RunFolder:
                 stack.callback(self._remove_if_not_begun)
             yield
 
-    def open(self, config: Any, resume: bool) -> SavedState | None:
+    def open(self, config: Any, resume: bool) -> dict[str, Any] | None:
         """The state to continue from; None for a new run, or where the old one was stopped before its first was saved.
 
         Raises:
@@ -140,9 +134,8 @@ class RunFolder:
         if not self.state.exists() and not self._has_saved_an_epoch:
             logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
             return None
-        state = SavedState.load(self.state)
-        changes = differences(state.config, config_to_dict(config))
-        if changes:
+        state = load_state(self.state)
+        if changes := differences(state["config"], config_to_dict(config)):
             raise TrainingError(
                 f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
                 "Resume with its own config.yaml, or start a new run in another folder."
@@ -186,7 +179,8 @@ class RunFolder:
 
     def save_curves(self, history: Sequence[Mapping[str, Any]], title: str) -> None:
         """Draws `curves.png`, which takes as long as several steps of a small model."""
-        plot_curves(history, self.path / "curves.png", title)
+        figure = curves_figure(history, title)
+        write_file(self.path / "curves.png", lambda file: figure.savefig(file, format="png"))
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Writes the state alone, as it is done inside an epoch."""
@@ -234,7 +228,7 @@ class Run:
     accelerator: Accelerator
     stop: StopRequest
     progress: EpochProgress = no_progress
-    state: SavedState | None = None
+    state: Mapping[str, Any] | None = None
 
 
 @contextmanager
@@ -256,16 +250,6 @@ def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions
         yield Run(folder, accelerator, stop, progress, state)
 
 
-def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:
-    """Writes `curves_figure` as PNG.
-
-    Raises:
-        TrainingError: the file cannot be written.
-    """
-    figure = curves_figure(history, title)
-    write_file(path, lambda file: figure.savefig(file, format="png"))
-
-
 def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Figure":
     """Draws the loss terms (left) and the sum of recalls that selects (right) per epoch.
 
@@ -274,37 +258,28 @@ def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Fig
             `rsum` where R@100 is left out; `chance`, where there is one, is a dotted line.
         title: above the picture.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.figure import Figure  # not pyplot, which keeps global state and may look for a display
 
-    # Figure and canvas by hand: pyplot keeps global state and may look for a display.
     figure = Figure(figsize=(11, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure.suptitle(title)
     left, right = figure.subplots(1, 2)
     epochs = [line["epoch"] for line in history]
     for name in dict.fromkeys(name for line in history for name in line["loss"]):
         values = [line["loss"].get(name, float("nan")) for line in history]
-        style = {"color": "black", "linewidth": 2} if name == "total" else {"linewidth": 1}
-        left.plot(epochs, values, label=name, marker=".", **style)
-    left.set(xlabel="epoch", ylabel="loss (weighted terms)")
-    rsum = any("rsum" in line for line in history)
-    scores = [line["rsum" if rsum else "sumr"] for line in history]
-    right.plot(epochs, scores, color="black", marker=".")
-    right.set(xlabel="epoch", ylabel="Rsum, both directions" if rsum else "SumR")
+        left.plot(epochs, values, ".-", label=name, linewidth=2 if name == "total" else 1)
+    positive = all(value > 0 for line in history for value in line["loss"].values())
+    left.set(xlabel="epoch", ylabel="loss (weighted terms)", yscale="log" if history and positive else "linear")
+    measure = "rsum" if any("rsum" in line for line in history) else "sumr"
+    scores = [line[measure] for line in history]
+    right.plot(epochs, scores, ".-", color="black")
+    right.set(xlabel="epoch", ylabel="Rsum, both directions" if measure == "rsum" else "SumR")
     if history:
-        if all(value > 0 for line in history for value in line["loss"].values()):
-            left.set_yscale("log")
-        left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-        averaged = history[-1].get("averaged")
-        best = len(scores) - 1 if averaged else max(range(len(scores)), key=scores.__getitem__)
-        what = f"mean of epochs {averaged[0]} to {averaged[-1]}" if averaged else "best"
-        right.plot(epochs[best], scores[best], "o", color="tab:red", label=f"{what}: {scores[best]:.1f}")
+        averaged = bool(history[-1].get("averaged"))
+        saved = len(scores) - 1 if averaged else max(range(len(scores)), key=scores.__getitem__)
+        right.plot(epochs[saved], scores[saved], "o", color="tab:red", label=f"saved: {scores[saved]:.1f}")
         if (chance := history[-1].get("chance")) is not None:
             right.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance: {chance:.1f}")
-        right.legend(fontsize="small", loc="center right")
-    for axes in (left, right):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-    figure.suptitle(title)
+        for axes in (left, right):
+            axes.legend(fontsize="small")
+            axes.grid(alpha=0.3)
     return figure

@@ -15,13 +15,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from prvr.config import config_to_dict, flat
 from prvr.errors import DivergedError, TrainingError
 from prvr.training.checkpoint import (
-    SavedState,
     Score,
     TrainerState,
     derived_seed,
     load_weights,
     random_states,
-    restore_optimizer,
     restore_random_states,
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
@@ -135,21 +133,23 @@ class Trainer:
         """Whether patience ran out before the last epoch."""
         return self.epoch < self.config.train.epochs
 
-    def _restore(self, state: SavedState) -> None:
+    def _restore(self, state: Mapping[str, Any]) -> None:
         source, networks = self.run.folder.state, self.task.networks
-        if changes := differences(state.parts, part_names(networks)):
+        if changes := differences(state["parts"], part_names(networks)):
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise TrainingError(
                 f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}{more}. Resume with the model, losses "
                 "and stages that the run began with."
             )
         for name, network in networks.items():
-            load_weights(network, state.networks.get(name, {}), source)
-        restore_optimizer(self.optimizer, self.scheduler, state, source)
-        self.best |= state.best
-        self.epoch, self.history, self._random = state.epoch, state.history, state.random
-        self.average.mean, self.skipped_in_row = state.average, state.skipped_in_row
-        self.state = state.position or TrainerState()
+            load_weights(network, state["networks"][name], source)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        self.best = {name: Score(**score) for name, score in state["best"].items()}
+        self.epoch, self.history, self._random = state["epoch"], state["history"], state["random"]
+        self.average.mean, self.skipped_in_row = state["average"], state["skipped_in_row"]
+        self.state = TrainerState(**(state["position"] or {}))
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
 
@@ -341,8 +341,8 @@ class Trainer:
         if improved and self._is_main:
             self.task.save(self.run.folder.best, self.best, improved)
 
-    def _state_dict(self) -> dict[str, Any]:
-        """The state between two epochs."""
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run continues from; `position` and `random` are of a step inside an epoch, else None."""
         return {
             "config": config_to_dict(self.config),
             "parts": part_names(self.task.networks),
@@ -361,13 +361,13 @@ class Trainer:
 
     def _save_epoch(self) -> None:
         if self._is_main:
-            self.run.folder.save_epoch(self._state_dict(), self.history)
+            self.run.folder.save_epoch(self.state_dict(), self.history)
         self._saved = self._where
 
     def _save_inside_epoch(self) -> None:
         if self._is_main:
             inside = {"position": asdict(self.state), "random": random_states(self.generator)}
-            self.run.folder.save_state(self._state_dict() | inside)
+            self.run.folder.save_state(self.state_dict() | inside)
         self.run.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
         self._saved = self._where
 
