@@ -15,7 +15,7 @@ from prvr import load_config
 from prvr.evaluation import EvaluationReport, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.training import open_split
-from prvr.training.data import run_corpus
+from prvr.training.splits import run_corpus
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("reports", nargs="*", type=Path)

@@ -5,21 +5,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def triplet(scores: Tensor, owner: list[int], margin: float, hard_pool: int) -> Tensor:
-    """Hard negatives: a video's highest-scored wrong query, a query's drawn from its `hard_pool` best wrong videos."""
+def triplet(scores: Tensor, owner: list[int], margin: float) -> Tensor:
+    """The hardest negatives: a video's highest-scored wrong query, a query's highest-scored wrong video."""
     total = scores.new_zeros(())
     videos = scores.shape[1]
     for v in range(videos):
         own = [q for q, video in enumerate(owner) if video == v]
         others = [q for q, video in enumerate(owner) if video != v]
         positive = scores[own, v].mean()
-        negative = scores[others, v].sort(descending=True).values[0]
+        negative = scores[others, v].max()
         total = total + F.relu(margin + negative - positive) / videos
     for q, v in enumerate(owner):
         others = torch.cat([scores[q, :v], scores[q, v + 1 :]])
-        pool = others.detach().sort(descending=True).indices[:hard_pool]
-        drawn = int(torch.randint(len(pool), ()))
-        total = total + F.relu(margin + others[pool[drawn]] - scores[q, v]) / len(owner)
+        total = total + F.relu(margin + others.max() - scores[q, v]) / len(owner)
     return total
 
 
@@ -32,19 +30,6 @@ def info_nce(dots: Tensor, owner: list[int]) -> Tensor:
     for v in range(videos):
         own = [q for q, video in enumerate(owner) if video == v]
         total = total + (dots[:, v].logsumexp(0) - dots[own, v].logsumexp(0)) / videos
-    return total
-
-
-def diversity(text: Tensor, owner: list[int], margin: float, scale: float, power: float) -> Tensor:
-    """Over pairs of queries of one video."""
-    unit = F.normalize(text, dim=-1)
-    total = text.new_zeros(())
-    for a, video in enumerate(owner):
-        for b, other in enumerate(owner):
-            if a != b and video == other:
-                cosine = unit[a] @ unit[b]
-                term = F.softplus(scale * (cosine + margin), threshold=80.0)
-                total = total + (1 + cosine) ** power * term / len(owner)
     return total
 
 

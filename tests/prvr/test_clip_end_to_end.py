@@ -29,7 +29,7 @@ from prvr.search import VideoIndex, open_model
 from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.training import open_split, resume, train
 from prvr.training.checkpoint import derived_seed
-from prvr.training.data import open_splits
+from prvr.training.splits import open_splits
 from prvr.video import VideoStore, open_encoder, open_featurizer
 
 pytest.importorskip("av")

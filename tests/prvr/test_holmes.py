@@ -14,7 +14,7 @@ from golden import FIXTURES, check_close
 from torch import Tensor
 
 import prvr
-from prvr.config import ConfigError, LossConfig, ModelConfig, TrainConfig, load_config
+from prvr.config import ConfigError, load_config
 from prvr.losses import LossInputs, fuse_evidence, intra_video_loss, transport_targets
 from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, query_groups
 from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targets, unit_interval
@@ -389,11 +389,6 @@ class TestConfiguration:
     def test_the_branches_that_words_need(self) -> None:
         with pytest.raises(ConfigError, match=r"frame_query='words' needs branches='both', got 'clips'"):
             load_config("holmes-words-tvr", {"model.branches": "clips"})
-
-    def test_defaults_have_no_term_of_holmes(self) -> None:
-        loss, config = LossConfig(), ModelConfig(video_dim=4, query_dim=4)
-        assert [loss.weight(name) for name in ("evidence", "transport", "dissent")] == [0, 0, 0]
-        assert (config.frame_query, TrainConfig().warm_up_epochs) == ("pooled", 0)
 
     def test_one_branch_has_evidence_of_its_own(self) -> None:
         retriever, objective = model("holmes-tvr", model__branches="clips", loss__dissent=1.0)

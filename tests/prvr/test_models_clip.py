@@ -130,7 +130,7 @@ def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: 
         assert torch.equal(retriever.temporal.layers[1].linear1.weight, expected)
     backbone = with_clip(folder).backbone.state_dict()
     assert all(torch.equal(backbone[name], tensor) for name, tensor in clip.state_dict().items())
-    with pytest.raises(DataError, match="cannot be loaded"):
+    with pytest.raises(DataError, match="none: no such folder"):
         build_retriever(settings(init_from=str(tmp_path / "none")))
 
 

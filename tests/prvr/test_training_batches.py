@@ -13,7 +13,7 @@ from training_runs import losses, make_config, same_end
 from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, open_corpus, pack
 from prvr.data.on_device import DeviceSplit, split_bytes
 from prvr.training import train
-from prvr.training.data import batches_on_device
+from prvr.training.splits import batches_on_device
 from prvr.types import Batch
 
 CPU = torch.device("cpu")

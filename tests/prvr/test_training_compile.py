@@ -25,7 +25,7 @@ def test_compiled_blocks_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) 
     torch._dynamo.reset()
     monkeypatch.setitem(torch._dynamo.utils.counters["stats"], "unique_graphs", 0)
     sizes = {"video_dim": 10, "query_dim": 6, "hidden": 16, "heads": 2, "num_clips": 4, "max_frames": 12}
-    blocks, registers = (BlockConfig(), BlockConfig(width=2.0)), RegisterConfig(kind="diffusion", num=2, steps=3)
+    blocks, registers = (BlockConfig(width=2.0),), RegisterConfig(kind="diffusion", num=2, steps=1)
     config = ModelConfig(**sizes, max_words=7, blocks=blocks, registers=registers, padded_rows="drop")
     retriever = Retriever(config).eval()
     batches, names = [batch([12, 5, 1]), batch([7, 2])], list(retriever.state_dict())

@@ -13,7 +13,7 @@ from training_runs import make_config
 
 from prvr.training import Splits, train
 from prvr.training.processes import terminal_bar
-from prvr.training.run import RunFolder, curves_figure
+from prvr.training.run_folder import RunFolder, curves_figure
 
 HISTORY = [
     {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},

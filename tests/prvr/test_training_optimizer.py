@@ -100,33 +100,6 @@ def test_a_tensor_without_gradient_is_left_alone_and_keeps_its_own_count(grouped
     assert both.scheduled_lr() == pytest.approx(0.1 * warmup_linear(0.6, 0.5))
 
 
-def test_state_dict_round_trip_continues_bitwise(tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(1)
-    gradients = torch.randn(6, 4, 3, generator=generator)
-
-    def fresh() -> tuple[nn.Parameter, BertAdam]:
-        p = nn.Parameter(torch.ones(4, 3))
-        return p, BertAdam([{"params": [p], "stacked": 1}], lr=0.01, total_steps=8)
-
-    straight, optimizer = fresh()
-    for g in gradients:
-        straight.grad = g.clone()
-        optimizer.step()
-
-    first, optimizer = fresh()
-    for g in gradients[:3]:
-        first.grad = g.clone()
-        optimizer.step()
-    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
-    second, optimizer = fresh()
-    second.data.copy_(first.data)
-    optimizer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for g in gradients[3:]:
-        second.grad = g.clone()
-        optimizer.step()
-    assert torch.equal(straight, second)
-
-
 @given(total=st.integers(1, 50), warmup=st.floats(0, 0.9))
 def test_the_schedule_is_a_triangle(total: int, warmup: float) -> None:
     values = [warmup_linear(step / total, warmup) for step in range(total + 3)]
@@ -234,17 +207,6 @@ def test_adamw_takes_its_moments_and_a_cosine() -> None:
     assert scheduler is not None
     assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]) == ((0.8, 0.98), 1e-4)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * (1 + np.cos(np.pi / 4)))
-
-
-def test_bert_adam_is_built_with_the_configured_values() -> None:
-    config = tiny_config(name="bert_adam", lr=0.1, warmup=0.2, weight_decay=0.3, max_grad_norm=0.5)
-    optimizer, scheduler = build_optimizer(config, nn.Linear(2, 2), nn.Module(), total_steps=9)
-    assert scheduler is None
-    assert isinstance(optimizer, BertAdam)
-    assert sorted(g["weight_decay"] for g in optimizer.param_groups) == [0.0, 0.3]
-    assert {(g["lr"], g["warmup"], g["max_grad_norm"], g["total_steps"]) for g in optimizer.param_groups} == {
-        (0.1, 0.2, 0.5, 9)
-    }
 
 
 SMALL = {

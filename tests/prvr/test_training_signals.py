@@ -33,8 +33,9 @@ def handlers() -> list[Any]:
     return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
 
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
-@pytest.mark.parametrize(("epoch", "step"), [(1, 0), (2, 3)])
+@pytest.mark.parametrize(
+    ("number", "error", "epoch", "step"), [(signal.SIGTERM, Terminated, 1, 0), (signal.SIGINT, KeyboardInterrupt, 2, 3)]
+)
 def test_a_signal_lets_the_step_finish_and_saves_it(
     tmp_path: Path,
     cache: str,

@@ -117,21 +117,6 @@ def test_a_student_comes_to_score_as_its_teacher(
     assert trained > untrained + 0.2
 
 
-def test_a_batch_in_chunks_learns_the_same(straight: RunResult, splits: Splits, cache: str, tmp_path: Path) -> None:
-    found = []
-    for chunk in (None, 5):
-        settings = {
-            "model__dropout": 0.0,
-            "model__input_dropout": 0.0,
-            "train__epochs": 1,
-            "train__chunk_videos": chunk,
-        }
-        config = taught(straight, cache, **settings)
-        result = train(config, output=tmp_path / f"{chunk}", splits=splits, device="cpu")
-        found.append(result.history[0]["loss"]["distillation"])
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
-
-
 def test_a_broken_off_run_goes_on_with_its_teacher(
     straight: RunResult, splits: Splits, cache: str, tmp_path: Path
 ) -> None:

@@ -328,7 +328,7 @@ def show_baselines(
     from prvr.evaluation.tables import zero_shot_table
     from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot
     from prvr.training import open_split
-    from prvr.training.data import run_corpus
+    from prvr.training.splits import run_corpus
 
     try:
         corpus = run_corpus(config)

@@ -80,7 +80,7 @@ def open_corpus_of(config: Config) -> "Corpus":
         prvr.training.TrainingError: `data.root` is missing, and the collection is none that prvr makes.
         prvr.data.DataError: the files are missing or damaged, or the disk is full.
     """
-    from prvr.training.data import run_corpus
+    from prvr.training.splits import run_corpus
 
     with progress_bar(f"making {config.data.collection}, once") as progress:
         return run_corpus(config, progress)

@@ -120,7 +120,7 @@ def _next(config: Config, output: Path, beside: "ZeroShotComparison | None") -> 
     """The search of the videos that the model was trained on, where they are known; else its evaluation."""
     from prvr.corpora.caption_corpus import videos_folder
     from prvr.corpora.corpus_encoders import corpus_encoders
-    from prvr.training.data import run_corpus
+    from prvr.training.splits import run_corpus
 
     corpus = run_corpus(config)
     videos, encoders = videos_folder(corpus), corpus_encoders(corpus)
@@ -158,7 +158,7 @@ def train(
     load("prvr.training")
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
-    from prvr.training.run import RunFolder
+    from prvr.training.run_folder import RunFolder
 
     on_cpu = device_of(device).type == "cpu"
     if config.data.root is None:

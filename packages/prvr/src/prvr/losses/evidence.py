@@ -2,8 +2,8 @@
 
 Evidence e >= 0 for each of K videos gives the Dirichlet distribution with alpha = e + 1; S is the sum of alpha,
 alpha / S the expected probabilities, and u = K / S the uncertainty (Sensoy et al., "Evidential Deep Learning to
-Quantify Classification Uncertainty", 2018). Functions that make targets (`shared_targets`, `doubtful_queries`,
-`mixed_targets`) are apart from those that compare with targets (`evidential_loss`, `dirichlet_loss`).
+Quantify Classification Uncertainty", 2018). Functions that make targets (`shared_targets`, `doubtful_queries`) are
+apart from those that compare with targets (`evidential_loss`, `dirichlet_loss`).
 """
 
 from collections.abc import Sequence
@@ -122,13 +122,6 @@ def shared_targets(positives: Bool[Tensor, "q v"], dtype: torch.dtype) -> Float[
     return positives.to(dtype) / positives.sum(1, keepdim=True)
 
 
-def mixed_targets(
-    target: Float[Tensor, "q v"], likely: Float[Tensor, "q v"], share: float, queries: Bool[Tensor, " q"]
-) -> Float[Tensor, "q v"]:
-    """(1 - share) target + share likely, for some of the queries."""
-    return torch.where(queries[:, None], (1 - share) * target + share * likely, target)
-
-
 PRECISE, POLYSEMOUS, UNDETERMINED = 0, 1, 2
 """The groups of `query_groups`."""
 
@@ -210,7 +203,8 @@ class Evidence(Term[EvidenceSettings]):
             return own
         groups = [query_groups(s, evidence_of(s, c.temperature), truth, right, c.division) for s in scores]
         likely = torch.stack([s.softmax(1) for s in scores]).mean(0)
-        return mixed_targets(own, likely, c.smoothing, doubtful_queries(groups))
+        mixed = (1 - c.smoothing) * own + c.smoothing * likely
+        return torch.where(doubtful_queries(groups)[:, None], mixed, own)
 
 
 class Dissent(Term[DissentSettings]):

@@ -8,7 +8,7 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
@@ -25,20 +25,6 @@ from prvr.types import Labels
 from regdiff import RegisterGenerator
 
 
-def _pick(candidates: Bool[Tensor, "r n"], generator: torch.Generator | None) -> Int[Tensor, " r"]:
-    """One candidate of each row, uniformly; column 0 where a row has none."""
-    draw = torch.rand(candidates.shape, device=candidates.device, generator=generator)
-    return draw.masked_fill(~candidates, -1.0).argmax(1)
-
-
-def _pool(scores: Float[Tensor, "r n"], candidates: Bool[Tensor, "r n"], size: int) -> Bool[Tensor, "r n"]:
-    """The `size` highest-scored candidates of each row."""
-    ranked = scores.masked_fill(~candidates, -torch.inf)
-    size = min(size, scores.shape[1])
-    highest = torch.zeros_like(candidates).scatter_(1, ranked.topk(size, dim=1).indices, True)
-    return highest & candidates
-
-
 def _select(
     scores: Float[Tensor, "r n"],
     candidates: Bool[Tensor, "r n"],
@@ -46,11 +32,15 @@ def _select(
     generator: torch.Generator | None,
 ) -> Float[Tensor, "r"]:
     """Score of one negative per row: the highest if `pool` is 1, else drawn from the `pool` highest (None: all)."""
-    fixed = scores.detach()
+    ranked = scores.detach().masked_fill(~candidates, -torch.inf)
     if pool == 1:
-        index = fixed.masked_fill(~candidates, -torch.inf).argmax(1)
+        index = ranked.argmax(1)
     else:
-        index = _pick(candidates if pool is None else _pool(fixed, candidates, pool), generator)
+        if pool is not None:
+            highest = ranked.topk(min(pool, scores.shape[1]), dim=1).indices
+            candidates = torch.zeros_like(candidates).scatter_(1, highest, True) & candidates
+        draw = torch.rand(candidates.shape, device=candidates.device, generator=generator)
+        index = draw.masked_fill(~candidates, -1.0).argmax(1)
     return scores.gather(1, index[:, None])[:, 0]
 
 

@@ -15,6 +15,7 @@ from prvr.models.clip_retriever import ClipRetriever, start_from_clip
 from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
+from prvr.reading import short
 
 __all__ = ["AnyRetriever", "build_retriever", "clips_alone", "is_clips_of", "load_pretrained", "reconfigured"]
 
@@ -140,13 +141,12 @@ def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetr
     config: Any = validated(type(retriever.config), values["model"], "model")
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
         made: Any = type(retriever)(config)
-    own, new = ({name: (t.shape, t.dtype) for name, t in model.state_dict().items()} for model in (retriever, made))
-    wrong = sum(own.get(name) != new.get(name) for name in own.keys() | new.keys())
-    if wrong:
-        asked = ", ".join(f"model.{key}={value}" for key, value in changes.items())
+    try:
+        made.load_state_dict(retriever.state_dict())
+    except RuntimeError as error:
+        settings = ", ".join(f"model.{key}={value}" for key, value in changes.items())
         raise InputError(
-            f"{asked}: the trained weights do not fit, {wrong} of their tensors would be missing or of another shape. "
-            "Change only keys that no tensor depends on, or train with this configuration"
-        )
-    made.load_state_dict(retriever.state_dict())
+            f"{settings}: the trained weights do not fit ({short(str(error), 200)}). Change only keys that no tensor "
+            "depends on, or train with this configuration"
+        ) from error
     return made.train(retriever.training)

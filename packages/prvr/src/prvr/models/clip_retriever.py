@@ -107,31 +107,26 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
     Raises:
         ValueError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or positions.
     """
-    config = retriever.config
-    tensors = {
-        "temporal.positions": _tensor(clip, "text_model.embeddings.position_embedding.weight")[: config.max_frames]
-    }
+    config, own = retriever.config, dict(retriever.named_parameters())
+    sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
     for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
-        parts = [_tensor(clip, f"text_model.encoder.layers.{number}.{name}{kind}") for name in theirs]
-        tensors[f"temporal.layers.{number}.{ours}{kind}"] = torch.cat(parts)
-    own = dict(retriever.named_parameters())
+        parts = [f"text_model.encoder.layers.{number}.{name}{kind}" for name in theirs]
+        sources[f"temporal.layers.{number}.{ours}{kind}"] = parts
     if "project_words.weight" in own:
-        tensors["project_words.weight"] = _tensor(clip, "text_projection.weight")
-    for name, tensor in tensors.items():
-        if own[name].shape != tensor.shape:
-            raise InputError(
-                f"the CLIP gives {name} the shape {tuple(tensor.shape)}, this retriever expects "
-                f"{tuple(own[name].shape)}: choose one whose text encoder has the width {config.hidden} and "
-                f"at least {config.max_frames} positions"
-            )
+        sources["project_words.weight"] = ["text_projection.weight"]
+    if missing := [part for parts in sources.values() for part in parts if part not in clip]:
+        raise InputError(
+            f"the CLIP has no tensor {missing[0]!r}: expected a CLIPModel of transformers with at least as many text "
+            "layers as the temporal transformer (model.depth)"
+        )
+    tensors = {name: torch.cat([clip[part] for part in parts]) for name, parts in sources.items()}
+    tensors["temporal.positions"] = tensors["temporal.positions"][: config.max_frames]
+    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items()}
+    if wrong := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
+        name, (given, expected) = next(iter(wrong.items()))
+        raise InputError(
+            f"the CLIP gives {name} the shape {given}, this retriever expects {expected}: choose one whose text "
+            f"encoder has the width {config.hidden} and at least {config.max_frames} positions"
+        )
     for name, tensor in tensors.items():
         own[name].copy_(tensor)
-
-
-def _tensor(clip: Mapping[str, Tensor], name: str) -> Tensor:
-    if name not in clip:
-        raise InputError(
-            f"the CLIP has no tensor {name!r}: expected a CLIPModel of transformers with at least as many text layers "
-            "as the temporal transformer (model.depth)"
-        )
-    return clip[name]

@@ -273,15 +273,10 @@ class _Masked(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         _, keep, ctx.scale = inputs
         ctx.save_for_backward(keep)
-        ctx.save_for_forward(keep)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, None, None]:
         return _Masked.apply(gradients[0], *ctx.saved_tensors, ctx.scale), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Any:
-        return _Masked.apply(tangents[0], *ctx.saved_tensors, ctx.scale)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, int]:

@@ -38,16 +38,6 @@ class StackedProjection(nn.Module):
         return F.relu(self.linear(self.dropout(self.norm(x))))
 
 
-class FreeMagnitude(nn.Module):
-    """Space parts as the linear maps give them, W h(x) + b."""
-
-    def forward(
-        self, space: Float[Tensor, "p k b m o"], points: Float[Tensor, "k b m n"]
-    ) -> Float[Tensor, "p k b m o"]:
-        """The space parts."""
-        return space
-
-
 class LearnedMagnitude(nn.Module):
     r"""Space parts along W h(x) + b of a length of their own, $\lambda (p \cdot x + b')$ (HLFormer eq. 14).
 
@@ -112,7 +102,7 @@ class LorentzMixer(nn.Module):
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
         self.stacked_dims = 1
         self.activation = nn.ReLU() if model.lorentz_activation == "relu" else nn.Identity()
-        self.magnitude = FreeMagnitude()
+        self.magnitude = None  # space parts as the linear maps give them
         if model.lorentz_magnitude != "free":
             self.magnitude = LearnedMagnitude(num, lorentz_dim + 1, model.lorentz_magnitude == "bounded")
         c = model.lorentz_curvature
@@ -124,7 +114,9 @@ class LorentzMixer(nn.Module):
         self, points: Float[Tensor, "k b m n"], c: float | Tensor, sequences: Sequences, extra: int
     ) -> Float[Tensor, "p k v h l e"]:
         """Points of query, key and value in each head: space parts (HLFormer eq. 13-14), time recomputed."""
-        space = self.magnitude(_mapped(self.qkv, self.activation(points)), points)
+        space = _mapped(self.qkv, self.activation(points))
+        if self.magnitude is not None:
+            space = self.magnitude(space, points)
         return project(sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4), c)
 
     def forward(

@@ -96,8 +96,8 @@ def shipped_model(name: str | Path) -> Path | None:
         >>> shipped_model("toy-world").name
         'toy-world'
     """
-    name = _ALIASES.get(name, name)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    return SHIPPED / name if name in _shipped_names() else None
+    shipped = None if isinstance(name, Path) else _ALIASES.get(name, name)
+    return SHIPPED / shipped if shipped in _shipped_names() else None
 
 
 def _shipped_names() -> list[str]:

@@ -49,6 +49,9 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
 class Retriever(PretrainedModel):
     """A member of the family HLFormer, DreamPRVR, GMMFormer, Holmes and their hybrids, as `config` composes it.
 
+    Second derivatives on a CPU are taken within `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`, since torch's fused
+    attention has first derivatives only.
+
     Examples:
         >>> import torch
         >>> from prvr.config import BlockConfig, ModelConfig

@@ -30,16 +30,11 @@ class _Select(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         index, absent, back_index, back_absent = ctx.saved_tensors
         return _Select.apply(gradients[0], back_index, back_absent, index, absent), None, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Any:
-        return _Select.apply(tangents[0], *ctx.saved_tensors)
 
 
 def _nonzero(mask: Bool[Tensor, " n"], count: int) -> Int[Tensor, " r"]:

@@ -119,6 +119,8 @@ def last_word(
 class TokenRetrieverBase(PretrainedModel, ABC):
     """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
 
+    Second derivatives on a CPU are taken as those of `Retriever`.
+
     Args:
         config: the configuration of the retriever.
 

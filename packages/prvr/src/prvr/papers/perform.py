@@ -21,7 +21,7 @@ from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.systems import System, open_system
 from prvr.training import EpochProgress, Teacher, no_progress, open_split, open_splits, train, train_reranker
-from prvr.training.data import run_corpus
+from prvr.training.splits import run_corpus
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from prvr.papers.study import Study
 from prvr.papers.table import DataSet
 from prvr.training import build_optimizer
 from prvr.training.cost import PartCost, describe
-from prvr.training.data import run_corpus
+from prvr.training.splits import run_corpus
 from prvr.types import Batch
 
 _TIMED = 3  # steps, after two that warm up

@@ -16,7 +16,7 @@ from prvr.errors import InputError, unknown_name
 from prvr.papers.table import DataSet, Evaluation, Kind, Row, Table, data_sets
 from prvr.plot import PLOTS
 from prvr.training import RerankerRunConfig, reranker_run_config
-from prvr.training.run import MAY_CHANGE
+from prvr.training.run_folder import MAY_CHANGE
 
 _OF_A_CHECKPOINT = ("data.", "train.eval_")
 """What the keys begin with that decide how a checkpoint is evaluated."""

@@ -32,7 +32,7 @@ from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
 from prvr.reading import short
-from prvr.training.data import run_corpus
+from prvr.training.splits import run_corpus
 
 PACKED = ".tar.xz"
 """The ending of a packed study."""

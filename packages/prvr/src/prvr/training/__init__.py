@@ -1,7 +1,6 @@
 """Training: one `Trainer` for retrievers and for re-rankers over them, with its runs, checkpoints and optimisers."""
 
 from prvr.errors import TrainingError
-from prvr.training.data import Splits, Teacher, cache_folder, open_split, open_splits
 from prvr.training.optimizer import BertAdam, build_optimizer, parameter_groups
 from prvr.training.processes import EpochProgress, Terminated, no_progress, terminal_bar
 from prvr.training.reranker_config import (
@@ -12,7 +11,8 @@ from prvr.training.reranker_config import (
 )
 from prvr.training.rerankers import RerankerResult, RerankerTask, save_rerankers, train_reranker
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
-from prvr.training.run import RunOptions
+from prvr.training.run_folder import RunOptions
+from prvr.training.splits import Splits, Teacher, cache_folder, open_split, open_splits
 from prvr.training.task import Task
 from prvr.training.trainer import Trainer
 

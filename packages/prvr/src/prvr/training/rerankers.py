@@ -35,11 +35,11 @@ from prvr.stages import (
 from prvr.training.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
 from prvr.training.card import reranker_card
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
-from prvr.training.data import Splits
 from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
 from prvr.training.reranker_config import RerankerRunConfig
-from prvr.training.run import Run, RunOptions, open_run
+from prvr.training.run_folder import Run, RunOptions, open_run
+from prvr.training.splits import Splits
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 

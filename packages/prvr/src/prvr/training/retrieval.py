@@ -26,10 +26,10 @@ from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
-from prvr.training.data import Splits, Teacher, open_data
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
-from prvr.training.run import Run, RunFolder, RunOptions, open_run
+from prvr.training.run_folder import Run, RunFolder, RunOptions, open_run
+from prvr.training.splits import Splits, Teacher, open_data
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
@@ -82,7 +82,7 @@ def train(
 
     Args:
         config: the configuration of the run.
-        output: the run folder, new or empty; see `prvr.training.run` for what it holds.
+        output: the run folder, new or empty; see `prvr.training.run_folder` for what it holds.
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
         teacher: the system that `loss.distillation` learns from; None = the one that `train.teacher` names.

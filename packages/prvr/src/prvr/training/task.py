@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
-from prvr.training.run import RunConfig
+from prvr.training.run_folder import RunConfig
 
 _SHOWN = 8
 

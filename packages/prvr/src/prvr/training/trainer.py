@@ -23,7 +23,7 @@ from prvr.training.checkpoint import (
     restore_random_states,
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
-from prvr.training.run import Run, RunConfig, differences
+from prvr.training.run_folder import Run, RunConfig, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
 
 logger = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from prvr.evaluation.rank import ranked_rows
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import Pipeline
-from prvr.training.run import Run
+from prvr.training.run_folder import Run
 
 logger = logging.getLogger(__name__)
 
