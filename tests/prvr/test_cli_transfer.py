@@ -21,7 +21,7 @@ from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
 from prvr.data.synthetic.toy_corpus import frame_features
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.transfer import expect_same_features, target_split, transfer_table
+from prvr.evaluation.transfer import target_split, transfer_table
 from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
@@ -105,13 +105,21 @@ def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pyt
     assert (Path(run) / "evaluation_msvd_val.json").is_file()
 
 
-def test_features_of_another_encoder_are_refused(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("encoders", "message"),
+    [
+        (OTHER, "frames encoded by clip (weights abc"),
+        (replace(ENCODERS, text=Identity("bert", "abc", "at most 5 words")), "texts encoded by bert"),
+    ],
+)
+def test_features_of_another_encoder_are_refused(
+    encoders: CorpusEncoders, message: str, source: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     run, root = source
-    other = corpus(root, "msvd", OTHER)
-    said = explained(["evaluate", run, "--transfer", str(other), "--device", "cpu"], capsys)
-    assert "frames encoded by clip (weights abc" in said
+    other = corpus(root, "msvd", encoders)
+    assert message in explained(["evaluate", run, "--transfer", str(other), "--device", "cpu"], capsys)
     command = ["evaluate", run, "--data-root", str(other.parent), "--collection", "msvd", "--device", "cpu"]
-    assert "frames encoded by clip" in explained(command, capsys)
+    assert message in explained(command, capsys)
     assert not list(Path(run).glob("evaluation*"))
 
 
@@ -152,16 +160,6 @@ def test_mistakes_are_explained(
 
 
 class TestFeatures:
-    def test_the_same_encoders_are_fine_at_any_rate(self) -> None:
-        assert expect_same_features(ENCODERS, replace(ENCODERS, rate=5.0, joint_dim=0), "b")
-        assert not expect_same_features(ENCODERS, None, "b")
-        assert not expect_same_features(None, ENCODERS, "b")
-
-    def test_another_text_side_is_refused(self) -> None:
-        text = Identity("bert", ENCODERS.text.weights, "at most 5 words")
-        with pytest.raises(DataError, match="b: texts encoded by bert"):
-            expect_same_features(ENCODERS, replace(ENCODERS, text=text), "b")
-
     def test_the_split_of_a_target(self, tmp_path: Path) -> None:
         found = open_corpus(corpus(tmp_path, "msvd").parent, "msvd")
         assert target_split(found) == "test"

@@ -17,7 +17,7 @@ from prvr.data.packed import Moments
 from prvr.errors import DataError
 from prvr.evaluation import EvaluationConfig, evaluate, moment_groups, report_from_scores, tag_metrics
 from prvr.evaluation.encode import encode_split
-from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, ranks, sumr
+from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, ranks
 from prvr.evaluation.moments import find_moments
 from prvr.evaluation.report import EvaluationReport
 from prvr.stages import EncodedSplit
@@ -106,7 +106,6 @@ def test_report_agrees_with_the_whole_matrix(model, split):
     assert report.ranks.tolist() == expected.tolist()
     assert report.video_ranks.tolist() == ranks(scores.T, relevant.T).tolist()
     assert report.text_to_video == RetrievalMetrics.from_ranks(expected, report.text_to_video.tied)
-    assert report.text_to_video.sumr == sumr(expected)
     assert (report.query_ids, report.video_ids) == (split.query_ids, split.video_ids)
     assert report.text_to_video.queries == len(split.query_ids) == 100
     assert report.video_to_text.queries == report.text_to_text.queries - 80 == 20
@@ -229,7 +228,9 @@ def test_a_constant_model_ties_everywhere_and_chance_is_reported(model, split):
     assert worst.chance == mean.chance
     generator = np.random.default_rng(0)
     drawn = [
-        sumr(ranks(torch.from_numpy(generator.random((100, 20))), torch.from_numpy(split.relevant_matrix)))
+        RetrievalMetrics.from_ranks(
+            ranks(torch.from_numpy(generator.random((100, 20))), torch.from_numpy(split.relevant_matrix))
+        ).sumr
         for _ in range(300)
     ]
     assert worst.chance == pytest.approx(np.mean(drawn), abs=1.0)
@@ -251,8 +252,6 @@ def test_moment_groups_by_hand():
     assert len(moment_groups(counts, moments, edges=(0.0, 1.0))) == 1
     unknown = Moments(*(np.full(7, nan) for _ in range(3)))
     assert moment_groups(counts, unknown) == ()
-    with pytest.raises(ValueError, match="ascending"):
-        moment_groups(counts, moments, edges=(0.0, 0.5, 0.5))
 
 
 def test_groups_of_the_corpus_hold_every_query(model, split):
@@ -358,9 +357,6 @@ def test_examples_name_what_is_true_and_what_was_found(model, split):
         assert (example.start, example.end) == (split.moments.start[query], split.moments.end[query])
         assert example.correct == bool(split.relevant_matrix[query, order[0]])
     assert len(find_moments(model, split, [1], k=99)[0].hits) == 20
-    assert find_moments(model, split, []) == ()
-    with pytest.raises(ValueError, match=r"indices in \[0, 100\)"):
-        find_moments(model, split, [100])
 
 
 def test_report_survives_its_files(model, split, tmp_path):

@@ -67,8 +67,15 @@ def matched_ranks(
         DataError: they differ in queries, videos, the video of a query, labels, or ties.
     """
     reports = (report_a, report_b)
-    _check_same(names, "query", report_a.query_ids, report_b.query_ids)
-    _check_same(names, "video", report_a.video_ids, report_b.video_ids)
+    for what in ("query", "video"):
+        ids = [set(getattr(report, f"{what}_ids")) for report in reports]
+        for name, extra in ((names[0], ids[0] - ids[1]), (names[1], ids[1] - ids[0])):
+            if extra:
+                raise DataError(
+                    f"{names[0]} ({len(ids[0])}) and {names[1]} ({len(ids[1])}) were not evaluated on the same {what} "
+                    f"ids: {what} {min(extra)!r} is only in {name}, and {len(extra) - 1} more. Evaluate both on the "
+                    "same split."
+                )
     for what in ("labels", "ties"):
         a, b = (getattr(report, what) for report in reports)
         if a != b:
@@ -97,9 +104,11 @@ def comparison_table(comparison: Comparison) -> Table:
     notes.append("paired by query, resampled by video")
     if a.text_to_video.tied or b.text_to_video.tied:
         notes.append(f"tied queries: A {a.text_to_video.tied:.1%}, B {b.text_to_video.tied:.1%}")
-    if below := [name for name, report in zip("AB", comparison.reports, strict=True) if not report.above_chance]:
-        verb = "are" if len(below) > 1 else "is"
-        notes.append(f"{' and '.join(below)} {verb} not shown to be better than chance (SumR {a.chance:.1f})")
+    notes += [
+        f"{name} is not shown to be better than chance (SumR {report.chance:.1f})"
+        for name, report in zip("AB", comparison.reports, strict=True)
+        if not report.above_chance
+    ]
     level = comparison.differences[METRICS[-1]].interval.level
     title = f"{a.split}: {len(a.query_ids):,} queries, {len(a.video_ids):,} videos"
     columns = ("A", "B", "B - A", f"{level:.0%} interval", "p")
@@ -114,12 +123,3 @@ def comparison_table(comparison: Comparison) -> Table:
             f"{difference.p_value:.4f}",
         )
     return table
-
-
-def _check_same(names: tuple[str, str], what: str, ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> None:
-    for name, own, others in ((names[0], ids_a, ids_b), (names[1], ids_b, ids_a)):
-        if extra := sorted(set(own) - set(others)):
-            raise DataError(
-                f"{names[0]} ({len(ids_a)}) and {names[1]} ({len(ids_b)}) were not evaluated on the same {what} ids: "
-                f"{what} {extra[0]!r} is only in {name}, and {len(extra) - 1} more. Evaluate both on the same split."
-            )

@@ -36,13 +36,8 @@ class RankCounts:
 
     def ranks(self, ties: Ties = "worst") -> Real[Tensor, " q"]:
         """`(q,)` 1-based ranks: integers, or halves for `ties="mean"`."""
-        if ties == "worst":
-            return 1 + self.above + self.tied
-        if ties == "best":
-            return 1 + self.above
-        if ties == "mean":
-            return 1 + self.above + self.tied / 2
-        raise InputError(f"ties={ties!r}: expected 'worst', 'mean' or 'best'")
+        first = 1 + self.above
+        return {"worst": first + self.tied, "mean": first + self.tied / 2, "best": first}[ties]
 
     @property
     def tied_share(self) -> float:
@@ -193,36 +188,6 @@ def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
     return 100 * int((ranks <= k).sum()) / len(ranks)
 
 
-def sumr(ranks: Real[Tensor, " q"]) -> float:
-    """SumR = R@1 + R@5 + R@10 + R@100, from unrounded recalls; 400 is perfect.
-
-    Examples:
-        >>> sumr(torch.tensor([1, 3, 7, 200]))
-        225.0
-    """
-    return sum(recall_at_k(ranks, k) for k in RECALLS)
-
-
-def median_rank(ranks: Real[Tensor, " q"]) -> float:
-    """Median of the ranks; the mean of the middle two where their number is even (torch's median is the lower one).
-
-    Examples:
-        >>> median_rank(torch.tensor([1, 2, 4, 9]))
-        3.0
-    """
-    return float(np.median(ranks.cpu().numpy()))
-
-
-def mean_rank(ranks: Real[Tensor, " q"]) -> float:
-    """Mean of the ranks.
-
-    Examples:
-        >>> mean_rank(torch.tensor([1, 2, 6]))
-        3.0
-    """
-    return float(ranks.cpu().double().mean())
-
-
 def chance_recall(num_videos: int, relevant: Int[Tensor, " q"], k: int) -> float:
     """Expected R@k in percent if every order of the gallery is equally likely.
 
@@ -245,7 +210,16 @@ def chance_recall(num_videos: int, relevant: Int[Tensor, " q"], k: int) -> float
 
 @dataclass(frozen=True)
 class RetrievalMetrics:
-    """Recalls in percent, their sum, median and mean rank, the number of queries and the share of them that is tied."""
+    """Recalls in percent, their sum, median and mean rank, the number of queries and the share of them that is tied.
+
+    Args:
+        r1, r5, r10, r100: recall at 1, 5, 10 and 100, in percent.
+        sumr: the sum of the four; 400 is perfect.
+        mdr: the median of the ranks, of an even number the mean of the middle two.
+        mnr: the mean of the ranks.
+        queries: their number.
+        tied: share of queries in [0, 1] whose rank depends on how ties count.
+    """
 
     r1: float
     r5: float
@@ -285,5 +259,6 @@ class RetrievalMetrics:
         """
         share = len(ranks) / max(len(ranks) + misses, 1)
         r1, r5, r10, r100 = (share * recall_at_k(ranks, k) for k in RECALLS)
-        total = r1 + r5 + r10 + r100
-        return cls(r1, r5, r10, r100, total, median_rank(ranks), mean_rank(ranks), len(ranks) + misses, tied)
+        numbers = ranks.cpu().double().numpy()
+        median, mean = float(np.median(numbers)), float(numbers.mean())
+        return cls(r1, r5, r10, r100, r1 + r5 + r10 + r100, median, mean, len(ranks) + misses, tied)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from prvr.data.packed import PackedSplit
-from prvr.errors import InputError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.rank import ranked_rows
 from prvr.scoring import at_steps, best_moment, clip_scores
@@ -85,15 +84,7 @@ def find_moments(
         device: None for the device of the model's parameters.
         video_batch: number of videos that are encoded at a time.
         seed: the seed of samples that the model draws.
-
-    Raises:
-        ValueError: k is not positive, or a query is out of range.
     """
-    total = len(split.query_ids)
-    if k < 1 or any(not 0 <= query < total for query in queries):
-        raise InputError(f"k={k}, queries={list(queries)}: expected k >= 1 and indices in [0, {total})")
-    if not queries:
-        return ()
     pipeline = as_pipeline(system)
     retriever = pipeline.first
     where = device_of(retriever, device)

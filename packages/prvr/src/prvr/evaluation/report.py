@@ -148,9 +148,9 @@ class _Ranks:
 _Stored = make_dataclass(
     "_Stored",
     [
-        (one.name, one.type, field(default=one.default, default_factory=one.default_factory))  # pyright: ignore[reportArgumentType, reportCallIssue]
-        for one in fields(EvaluationReport)
-        if one.name not in _ARRAYS
+        (each.name, each.type, field(default=each.default, default_factory=each.default_factory))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        for each in fields(EvaluationReport)
+        if each.name not in _ARRAYS
     ],
     frozen=True,
 )
@@ -176,9 +176,4 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, Any]:
             arrays = {name: file_arrays[name] for name in _ARRAYS}
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{file}: cannot be read ({error!r}). {_AGAIN}") from error
-    queries, videos, owners = len(arrays["query_ids"]), len(arrays["video_ids"]), arrays["query_to_video"]
-    fits = all(arrays[name].shape == (queries,) for name in ("ranks", "query_ids", "query_to_video"))
-    fits &= all(arrays[name].ndim == 1 for name in ("video_ids", "video_ranks")) and owners.dtype.kind == "i"
-    if not fits or len(arrays["video_ranks"]) > videos or (queries and not 0 <= owners.min() <= owners.max() < videos):
-        raise DataError(f"{file}: the shapes of its arrays do not match. {_AGAIN}")
     return arrays | {name: tuple(arrays[name].tolist()) for name in ("query_ids", "video_ids")}

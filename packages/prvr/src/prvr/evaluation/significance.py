@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-from prvr.errors import InputError
 from prvr.evaluation.metrics import RECALLS
 
 METRICS = (*(f"r{k}" for k in RECALLS), "sumr")
@@ -57,15 +56,11 @@ def bootstrap_intervals(
     Returns:
         An interval per name in `METRICS`, in the metrics' units (percent).
 
-    Raises:
-        ValueError: lengths differ, no query, or `samples` or `level` out of range.
-
     Examples:
         >>> interval = bootstrap_intervals(np.array([1, 2, 1, 300]), np.array([0, 0, 1, 2]))["r1"]
         >>> 0 <= interval.low <= 50 <= interval.high <= 100
         True
     """
-    _check(ranks, query_to_video, samples, level)
     hits, sizes = _per_video(_hits(ranks), query_to_video)
     return dict(zip(METRICS, _intervals(_resampled(hits, sizes, samples, seed), level), strict=True))
 
@@ -96,16 +91,11 @@ def paired_test(
     Returns:
         A difference per name in `METRICS`, in percent.
 
-    Raises:
-        ValueError: lengths differ, no query, or `samples` or `level` out of range.
-
     Examples:
         >>> same = paired_test(np.array([1, 2]), np.array([1, 2]), np.array([0, 1]))["sumr"]
         >>> same.value, same.p_value
         (0.0, 1.0)
     """
-    _check(ranks_a, query_to_video, samples, level)
-    _check(ranks_b, query_to_video, samples, level)
     gains, sizes = _per_video(_hits(ranks_b) - _hits(ranks_a), query_to_video)
     # Sums of hits are whole numbers: exact in float64, so that a swapped difference equals the observed one exactly.
     total, queries = gains.sum(0), sizes.sum()
@@ -139,8 +129,8 @@ def seeds_test(
     each, the variance of seeds is unknown, and the result is that of videos alone.
 
     Args:
-        ranks_a: `(s, q)` 1-based ranks of the runs of A.
-        ranks_b: `(t, q)` 1-based ranks of the runs of B, of the same queries in the same order.
+        ranks_a: `(s, q)` 1-based ranks of the runs of A, at least one.
+        ranks_b: `(t, q)` 1-based ranks of the runs of B, at least one, of the same queries in the same order.
         query_to_video: `(q,)` the video each query was written for.
         samples: number of resamples.
         level: share of the resamples inside the interval, in (0, 1).
@@ -149,9 +139,6 @@ def seeds_test(
     Returns:
         A difference per name in `METRICS`, in percent. Its p-value is `2 (1 + k) / (samples + 1)`, at most 1, with k
         the resamples beyond 0 on the rarer side: it is below 1 - `level` about where the interval leaves 0 out.
-
-    Raises:
-        ValueError: lengths differ, no run or query, or `samples` or `level` out of range.
 
     Examples:
         >>> a, b = np.array([[9, 9], [9, 9]]), np.array([[1, 9], [1, 9]])
@@ -163,8 +150,7 @@ def seeds_test(
         if not len(runs):
             raise InputError("no run: expected the ranks of at least one seed of A and of B")
         for ranks in runs:
-            _check(ranks, query_to_video, samples, level)
-        hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
+            hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
         cells.append(np.stack([sums for sums, _ in hits]))
         sizes = hits[0][1]
     videos, queries, free = len(sizes), sizes.sum(), len(ranks_a) + len(ranks_b) - 2
@@ -203,15 +189,6 @@ def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
         largest = max(largest, min(1.0, (total - place) * p_values[number]))
         corrected[number] = largest
     return corrected
-
-
-def _check(ranks: np.ndarray, query_to_video: np.ndarray, samples: int, level: float) -> None:
-    if len(ranks) != len(query_to_video) or not len(ranks):
-        raise InputError(
-            f"{len(ranks)} ranks for {len(query_to_video)} queries: expected one rank per query, at least one"
-        )
-    if samples < 1 or not 0 < level < 1:
-        raise InputError(f"samples={samples}, level={level}: expected samples >= 1 and level in (0, 1), e.g. 0.95")
 
 
 def _hits(ranks: np.ndarray) -> Float[np.ndarray, "q m"]:

@@ -20,31 +20,6 @@ from prvr.video.encoders.toy import ToyEncoder, ToyText
 logger = logging.getLogger(__name__)
 
 
-def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders | None, name: str) -> bool:
-    """Refuses a target whose features are of other encoders than those of the training.
-
-    Args:
-        source: the encoders of the corpus that the model was trained on; None if unknown.
-        target: the encoders of the corpus that it is tested on; None if unknown.
-        name: the name of the target, for the message.
-
-    Returns:
-        Whether both are known; otherwise only widths are compared, when the split is packed.
-
-    Raises:
-        DataError: frames or texts were encoded by another model, or prepared in another way.
-    """
-    if source is None or target is None:
-        return False
-    for what, trained, tested in (("frames", source.frames, target.frames), ("texts", source.text, target.text)):
-        if trained != tested:
-            raise DataError(
-                f"{name}: {what} encoded by {tested}, but the model was trained on {what} encoded by {trained}. "
-                "Features of different encoders are not comparable. Create the corpus again with that encoder."
-            )
-    return True
-
-
 def target_split(corpus: Corpus, name: str | None = None) -> str:
     """The split of a target to report: `name`, by default test, or else val.
 
@@ -78,11 +53,19 @@ def check_features(trained: Config, tested: Config) -> None:
     if trained.data == tested.data:
         return
     name = str(Path(tested.data.root or "") / tested.data.collection)
-    both_known = expect_same_features(_encoders(trained), _encoders(tested), name)
-    if not both_known and trained.data.collection != tested.data.collection:
-        logger.warning(
-            "%s: the encoders of its features, or of the training, are unknown. Only widths are compared.", name
-        )
+    source, target = _encoders(trained), _encoders(tested)
+    if source is None or target is None:
+        if trained.data.collection != tested.data.collection:
+            logger.warning(
+                "%s: the encoders of its features, or of the training, are unknown. Only widths are compared.", name
+            )
+        return
+    for what, before, now in (("frames", source.frames, target.frames), ("texts", source.text, target.text)):
+        if before != now:
+            raise DataError(
+                f"{name}: {what} encoded by {now}, but the model was trained on {what} encoded by {before}. "
+                "Features of different encoders are not comparable. Create the corpus again with that encoder."
+            )
 
 
 def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Config, str]:

@@ -134,7 +134,7 @@ class Row:
     @property
     def kind(self) -> Kind | None:
         """What running the row does, or "history" for results that are there; None for quoted numbers."""
-        return None if self.quoted else next(iter(self._ways), "train")
+        return None if self.quoted else self._ways[0] if self._ways else "train"
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
