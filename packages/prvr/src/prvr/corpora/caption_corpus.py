@@ -128,12 +128,14 @@ def videos_folder(corpus: Corpus) -> Path | None:
         return None
     folders = set[str]()
     for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
-        row = parse_json(line, f"{path}, line {number}")
-        video, file = (row.get(key) if isinstance(row, dict) else None for key in ("video", "path"))
-        if not isinstance(video, str) or not isinstance(file, str):
-            raise DataError(f"{path}, line {number}: expected an object with video and path. Make the corpus again.")
-        file = Path(file).as_posix()
-        folders.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
+        match parse_json(line, f"{path}, line {number}"):
+            case {"video": str(video), "path": str(file)}:
+                file = Path(file).as_posix()
+                folders.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
+            case _:
+                raise DataError(
+                    f"{path}, line {number}: expected an object with video and path. Make the corpus again."
+                )
     folder = Path(folders.pop()).resolve() if len(folders) == 1 and "" not in folders else None
     return folder if folder is not None and folder.is_dir() else None
 

@@ -5,12 +5,11 @@ import json
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prvr.corpora.annotations import Conversion, lengths, read_json, read_lines, read_text
 from prvr.data.atomic import write_file
@@ -153,17 +152,18 @@ def _names(files: Sequence[Path | str]) -> str:
 def _labels(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Query and right videos of each record of a file."""
     if read_text(path).lstrip().startswith("["):
-        rows = ((f"record {number}", row) for number, row in enumerate(read_json(path, list), 1))
+        rows: Iterable[tuple[str, Any]] = ((f"record {n}", row) for n, row in enumerate(read_json(path, list), 1))
     else:
         rows = _json_lines(path)
     for where, row in rows:
-        query, videos = (row.get(key) if isinstance(row, dict) else None for key in ("query_id", "gt_video_ids"))
-        if not isinstance(query, str) or not isinstance(videos, list) or not all(isinstance(v, str) for v in videos):
-            raise DataError(
-                f"{path}, {where}: got {short(row)}, expected an object with query_id, a caption id, and gt_video_ids, "
-                "a list of video ids."
-            )
-        yield query, tuple(videos)
+        match row:
+            case {"query_id": str(query), "gt_video_ids": list(videos)} if all(isinstance(v, str) for v in videos):
+                yield query, tuple(videos)
+            case _:
+                raise DataError(
+                    f"{path}, {where}: got {short(row)}, expected an object with query_id, a caption id, and "
+                    "gt_video_ids, a list of video ids."
+                )
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -171,27 +171,30 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"line {number}", parse_json(line, f"{path}, line {number}")
 
 
-@dataclass(frozen=True)
-class _Annotation:
+class _Annotation(NamedTuple):
     """A sentence of an annotation file and its moments; the text is None in a list of lengths."""
 
     video: str
     text: str | None
-    times: tuple[tuple[float, float], ...]
-    duration: float | None
+    times: list[Sequence[Any]]
+    duration: Any
 
 
 def _annotations(
     files: Sequence[Path],
-) -> tuple[dict[tuple[str, str], set[tuple[float, float]]], dict[str, float]]:
+) -> tuple[dict[tuple[str, str], set[tuple[float, ...]]], dict[str, float]]:
     """The different moments of each sentence of a video, and the length of each video."""
-    moments, durations = defaultdict[tuple[str, str], set[tuple[float, float]]](set), dict[str, float]()
-    for annotation in (annotation for file in files for annotation in _read_annotations(file)):
-        video = _video_key(annotation.video)
-        if annotation.text is not None:
-            moments[video, _text_key(annotation.text)].update(annotation.times)
-        if annotation.duration is not None:
-            durations[video] = max(annotation.duration, durations.get(video, 0.0))
+    moments, durations = defaultdict[tuple[str, str], set[tuple[float, ...]]](set), dict[str, float]()
+    for path, where, row in ((file, *entry) for file in files for entry in _rows(file)):
+        try:
+            for video, text, times, duration in _parse(row):
+                key = _video_key(video)
+                if text is not None:
+                    moments[key, _text_key(text)].update(tuple(sorted(map(float, pair))) for pair in times)
+                if duration is not None:
+                    durations[key] = max(float(duration), durations.get(key, 0.0))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{path}, {where}: got {short(row)}, expected {_FORMATS}.") from error
     without = sorted({video for video, _ in moments} - set(durations))
     if without:
         raise DataError(
@@ -201,71 +204,38 @@ def _annotations(
     return moments, durations
 
 
-def _read_annotations(path: Path) -> Iterator[_Annotation]:
-    """The sentences of an annotation file with their moments; its format follows from its content."""
-    for where, row, parse in _annotated_rows(path):
-        try:
-            annotations = parse(row)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{path}, {where}: got {short(row)}, expected {_FORMATS}.") from error
-        yield from annotations
-
-
-def _annotated_rows(path: Path) -> Iterator[tuple[str, Any, Callable[[Any], list[_Annotation]]]]:
-    """The rows of a file: where each stands, what it holds, and how it is read."""
-    lines = read_lines(path)
+def _rows(path: Path) -> Iterable[tuple[str, Any]]:
+    """The rows of a file, and where each stands; the format follows from the content."""
+    text = read_text(path).lstrip()
     if path.suffix.lower() == ".csv":
-        table = csv.DictReader(StringIO(read_text(path), newline=""))
-        yield from ((f"row {number}", row, _length) for number, row in enumerate(table, 2))
-    elif not lines or not lines[0].lstrip().startswith("{"):
-        yield from ((f"line {number}", line, _sta_line) for number, line in enumerate(lines, 1))
-    elif _is_record(lines[0]):
-        yield from ((where, row, _record) for where, row in _json_lines(path))
-    else:
-        yield from ((f"video {short(entry[0])}", entry, _paragraph) for entry in read_json(path, dict).items())
-
-
-def _is_record(line: str) -> bool:
-    """Whether a line holds one record, and not the beginning or all of an object of all videos."""
+        return ((f"row {number}", row) for number, row in enumerate(csv.DictReader(StringIO(text, newline="")), 2))
+    if not text.startswith("{"):
+        return ((f"line {number}", line) for number, line in enumerate(read_lines(path), 1))
     try:
-        row = parse_json(line, "")
-    except DataError:  # an object on several lines
-        return False
-    return not all(isinstance(value, dict) for value in row.values())
+        videos = parse_json(text, str(path))
+    except DataError:  # an object a line
+        return _json_lines(path)
+    if not all(isinstance(row, dict) for row in videos.values()):  # a single line
+        return _json_lines(path)
+    return ((f"video {short(video)}", (video, row)) for video, row in videos.items())
 
 
-def _length(row: Mapping[str, str]) -> list[_Annotation]:
-    return [_Annotation(row["id"], None, (), float(row["length"]))]
-
-
-def _sta_line(line: str) -> list[_Annotation]:
-    places, text = line.split("##", 1)
-    video, start, end = places.split()
-    return [_Annotation(video, text, (_times([start, end]),), None)]
-
-
-def _record(row: Any) -> list[_Annotation]:
-    tvr = "vid_name" in row
-    times = [row["ts"]] if tvr else row["relevant_windows"]
-    video, text = (row["vid_name"], row["desc"]) if tvr else (row["vid"], row["query"])
-    return [_Annotation(_text(video), _text(text), tuple(map(_times, times)), float(row["duration"]))]
-
-
-def _paragraph(entry: tuple[str, Any]) -> list[_Annotation]:
-    video, row = entry
-    pairs = zip(row["sentences"], row["timestamps"], strict=True)
-    return [_Annotation(video, _text(text), (_times(times),), float(row["duration"])) for text, times in pairs]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    return value
-
-
-def _times(window: Sequence[Any]) -> tuple[float, float]:
-    start, end = sorted(float(time) for time in window)
-    return start, end
+def _parse(row: Any) -> list[_Annotation]:
+    """The sentences in a row of any of the formats."""
+    match row:
+        case str():
+            places, text = row.split("##", 1)
+            video, start, end = places.split()
+            return [_Annotation(video, text, [(start, end)], None)]
+        case {"id": str(video), "length": str(duration)}:
+            return [_Annotation(video, None, [], duration)]
+        case {"vid_name": str(video), "desc": str(text), "ts": times, "duration": duration}:
+            return [_Annotation(video, text, [times], duration)]
+        case {"vid": str(video), "query": str(text), "relevant_windows": list(windows), "duration": duration}:
+            return [_Annotation(video, text, windows, duration)]
+        case (str(video), {"sentences": list(texts), "timestamps": list(windows), "duration": duration}):
+            return [_Annotation(video, str(text), [w], duration) for text, w in zip(texts, windows, strict=True)]
+    raise ValueError("another format")
 
 
 def _video_key(video: str) -> str:

@@ -4,15 +4,16 @@ import csv
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_bytes, short
 
+_T = TypeVar("_T")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "video": ("video", "video_id", "vid", "file", "filename", "path"),
     "text": ("text", "caption", "sentence", "query", "description"),
@@ -271,20 +272,22 @@ def _columns(names: Sequence[str]) -> dict[str, int]:
 
 
 def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption:
-    values: dict[str, Any] = {"video": "", "text": "", "start": None, "end": None}
-    count = len(problems.lines)
-    for name, parse in (("video", _words), ("text", _words), ("start", _seconds), ("end", _seconds)):
+    def read(name: str, parse: Callable[[Any], _T], default: _T) -> _T:
         try:
-            values[name] = parse(row.get(name))
+            return parse(row.get(name))
         except ValueError as error:
             problems.add(line, f"{name}: {error}")
-    caption = UserCaption(line, **values | {"text": " ".join(values["text"].split())})
-    start, end = caption.start, caption.end
+            return default
+
+    count = len(problems.lines)
+    video, text = read("video", _words, ""), " ".join(read("text", _words, "").split())
+    start, end = read("start", _seconds, None), read("end", _seconds, None)
     if len(problems.lines) == count and (start is None) != (end is None):
         problems.add(line, "start without end, or end without start")
     elif start is not None and end is not None and start >= end:
         problems.add(line, f"start {start:g} is not before end {end:g}")
-    return caption if len(problems.lines) == count else replace(caption, start=None, end=None)
+    times = (start, end) if len(problems.lines) == count else (None, None)
+    return UserCaption(line, video, text, *times)
 
 
 def _words(value: Any) -> str:
