@@ -189,23 +189,18 @@ def test_bounds_are_kept() -> None:
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:
     golden, other = Golden("hlformer"), Golden("gmmformer")
-    with pytest.raises(CheckpointError, match="lacks tensors: clip_encoder"):
-        prvr.load_released(other.state, golden.config)
-    with pytest.raises(CheckpointError, match="none of its 1 tensors has a known name"):
-        prvr.load_released({"weight": torch.zeros(2)}, {})
-    wrong = golden.state
-    wrong["query_encoder.self.query.weight"] = torch.zeros(3, 3)
-    with pytest.raises(CheckpointError, match=r"query_encoder.self.query.weight.*shape \(3, 3\).*\(32, 32\)"):
-        prvr.load_released(wrong, golden.config)
-    extra = golden.state | {"surplus.weight": torch.zeros(1)}
-    with pytest.raises(CheckpointError, match=r"surplus\.weight"):
-        prvr.load_released(extra, golden.config)
-    config = golden.config
-    del config["hidden_size"]
-    with pytest.raises(CheckpointError, match="hidden_size"):
-        prvr.load_released(golden.state, config)
+    weight = "query_encoder.self.query.weight"
+    for state, config, message in (
+        (other.state, golden.config, "lacks tensors: clip_encoder"),
+        ({"weight": torch.zeros(2)}, {}, "none of its 1 tensors has a known name"),
+        (golden.state | {weight: torch.zeros(3, 3)}, golden.config, rf"{weight} has shape \(3, 3\).*\(32, 32\)"),
+        (golden.state | {"surplus.weight": torch.zeros(1)}, golden.config, r"unknown tensors: surplus\.weight"),
+        (golden.state, {k: v for k, v in golden.config.items() if k != "hidden_size"}, "lacks hidden_size"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            prvr.load_released(state, config)
     with pytest.raises(CheckpointError, match="unknown system"):
-        released_config("CLIP", config)
+        released_config("CLIP", golden.config)
 
 
 WITHOUT = """

@@ -34,15 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         own = {name.removeprefix(f"{direction}/"): t for name, t in GOLDEN.state.items() if name.startswith(direction)}
         place.load_state_dict(own, strict=False)
     torch.save(plain.state_dict(), folder / "best.pth")
-    command = [
-        "convert",
-        "checkpoint",
-        str(folder / "best.pth"),
-        "--dataset",
-        "msrvtt",
-        "--output",
-        str(folder / "out"),
-    ]
+    command = ["convert", "checkpoint", str(folder / "best.pth"), "--dataset", "msrvtt"]
+    command += ["--output", str(folder / "out")]
     assert main(command) == 0
     return SimpleNamespace(plain=plain, file=folder / "best.pth", out=folder / "out", command=command)
 

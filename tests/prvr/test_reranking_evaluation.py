@@ -208,6 +208,12 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
     )  # all there are
 
 
+def expect_loss(reranker, target, pairs, given) -> None:
+    """The loss of pooled pairs is that of their texts and frames."""
+    pooled = reranker.loss_of_pairs(target, pairs, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(pooled, reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)))
+
+
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
 def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(
     scores, split, encoded, direction, monkeypatch
@@ -230,11 +236,7 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(
         asking = pool.asks[rows]
         given = inputs.text[columns], inputs.frames[asking], inputs.mask[asking]
     target = picked == 0
-    losses = [
-        reranker.loss_of_pairs(target, kept.pairs(rows, picked), generator=torch.Generator().manual_seed(2)),
-        reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
-    ]
-    torch.testing.assert_close(*losses)
+    expect_loss(reranker, target, kept.pairs(rows, picked), given)
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
@@ -257,15 +259,7 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
     else:
         given = inputs.text[drawn], inputs.frames[videos], inputs.mask[videos]
     target, pairing = torch.arange(3).expand(5, 3) == 0, Pairing(reranker, inputs, source)
-    losses = [
-        reranker.loss_of_pairs(
-            target,
-            pairing.pairs(rows, drawn),
-            generator=torch.Generator().manual_seed(2),
-        ),
-        reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
-    ]
-    torch.testing.assert_close(*losses)
+    expect_loss(reranker, target, pairing.pairs(rows, drawn), given)
 
 
 @pytest.mark.parametrize("tokens", ["frames", "clips", "both"])
@@ -316,13 +310,6 @@ class TestBadInput:
             evaluate(reranking(retriever, {"t2v": make()}), split, encoded=replace(encoded, text=text))
         with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
             hard_candidates(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
-
-    def test_another_retriever_of_the_same_width(self, retriever, split, encoded) -> None:
-        torch.manual_seed(1)  # the fixture had 0
-        other = MeanPooling(split.feature_dim, split.query_dim, WIDTH).double().eval()
-        with pytest.raises(ValueError, match="was trained on the embeddings of"):
-            evaluate(reranking(other, {"t2v": make(retriever=retriever)}), split, encoded=encoded)
-        evaluate(reranking(retriever, {"t2v": make(retriever=retriever)}), split, PLAIN, encoded=encoded)
 
     def test_rows_that_the_retriever_has_not(self, encoded) -> None:
         bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))

@@ -178,20 +178,17 @@ def test_released_weights_under_any_prefix():
 
 def test_released_weights_that_do_not_fit():
     config, state = ARRAYS["config"], bare_state()
-    with pytest.raises(CheckpointError, match=r"lacks tensors: proj\.bias"):
-        CandidateReranker.load_released({k: v for k, v in state.items() if k != "proj.bias"}, config, "v2t")
-    with pytest.raises(CheckpointError, match=r"unknown tensors: extra\.weight"):
-        CandidateReranker.load_released(state | {"extra.weight": torch.zeros(1)}, config, "v2t")
-    with pytest.raises(CheckpointError, match=r"v2t denoiser: .*found none"):
-        CandidateReranker.load_released({}, config, "v2t")
-    with pytest.raises(CheckpointError, match=r"t2v denoiser.*found 'v2t/q_proj\.weight'"):
-        CandidateReranker.load_released({f"v2t/{k}": v for k, v in state.items()}, config, "t2v")
-    with pytest.raises(CheckpointError, match=r"decoder\.2\.bias has shape \(3,\)"):
-        CandidateReranker.load_released(state | {"decoder.2.bias": torch.zeros(3)}, config, "v2t")
-    with pytest.raises(CheckpointError, match="lacks 'diffusion_steps'"):
-        CandidateReranker.load_released(state, {"width": 32}, "v2t")
-    with pytest.raises(CheckpointError, match="width=512, the weights have 32"):
-        CandidateReranker.load_released(state, config | {"width": 512}, "v2t")
+    for tensors, options, message in (
+        ({k: v for k, v in state.items() if k != "proj.bias"}, config, r"lacks tensors: proj\.bias"),
+        (state | {"extra.weight": torch.zeros(1)}, config, r"unknown tensors: extra\.weight"),
+        ({}, config, r"v2t denoiser: .*found none"),
+        ({f"t2v/{k}": v for k, v in state.items()}, config, r"v2t denoiser.*found 't2v/q_proj\.weight'"),
+        (state | {"decoder.2.bias": torch.zeros(3)}, config, r"decoder\.2\.bias has shape \(3,\)"),
+        (state, {"width": 32}, "lacks 'diffusion_steps'"),
+        (state, config | {"width": 512}, "width=512, the weights have 32"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            CandidateReranker.load_released(tensors, options, "v2t")
 
 
 def test_a_denoiser_has_as_many_parameters_as_the_paper_says():

@@ -127,8 +127,6 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     [
         ("reranker: {steps: 4}\n", r"config\.yaml: reranker\.width is required"),
         ("reranker: [1, 2]\n", r"config\.yaml: reranker: "),
-        ("reranker: {width: &a 8, steps: *a}\n", r"config\.yaml is not valid YAML: 'a': aliases are not supported"),
-        ("[" * 5000, r"config\.yaml is not valid YAML: nested too deeply"),
         ("- reranker\n", r"config\.yaml: expected a mapping of keys, got list"),
     ],
 )
@@ -141,8 +139,6 @@ def test_a_configuration_that_cannot_be_used_is_named(tmp_path, text, message) -
 def test_a_configuration_without_a_width_takes_the_one_of_the_retriever(tmp_path) -> None:
     (tmp_path / "config.yaml").write_text("reranker: {steps: 4}\n", encoding="utf-8")
     assert read_reranker_config(tmp_path / "config.yaml", WIDTH).reranker.width == WIDTH
-    with pytest.raises(ConfigError, match="does not exist"):
-        read_reranker_config(tmp_path / "none.yaml")
 
 
 def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(straight, retriever, splits) -> None:
@@ -165,13 +161,6 @@ def test_two_runs_agree_bitwise_and_the_retriever_stays_as_it_was(straight, retr
     assert same(before, dict(retriever.state_dict()))
     assert retriever.training
     retriever.eval()
-
-
-def test_a_run_stops_at_the_first_epoch_beyond_its_patience(retriever, splits, tmp_path) -> None:
-    config = make_config(train__epochs=6, train__patience=1, optim__lr=1e-12)
-    result = train_reranker(config, retriever, splits, output=tmp_path / "run")
-    last = max(best.epoch for best in result.best.values())
-    assert len(result.history) - 1 == last + 2 < 5
 
 
 def test_the_mean_of_epochs_is_kept_for_each_direction(straight, retriever, splits, tmp_path) -> None:
@@ -306,7 +295,7 @@ class TestStrategies:
         assert (by_weight[0].ranks == by_weight[1].ranks).all()
 
 
-class TestMaterial:
+class TestSplits:
     def test_the_reported_split_is_neither_learned_from_nor_selects(self, splits) -> None:
         for given in (splits, Splits(splits.train, splits.report, splits.report)):
             train, selection = learning_splits(given)
@@ -328,10 +317,6 @@ class TestBadInput:
         other = MeanPooling(splits.train.feature_dim, splits.train.query_dim, WIDTH)
         with pytest.raises(TrainingError, match=r"reranker\.trained_on"):
             train_reranker(make_config(), other, splits, output=straight.output, resume=True)
-
-    def test_another_width(self, retriever, splits, tmp_path) -> None:
-        with pytest.raises(ValueError, match="got width 8, this re-ranker expects 9"):
-            train_reranker(make_config(reranker__width=9), retriever, splits, output=tmp_path / "run")
 
     @pytest.mark.parametrize(
         ("changes", "message"),
