@@ -1,6 +1,6 @@
 """A pipeline is one thing: evaluated, saved, indexed and searched, it ranks the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, clips_alone
-from prvr.search import Passage, Query, VideoIndex, open_model
+from prvr.search import Passage, Query, SearchResult, VideoIndex, open_model
 from prvr.search.pipeline import PipelineModel
 from prvr.stages import (
     AnchorSettings,
@@ -160,6 +160,14 @@ STAGES = {
 }
 
 
+def ranks_of(results: Sequence[SearchResult], split: PackedSplit) -> list[int]:
+    """The rank of the first relevant video for every third caption of a split."""
+    return [
+        next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in relevant)
+        for result, relevant in zip(results, split.relevant[::3], strict=True)
+    ]
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: Retriever, tmp_path: Path) -> None:
     split, store = corpus
@@ -177,15 +185,9 @@ def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: 
         index.add(store)
         assert index.verify() == ()
     with VideoIndex.open(tmp_path / "index") as index:  # from its own copy of everything
-        queries = range(0, len(split.captions), 3)
-        results = index.search_many([split.captions[query] for query in queries], len(split))
+        results = index.search_many(split.captions[::3], len(split))
         alone = index.search(split.captions[9], 4)
-    relevant = [{split.video_ids[video] for video in split.relevant[query]} for query in queries]
-    found = [
-        next(rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in videos)
-        for result, videos in zip(results, relevant, strict=True)
-    ]
-    assert found == report.ranks[::3].tolist()
+    assert ranks_of(results, split) == report.ranks[::3].tolist()
     assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
 
 
@@ -205,11 +207,7 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
         for one, alone in zip(model.encode_windows(rows), model.first.encode_windows(rows), strict=True):
             torch.testing.assert_close(one.clips, alone.clips)
             assert one.frames.shape == alone.frames.shape == (0, model.dim)
-    found = [
-        next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in right)
-        for result, right in zip(results, split.relevant[::3], strict=True)
-    ]
-    assert found == expected[::3].tolist()
+    assert ranks_of(results, split) == expected[::3].tolist()
     for query in find_moments(words, split, [0, 5], 2):
         for hit in query.hits:
             assert hit.start is not None
@@ -245,11 +243,7 @@ def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
         together = index.search_many(asked, 5)
         for one, found in zip(asked, together, strict=True):
             assert [hit.video_id for hit in found.hits] == [hit.video_id for hit in index.search(one, 5).hits]
-    found = [
-        next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in right)
-        for result, right in zip(results, split.relevant[::3], strict=True)
-    ]
-    assert found == expected[::3].tolist()
+    assert ranks_of(results, split) == expected[::3].tolist()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

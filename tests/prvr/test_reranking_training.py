@@ -20,7 +20,6 @@ from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
-from prvr.data.atomic import make_marked
 from prvr.data.synthetic import corpus_key
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import encode_split
@@ -195,24 +194,6 @@ def test_an_interrupted_run_resumes_bitwise(straight, retriever, splits, tmp_pat
     assert (result.reranked.ranks == straight.reranked.ranks).all()
 
 
-def test_a_killed_run_goes_on_from_the_last_epoch(straight, retriever, splits, tmp_path) -> None:
-    class Killed(BaseException):
-        """The process is gone: nothing is saved."""
-
-    def kill() -> None:
-        raise Killed
-
-    run = tmp_path / "run"
-    with pytest.raises(Killed):
-        train_reranker(make_config(), retriever, splits, output=run, progress=StopInEpoch(2, kill, step=1))
-    assert state_of(run)["epoch"] == 1
-    make_marked(run / "best")  # what a kill in the middle of writing leaves
-    assert half_written(run) != []
-    train_reranker(make_config(), retriever, splits, output=run, resume=True)
-    assert same_end(run, straight.output)
-    assert half_written(run) == []
-
-
 def _train_in_two(rank: int, folder: str, cache: str) -> None:
     """One of two processes that train together, as torchrun starts them."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
@@ -337,12 +318,6 @@ class TestBadInput:
     def test_a_folder_without_rerankers(self, tmp_path) -> None:
         with pytest.raises(DataError, match="no re-ranker"):
             load_rerankers(tmp_path)
-
-    def test_features_that_are_not_numbers(self, retriever, splits, tmp_path) -> None:
-        broken = MeanPooling(splits.train.feature_dim, splits.train.query_dim, WIDTH)
-        torch.nn.init.constant_(broken.text.bias, torch.nan)
-        with pytest.raises(ValueError, match="scores are NaN for query 0"):
-            train_reranker(make_config(), broken, splits, output=tmp_path / "run")
 
 
 def test_inputs_can_be_learned_from_whatever_mode_they_were_made_in(retriever, splits) -> None:
