@@ -1,10 +1,10 @@
-"""DiffusionRet's first stage end to end: a CLIP is trained along, on the pictures of your own films.
+"""DiffusionRet's first stage end to end: a CLIP is trained with it, on pictures of your own films.
 
     python examples/finetune_clip.py FILMS CAPTIONS.csv --clip openai/clip-vit-base-patch32 --device cuda
 
 CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. The same on the command line: `prvr extract
 --encoder pixels:CLIP`, `prvr convert captions`, `prvr train --preset diffusionret-msrvtt-pixels`. Without arguments:
-films that prvr draws and a small CLIP of random weights, to show the course: no good model comes of it.
+films that prvr draws and a small CLIP of random weights, to show the steps: the result is not a good model.
 
 Quick: --out {out}
 """

@@ -2,7 +2,7 @@
 
 The data are the leaves of a small tree, a wrapped normal around each. A point of the base distribution and one of the
 data are joined by the geodesic x_t; the network learns the velocity log_{x_t}(x_1)/(1 - t) along it, given t and the
-branch of the tree. Integrated from the base by exponential maps, the learned field gives new points. They are judged by
+branch of the tree. Integrating the learned field from the base by exponential maps gives new points. They are judged by
 their energy distance to held-out data (a metric of distributions, as hyperbolic distance is of strict negative type,
 Lyons 2014), beside that of fresh data, which is what chance leaves, and that of the base. Draws flow.png.
 

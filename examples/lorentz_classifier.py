@@ -1,7 +1,7 @@
 """A stock transformer classifier with its attention replaced, trained in float32 and under bfloat16 autocast.
 
 It reads 12 to 24 words of Python and says which module of the standard library they are from. Embedding, layer norm,
-feed-forward, residual and classifier are torch's own. Held out is the last fifth of every file.
+feed-forward, residual and classifier are torch's own. The last fifth of every file is held out.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Images and their labels in one hyperbolic space: the general near the origin, the specific around it (as MERU).
 
 The images are letters and digits drawn in the 16 text fonts that ship with matplotlib, each shifted at random; the
-labels are the 62 characters and, above them, the three kinds: digit, capital, small letter. Held out are four fonts.
+labels are the 62 characters and, above them, the three kinds: digit, capital, small letter. Four fonts are held out.
 """
 
 from pathlib import Path

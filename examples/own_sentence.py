@@ -3,8 +3,8 @@
     prvr demo
     python examples/own_sentence.py runs/demo "a small blue circle rises"
 
-Any words will do, but those that training never showed are read by their letters alone. Without arguments it first
-trains a model for two epochs on 60 videos, too few to find much.
+Any words work, but words that were not in training are read by their letters alone. Without arguments, the script first
+trains a model for two epochs on 60 videos, which is too few to find much.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """A policy (regdiff): sequences of actions from an observation, in the style of diffusion policy (Chi et al. 2023).
 
-A point has to go from the left to the right past a disk. The demonstrations pass it above or below, as often the one as
-the other, so the mean of the right answers runs into the disk. The observation is start, goal and disk; the answer is
+A point has to go from the left to the right past a disk. Half of the demonstrations pass it above and half below,
+so the mean of the right answers runs into the disk. The observation is start, goal and disk; the answer is
 16 waypoints, generated together by a small network. The control is the same network trained on the same
 demonstrations to predict the waypoints by squared error. Prints how often each reaches the goal without touching the
 disk, for several samplers and numbers of steps, and draws policy.png.

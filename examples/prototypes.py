@@ -1,8 +1,8 @@
-"""Prototypes of a set of points (regdiff): a diffusion of 2 to 6 tokens, and nothing of video in it.
+"""Prototypes of a set of points (regdiff): a diffusion of 2 to 6 tokens, without any video.
 
 Points come from a mixture of Gaussians in the plane; given the points and a number k, the model generates k centres. It
-is told neither which point belongs to which centre nor in which order to answer: the k! right answers are the modes of
-a distribution, and whoever averages them is wrong. The score is the mean distance of a point to its nearest prototype,
+does not know which point belongs to which centre, nor an order of the centres: the k! right answers are the modes of
+a distribution, and their mean is wrong. The score is the mean distance of a point to its nearest prototype,
 over the same for the true centres. Prints it for several samplers and numbers of steps, and draws prototypes.png.
 
 Quick: --train-steps 150 --rows 64 --sets 64 --out {out}

@@ -1,6 +1,6 @@
-"""Registers alone (regdiff): a few tokens, sampled by a short diffusion from a sequence, that say what it is about.
+"""Registers alone (regdiff): a few tokens, sampled by a short diffusion from a sequence, that describe its topic.
 
-Each sequence speaks of one of six topics in some of its positions; a text names the topic. The generator learns to
+Each sequence has one of six topics in some of its positions; a text names the topic. The generator learns to
 turn the sequence into tokens near the text.
 """
 

@@ -51,7 +51,7 @@ def fit(diffusion: ConditionalDiffusion, model: nn.Module, steps: int = 1500) ->
 
 @torch.no_grad()
 def error(diffusion: ConditionalDiffusion, steps: int, first: int | None = None) -> float:
-    """Mean distance to the nearer of the two directions; 0.8 for whoever answers with their mean.
+    """Mean distance to the nearer of the two directions; 0.8 for an answer of their mean.
 
     From all noise the scheduler chooses the timesteps; a truncated start lists them, evenly down from `first`.
     """

@@ -1,7 +1,7 @@
-"""From a folder of videos to answers: extract, search without training, add captions, train, search again.
+"""Search a folder of videos: extract, search without training, add captions, train, search again.
 
 The films here are drawn by prvr. With your own, name CLIP instead of `toy` and leave out `draw`; every step is a
-command too: prvr extract, convert captions, train, index, search. So few films and epochs train no good model.
+command too: prvr extract, convert captions, train, index, search. So few films and epochs do not train a good model.
 """
 
 import csv

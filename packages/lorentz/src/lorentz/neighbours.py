@@ -141,7 +141,7 @@ def kmeans(
     """Clusters by Lloyd's algorithm from a k-means++ start: centres, and the number of the nearest one for every point.
 
     Every step assigns points to the nearest centre and moves each centre to the mean of its points, until no point
-    changes its cluster. A cluster that lost all its points starts anew at the point farthest from its own centre. No
+    changes its cluster. A cluster that lost all its points restarts at the point farthest from its own centre. No
     gradients.
 
     Args:

@@ -506,7 +506,7 @@ class Encoder(Scorer, Protocol):
         ...
 
     def for_scoring(self, video: VideoEmbedding, /) -> VideoEmbedding:
-        """The same videos with all that `score` would compute anew for each block of texts computed once."""
+        """The same videos with everything that `score` would repeat for each block of texts computed once."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:

@@ -67,7 +67,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
             keyword `mask` is given the mask.
         eta: Noise scale of DDIM (0 is deterministic, 1 has the variance of DDPM) and of TCD, whose paper calls it gamma
-            (0 is deterministic, 1 takes all noise anew, 0.3 is diffusers' default). Other schedulers ignore it.
+            (0 is deterministic, 1 replaces all noise, 0.3 is diffusers' default). Other schedulers ignore it.
         use_clipped_model_output: Whether DDIM takes the direction of a step from the clipped estimate of x_0 too (True,
             as GLIDE and DreamPRVR do, and as every other scheduler does) or from the prediction as it is (False,
             diffusers' default). Without clipping the two are the same.
@@ -117,7 +117,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         if not 0 <= condition_dropout <= 1:
             raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
         super().__init__()
-        self._hub_mixin_config = None  # what it is saved with is told by `_describe`
+        self._hub_mixin_config = None  # `_describe` says what is saved
         self.denoiser = denoiser
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
@@ -422,7 +422,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         Args:
             config: What config.json holds.
             options: Arguments of the constructor that take the place of those in `config`. A denoiser that is not one
-                of this package's, a loss function of one's own and a null condition of several tensors must be given.
+                of this package's, a custom loss function and a null condition of several tensors must be given.
 
         Raises:
             ValueError: One of these is missing.

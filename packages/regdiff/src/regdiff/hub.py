@@ -103,7 +103,7 @@ class Saveable(
         return self.parameters()
 
     def _describe(self) -> Any:
-        """What config.json will hold; None where nothing can make the module anew."""
+        """What config.json will hold; None where the module cannot be built from it."""
         return self._hub_mixin_config
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
@@ -134,7 +134,7 @@ class Saveable(
             The address of the commit if it was uploaded.
 
         Raises:
-            ValueError: Nobody knows how to make the module anew: it was assembled from parts.
+            ValueError: The module was assembled from parts, so that a configuration cannot build it again.
         """
         config = self._describe() if config is None else config
         if config is None:

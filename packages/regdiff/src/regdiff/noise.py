@@ -148,7 +148,7 @@ class NoiseSource(Protocol):
 
 
 class FreshNoise:
-    """Gaussian noise, drawn anew for the loss and for each step; fixed numbers in eval mode."""
+    """Gaussian noise, drawn for the loss and for each step; fixed numbers in eval mode."""
 
     def of_steps(
         self,

@@ -209,8 +209,8 @@ class _Probe(ABC):
         self.timesteps, self.schedule, self.eta = timesteps, schedule, eta
         self.signal, self.sigma = (values[timesteps].tolist() for values in (schedule.signal, schedule.sigma))
         self.scheduler: Any = copy.copy(scheduler)  # every attribute set below is replaced, none changed in place
-        told = {"prediction_type": self.predicts, "clip_sample": False}  # clipping is not linear: `History` does it
-        config = type(scheduler.config)({**scheduler.config, **told})
+        options = {"prediction_type": self.predicts, "clip_sample": False}  # clipping is not linear: `History` does it
+        config = type(scheduler.config)({**scheduler.config, **options})
         vars(self.scheduler)["_internal_dict"] = config
         #: For each call of the denoiser: which of the timesteps, which step, and whether the step ends with it.
         self.calls = [(level, level, True) for level in range(len(timesteps))]

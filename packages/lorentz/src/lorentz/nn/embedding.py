@@ -71,7 +71,7 @@ class LorentzEmbedding(OnHyperboloid):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the points anew."""
+        """Draw new points."""
         nn.init.normal_(self.weight, std=self.radius / self.embedding_dim**0.5)
         if self.padding_idx is not None:
             with torch.no_grad():

@@ -40,7 +40,7 @@ FUSIONS.register(
 
 
 def _registered(registry: Registry[Any]) -> AfterValidator:
-    """Refuses names that nobody registered."""
+    """Refuses names that are not registered."""
     return AfterValidator(lambda name: registry[name].name)
 
 

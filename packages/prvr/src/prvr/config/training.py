@@ -52,12 +52,12 @@ class DataConfig:
     eval_split: str = "test"
     """The split that is reported."""
     captions_per_video: int | None = Field(default=None, ge=1, le=MANY)
-    """At most this many captions of a video in one step, drawn anew each epoch; None = all."""
+    """At most this many captions of a video in one step, drawn again each epoch; None = all."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class TrainerConfig:
-    """What every run has, whatever it trains; `TrainConfig` and `RerankerTrainConfig` add the rest."""
+    """The settings that every run has; `TrainConfig` and `RerankerTrainConfig` add the rest."""
 
     epochs: int = Field(default=100, ge=0, le=LARGE)
     """Passes over the training split; 0 = none, the retriever is kept and evaluated as it starts."""

@@ -30,8 +30,8 @@ _FORMATS = (
 def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> Conversion:
     """Writes the moments of a corpus' captions into `TextData/COLLECTION_moments.jsonl`.
 
-    A caption has the moment that an annotation file gives for the same sentence of the same video. Letters and digits
-    count, and neither case, punctuation nor white space; `v_` before the id of a video does not count either.
+    A caption has the moment that an annotation file gives for the same sentence of the same video. Only letters
+    and digits are compared, without case; `v_` before the id of a video is ignored.
 
     Args:
         folder: `ROOT/COLLECTION`.

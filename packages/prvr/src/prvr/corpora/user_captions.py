@@ -109,8 +109,8 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
 def read_table(problems: Problems) -> tuple[UserCaption, ...]:
     """The rows of a table as `read_user_captions` gives them; what is wrong with them is added to the problems.
 
-    A row with a problem is given too, without what cannot be read in it (an empty text, no time), so that whoever
-    checks more can name everything that is wrong with a file in one message. Refuse the problems before using any row.
+    A row with a problem is returned too, without the value that cannot be read (an empty text, no time), so that later
+    checks can report all problems of a file in one message. Refuse the problems before using any row.
 
     Raises:
         DataError: the file cannot be read as a table, or holds no row.

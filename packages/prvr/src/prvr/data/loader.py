@@ -68,7 +68,7 @@ class VideoLoader:
         batch_size: videos per batch, of all processes together.
         shuffle: a new order each epoch; False: ascending.
         seed: the seed of the order and of the captions drawn.
-        captions_per_video: most captions per video (None: all). More are drawn anew each epoch, by seed, epoch and id.
+        captions_per_video: most captions per video (None: all). More are drawn again each epoch, by seed, epoch and id.
         drop_last: leave out a last, smaller batch.
         shard: the part of each batch that is read, where several processes train.
         teacher: `(q, v)` scores of all queries with all videos, for `Batch.teacher`; None = no system teaches. See

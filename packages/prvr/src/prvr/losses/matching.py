@@ -99,7 +99,7 @@ def triplet_pairs_loss(
 ) -> Float[Tensor, ""]:
     r"""Margin ranking of each query and its video, with a negative of either kind (DreamPRVR supplement eq. 31).
 
-    $\frac1Q \sum_q [m + S_{n(y_q),y_q} - S_{q,y_q}]_+ + [m + S_{q,n(q)} - S_{q,y_q}]_+$, where $n(y_q)$ is drawn anew
+    $\frac1Q \sum_q [m + S_{n(y_q),y_q} - S_{q,y_q}]_+ + [m + S_{q,n(q)} - S_{q,y_q}]_+$, where $n(y_q)$ is drawn again
     for each query. Arguments as of `triplet_loss`.
 
     Examples:

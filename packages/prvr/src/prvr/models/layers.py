@@ -65,7 +65,7 @@ def expect_fits(name: Literal["words", "clips", "frames"], x: Shaped[Tensor, "b 
 def bounded_modules(*models: nn.Module) -> list[Bounded]:
     """The modules inside models that keep their parameters within bounds.
 
-    Looking for them takes milliseconds: whoever projects after each step looks once.
+    The search takes milliseconds: do it once, not after each step.
     """
     return [module for model in models for module in model.modules() if isinstance(module, Bounded)]
 

@@ -1,7 +1,7 @@
 """Sequences of unequal length: padded to one length, or packed without their padding, one after the other.
 
 Linear maps, layer norms and feed-forward layers work row by row and may skip rows past a sequence's end; attention and
-pooling need the sequences. A batch decides once how its tensors lie (`Sequences`), and every layer is told.
+pooling need the sequences. A batch decides once how its tensors are laid out (`Sequences`), which every layer receives.
 """
 
 from collections.abc import Callable

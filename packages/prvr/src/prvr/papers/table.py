@@ -1,4 +1,4 @@
-"""Tables as files: those of papers, with the numbers that they print, and those that compare ideas of one's own."""
+"""Tables as files: those of papers, with the numbers that they print, and those that compare your own ideas."""
 
 from collections.abc import Mapping
 from dataclasses import field

@@ -48,7 +48,7 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
 
         def filmed(video_id: str, start: float, end: float) -> np.ndarray:
             if video_id not in paths:
-                raise InputError(f"{films}: no file is named {video_id}, the id of a video that is to be shown")
+                raise InputError(f"{films}: no file is named {video_id}, the id of a video in the plot")
             with open_video(paths[video_id]) as video:
                 times = start + (np.arange(_FRAMES) + 0.5) / _FRAMES * (end - start)
                 return np.stack([next(video.excerpt(t, t, most=_PIXELS)).pixels for t in times.tolist()])

@@ -46,7 +46,7 @@ class ReleasedWindows(nn.Module):
 class BatchWindows(nn.Module):
     """Windows as long as the batch (GMMFormer): a video's encoding depends on the longest video beside it.
 
-    Each length is computed once and kept where the model is: sent anew in each step, the device would be waited for.
+    Each length is computed once and cached on the device of the model: copying it in every step would block.
     """
 
     like: Tensor

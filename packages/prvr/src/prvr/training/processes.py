@@ -159,7 +159,7 @@ def make_accelerator(
 
 @contextmanager
 def kept_memory(on: bool = True) -> Iterator[None]:
-    """Within the block, memory that is freed stays with the process: large tensors are not mapped anew in each step.
+    """Within the block, memory that is freed stays with the process: large tensors are not mapped again in each step.
 
     Large tensors then come from the heap, which does not shrink; at the end what is free goes back to the system.
 

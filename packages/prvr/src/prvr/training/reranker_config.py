@@ -21,7 +21,7 @@ class CandidatesConfig:
     num: int = Field(default=32, ge=2, le=MANY)
     """Candidates of a row, the right one among them."""
     pool: Annotated[int, Field(ge=1, le=MANY)] | Literal["batch"] = 64
-    """The wrong ones are drawn anew in each step from this many that the retriever scores highest; capped by what the
+    """The wrong ones are drawn in each step from this many that the retriever scores highest; capped by what the
     split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
     released code."""
 

@@ -143,7 +143,7 @@ class RunFolder:
         return state
 
     def _check(self, resume: bool) -> None:
-        """Whether the folder is there, or free; whoever only looks changes nothing."""
+        """Refuses a folder that is missing on resume, or not empty otherwise. Changes nothing."""
         if resume and not self.path.is_dir():
             raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
         if not resume:
@@ -172,7 +172,7 @@ class RunFolder:
         self._write_text("config.yaml", dump_config(config))
 
     def save_epoch(self, state: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Writes the metrics, and last the state: what is older than the state is written anew on resume."""
+        """Writes the metrics, and last the state: metrics after the last saved state are written again on resume."""
         lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
         self._write_text("metrics.jsonl", lines)
         self.save_state(state)
@@ -214,7 +214,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has, whatever it trains.
+    """The folder, processes and signals of a run of any task.
 
     Args:
         folder: where it is written.

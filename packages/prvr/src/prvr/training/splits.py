@@ -232,7 +232,7 @@ class Teacher:
         """Its scores, after all stages, of every query of a split with every video.
 
         Args:
-            split: what is learned from; its videos are sampled anew as the teacher reads them.
+            split: what is learned from; its videos are sampled again as the teacher reads them.
             train: the seed, and how much is encoded at a time.
             device: where to compute; default: where the parameters of the teacher are. Modes and the random state are
                 as before afterwards.

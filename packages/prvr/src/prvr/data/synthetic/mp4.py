@@ -1,4 +1,4 @@
-"""MP4 files of the toy world, for players and as videos of one's own to try everything with."""
+"""MP4 files of the toy world, for players, and as videos to try every command with."""
 
 from fractions import Fraction
 from pathlib import Path
