@@ -147,10 +147,7 @@ def seeds_test(
     """
     cells, sizes = [], np.zeros(0)
     for runs in (ranks_a, ranks_b):
-        if not len(runs):
-            raise InputError("no run: expected the ranks of at least one seed of A and of B")
-        for ranks in runs:
-            hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
+        hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
         cells.append(np.stack([sums for sums, _ in hits]))
         sizes = hits[0][1]
     videos, queries, free = len(sizes), sizes.sum(), len(ranks_a) + len(ranks_b) - 2
