@@ -317,5 +317,5 @@ def test_features_of_another_kind_are_refused(films: Films, tmp_path: Path) -> N
         open_splits(load_config("hybrid-clip", {"data": films.read().data}))
     with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
         open_encoder(f"pixels:{tiny_siglip(tmp_path / 'siglip')}")
-    with pytest.raises(ValueError, match="pictures and token numbers have no space in common"):
+    with pytest.raises(ValueError, match="no space in common with frames"):
         open_featurizer(f"pixels:{films.clip}").sentence("a red circle")

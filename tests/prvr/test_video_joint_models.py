@@ -14,7 +14,7 @@ from video_models import JOINT, tiny_joint, tiny_siglip
 from prvr import Library
 from prvr.errors import DataError, InputError
 from prvr.video import FrameEncoder, TextFeaturizer, VideoStore, open_encoder, open_featurizer, open_video
-from prvr.video.encoders.joint_models import _LONGEST
+from prvr.video.encoders.transformer_models import _LONGEST
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("av")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from prvr.errors import DataError, InputError, PrvrError, require
+from prvr.errors import DataError, PrvrError, require
 from prvr.reading import read_object
 from prvr.video.own import installed_encoders
 
@@ -33,8 +33,6 @@ _WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 _INDEX = "model.safetensors.index.json"
 _SMALL = (".json", ".txt", ".model")  # suffixes of the configuration and of tokenizers
 _TIMEOUT = 10  # seconds for the hub to answer
-_COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet", "altclip_text_model")
-"""Types of models whose position of the first token follows the id of the padding token."""
 
 
 class DownloadNeeded(DataError):
@@ -245,58 +243,6 @@ def load_model(name: str, device: Any) -> nn.Module:
     return model.to(device).eval().requires_grad_(False)
 
 
-def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a model.
-
-    Raises:
-        DataError: it has none.
-    """
-    library = import_transformers()
-    with explained(name):
-        tokenizer = library.AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
-    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
-        raise DataError(f"{name}: its tokenizer has no words. Copy the folder again, with the files of the tokenizer.")
-    return tokenizer
-
-
-def load_image_processor(name: str) -> Any:
-    """What prepares pictures for a model, on the CPU with Pillow, so that it gives the same on every computer.
-
-    Raises:
-        DataError: it has none.
-    """
-    library = import_transformers()
-    with explained(name):
-        return library.AutoImageProcessor.from_pretrained(locate(name), backend="pil", trust_remote_code=False)
-
-
-def most_tokens(config: Any) -> int:
-    """How many tokens a language model of transformers has positions for, from its configuration."""
-    taken = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PAD else 0
-    return int(config.max_position_embeddings) - taken
-
-
-def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
-    """The tokens of a text with those that begin and end it.
-
-    Args:
-        tokenizer: a tokenizer of transformers.
-        text: with at least one token of its own.
-        most: how many the model reads.
-
-    Raises:
-        ValueError: the text is empty, or too long.
-    """
-    if not text.strip():
-        raise InputError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a dog catches a ball'.")
-    ids = list(tokenizer(text, truncation=False, verbose=False)["input_ids"])
-    if len(ids) > most:
-        raise InputError(
-            f"{len(ids)} tokens in {text[:40]!r}..., the model reads at most {most}. Describe one moment briefly."
-        )
-    return ids
-
-
 def read_json(name: str, file: str) -> dict[str, Any]:
     """A JSON file of a model; empty if there is none.
 
@@ -316,17 +262,6 @@ def hash_model(model: nn.Module, config: dict[str, Any]) -> str:
         digest.update(f"{key}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().float().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-def hash_tokenizer(tokenizer: Any) -> str:
-    """sha256 of how a tokenizer cuts, the same whatever it was used for before."""
-    if getattr(tokenizer, "backend_tokenizer", None) is None:  # SigLIP's own, of SentencePiece
-        state = {"kind": type(tokenizer).__name__, "words": tokenizer.get_vocab(), "ends": tokenizer.special_tokens_map}
-    else:
-        state = json.loads(tokenizer.backend_tokenizer.to_str())
-        for key in ("padding", "truncation"):  # set by calls
-            state.pop(key, None)
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

@@ -27,17 +27,6 @@ _SHORT = re.compile(r"[^\W_][\w-]*")  # no slash, dot or colon: never a path, a 
 _TRIAL = "a video"
 
 
-class CodeNotNamed(DataError):
-    """A file names code of the user's as its encoder, and the user has not named it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name}: the encoder of these features is Python code, which is not run because a file names it. If you "
-            f"trust this code, name it yourself: add --encoder {name} to the command, or --text {name} to prvr index "
-            f"and prvr convert; in Python, encoder={name!r} of Library, or text=open_featurizer({name!r})."
-        )
-
-
 def names_code(name: str) -> bool:
     """Whether a name is MODULE:CLASS, and no folder.
 
@@ -70,8 +59,8 @@ def own_class(name: str, recorded: bool) -> EncoderClass:
         recorded: whether a file says so, and not the user.
 
     Raises:
-        CodeNotNamed: a file names a module.
-        DataError: there is no such class, it cannot be imported, or two packages bring encoders of this name.
+        DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring encoders
+            of this name.
     """
     points = installed_encoders().get(name, [])
     if len(points) > 1:
@@ -82,7 +71,11 @@ def own_class(name: str, recorded: bool) -> EncoderClass:
             make = points[0].load()
     else:
         if recorded:
-            raise CodeNotNamed(name)
+            raise DataError(
+                f"{name}: the encoder of these features is Python code, which is not run because a file names it. If "
+                f"you trust this code, name it yourself: add --encoder {name} to the command, or --text {name} to prvr "
+                f"index and prvr convert; in Python, encoder={name!r} of Library, or text=open_featurizer({name!r})."
+            )
         make = _imported(name)
     _expect(callable(make), name, f"is of type {type(make).__name__}, expected a class")
     return make
@@ -119,11 +112,7 @@ def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
     if sentence is not None:
         _check_rows(name, "a sentence", sentence, (encoder.joint_dim,))
         length = float(np.linalg.norm(sentence))
-        _expect(
-            abs(length - 1) < 1e-3,
-            name,
-            f"a sentence has length {length:.3g}, expected 1",
-        )
+        _expect(abs(length - 1) < 1e-3, name, f"a sentence has length {length:.3g}, expected 1")
     return encoder
 
 
@@ -145,15 +134,9 @@ def _check_members(name: str, kind: str, protocol: type, encoder: Any) -> None:
     members = [member for member in (*protocol.__annotations__, *vars(protocol)) if not member.startswith("_")]
     missing = ", ".join(member for member in members if not hasattr(encoder, member))
     _expect(not missing, name, f"not an encoder of {kind}: {type(encoder).__name__} lacks {missing}")
-    identity = encoder.identity
-    is_one = isinstance(identity, Identity)
-    _expect(is_one, name, f"its identity is of type {type(identity).__name__}, expected Identity")
-    _expect(
-        identity.name == name,
-        name,
-        f"its identity is named {identity.name!r}, by which it cannot be opened again; pass on the name that the class "
-        "is called with: Identity(name, ...)",
-    )
+    expected = f"Identity({name!r}, ...) with the name that the class is called with"
+    is_one = isinstance(encoder.identity, Identity) and encoder.identity.name == name
+    _expect(is_one, name, f"its identity is {encoder.identity!r}, expected {expected}")
 
 
 def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> None:
