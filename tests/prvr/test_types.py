@@ -26,12 +26,12 @@ def _batch(**changes) -> prvr.Batch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"frame_mask": torch.ones(2, 5, dtype=torch.bool)}, r"frame_mask has shape \(2, 5\), its features \(2, 6\)"),
+        ({"frame_mask": torch.ones(2, 5, dtype=torch.bool)}, r"frames has shape \(2, 6, 3\), expected \(2, 5, 3\)"),
         ({"query_to_video": torch.tensor([0, 0, 2])}, r"query_to_video must lie in \[0, 2\), got 0\.\.2"),
         ({"query_to_video": torch.tensor([0, -1, 1])}, r"got -1\.\.1"),
         ({"words": torch.zeros(2, 5, 7)}, "word_mask has shape|query_to_video has shape"),
-        ({"frames": torch.zeros(2, 6, 4)}, "clips have 3 features, frames 4"),
-        ({"relevant": torch.ones(3, 3, dtype=torch.bool)}, r"Batch\.relevant is .*expected torch\.bool \(3, 2\)"),
+        ({"frames": torch.zeros(2, 6, 4)}, r"clips has shape \(2, 4, 3\), expected \(2, 4, 4\)"),
+        ({"relevant": torch.ones(3, 3, dtype=torch.bool)}, r"Batch\.relevant has shape \(3, 3\), expected \(3, 2\)"),
         ({"frame_mask": torch.zeros(2, 6, dtype=torch.bool)}, "frame_mask: row 0 has no valid entry"),
         (
             {"word_mask": torch.arange(15).reshape(3, 5) < 10, "query_ids": ("a", "b", "c#enc#1")},

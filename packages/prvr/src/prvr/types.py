@@ -215,36 +215,34 @@ class Batch:
     counts: Counts | None = None
 
     def __post_init__(self) -> None:
-        videos, queries = self.clips.shape[0], self.words.shape[0]
-        axes = {"clips": 3, "frames": 3, "frame_mask": 2, "words": 3, "word_mask": 2, "query_to_video": 1}
-        for name, ndim in axes.items():
-            tensor, rows = getattr(self, name), videos if name in ("clips", "frames", "frame_mask") else queries
-            if tensor.ndim != ndim or tensor.shape[0] != rows:
-                raise InputError(
-                    f"Batch.{name} has shape {tuple(tensor.shape)}, expected {ndim} axes with {rows} rows "
-                    f"({videos} videos by clips, {queries} queries by words)"
-                )
+        videos, queries = len(self.clips), len(self.words)
+        frames, words = self.frame_mask.shape[-1], self.word_mask.shape[-1]
+        shapes = {
+            "clips": (videos, *self.clips.shape[1:2], self.frames.shape[-1]),
+            "frames": (videos, frames, self.frames.shape[-1]),
+            "frame_mask": (videos, frames),
+            "words": (queries, words, self.words.shape[-1]),
+            "word_mask": (queries, words),
+            "query_to_video": (queries,),
+            "relevant": (queries, videos),
+            "teacher": (queries, videos),
+        }
+        for name, shape in shapes.items():
+            tensor: Tensor | None = getattr(self, name)
+            if tensor is not None and tensor.shape != shape:
+                raise InputError(f"Batch.{name} has shape {tuple(tensor.shape)}, expected {shape}")
         if videos == 0 or queries == 0:
             raise InputError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
         # Values are checked on the host only: on a GPU this would stall every step, and batches are made on the host.
-        for name, data, ids in (("frame", self.frames, self.video_ids), ("word", self.words, self.query_ids)):
-            mask = getattr(self, f"{name}_mask")
-            expect_mask(f"Batch.{name}_mask", mask, ids)
-            if mask.shape != data.shape[:2]:
-                shape = tuple(mask.shape)
-                raise InputError(f"Batch.{name}_mask has shape {shape}, its features {tuple(data.shape[:2])}")
-        if self.clips.shape[2] != self.frames.shape[2]:
-            raise InputError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
-        owner, relevant = self.query_to_video, self.relevant
+        expect_mask("Batch.frame_mask", self.frame_mask, self.video_ids)
+        expect_mask("Batch.word_mask", self.word_mask, self.query_ids)
+        owner = self.query_to_video
         if owner.is_floating_point() or owner.dtype == torch.bool:
             raise InputError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
         if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
             raise InputError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
-        if relevant is not None and (relevant.dtype != torch.bool or relevant.shape != (queries, videos)):
-            kind = f"{relevant.dtype} {tuple(relevant.shape)}"
-            raise InputError(f"Batch.relevant is {kind}, expected torch.bool {(queries, videos)}")
-        if self.teacher is not None and self.teacher.shape != (queries, videos):
-            raise InputError(f"Batch.teacher has shape {tuple(self.teacher.shape)}, expected {(queries, videos)}")
+        if self.relevant is not None and self.relevant.dtype != torch.bool:
+            raise InputError(f"Batch.relevant is {self.relevant.dtype}, expected torch.bool")
 
     @property
     def labels(self) -> Labels:

@@ -3,7 +3,6 @@
 These files are pickles. They are read with `torch.load(weights_only=True)` alone, which runs no code of the file.
 """
 
-import pickle
 import re
 import shutil
 import warnings
@@ -22,6 +21,7 @@ from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
+from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.released.loading import CheckpointError, has_words, load_released, released_sizes, system_of
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
@@ -72,17 +72,16 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on pickle protocols; what cannot be read is explained below
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"it holds {named.group(1)}" if named else str(error).splitlines()[0]
-        raise CheckpointError(
-            f"{file}: not loaded: {what}, which is neither a tensor nor a plain value, and reading it could run code. "
-            f"{_EXPECTED}. If you trust the file, save it again where it was made: "
-            "torch.save({'state_dict': ckpt['state_dict'], 'config': dict(ckpt['config'])}, 'plain.ckpt')."
-        ) from error
     except Exception as error:  # a damaged file makes torch raise whatever its code meets
+        classes = re.search(r"GLOBAL (\S+)", str(error))
+        if classes is None:
+            raise CheckpointError(
+                f"{file}: not a torch checkpoint ({short(str(error), 300)}). Copy it again."
+            ) from error
         raise CheckpointError(
-            f"{file}: not a readable torch checkpoint ({error}). Download or copy it again."
+            f"{file}: not loaded, because reading {classes.group(1)} could run code. {_EXPECTED}. If you trust the "
+            "file, save it again where it was made: "
+            "torch.save({'state_dict': ckpt['state_dict'], 'config': dict(ckpt['config'])}, 'plain.ckpt')."
         ) from error
     return _tensors(file, content), _config(content)
 

@@ -65,13 +65,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     return RerankerInputs(text, frames, mask)
 
 
-class CandidateReranker(
-    PretrainedModel,
-    library_name="prvr",
-    tags=["text-video-retrieval", "diffusion"],
-    model_card_template=_CARD,
-    coders={RerankerConfig: (config_to_dict, reranker_config_from_dict)},
-):
+class CandidateReranker(PretrainedModel, library_name="prvr", model_card_template=_CARD):
     r"""DiffusionRet's generator (Jin et al., ICCV 2023): from noise to a distribution over candidates, in K steps.
 
     For a query and n candidates, x_0 is the distribution over the relevant ones. Training adds noise,
