@@ -15,12 +15,12 @@ pytest.importorskip("fastapi")
 
 import av
 from real_films import FILMS, FOLDER, make, program, real_film
-from serving import FREE, HOST, keys_of
+from serving import HOST, keys_of
 from starlette.testclient import TestClient
 from video_files import cut
 
 from prvr import Library
-from prvr.serve import ServeSettings, create_app
+from prvr.serve import create_app
 from prvr.video import clip_name, open_video, write_clip
 
 RATE = 2.0
@@ -122,7 +122,7 @@ def test_real_films_are_searched(library: Library) -> None:
 
 
 def test_real_films_are_served(library: Library) -> None:
-    app = create_app(library.index, ServeSettings(limits=FREE))
+    app = create_app(library.index)
     with TestClient(app, base_url=HOST) as client:
         for name, key in keys_of(client).items():
             content = (FOLDER / name).read_bytes()
