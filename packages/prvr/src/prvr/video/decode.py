@@ -67,8 +67,7 @@ class VideoInfo:
         duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
         frame_rate: the average, per second; None where the file does not state it.
         comment: what whoever made the file has written into it.
-        start_time: the time stamp of the start, in seconds. Time 0 of a browser is the time stamp 0, which may be
-            earlier.
+        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
     """
 
     width: int

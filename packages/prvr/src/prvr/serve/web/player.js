@@ -8,6 +8,7 @@ const panel = element("player");
 const video = element("video");
 const note = element("playing-note");
 const LEAD = 2; // seconds of a preview before and after the moment
+const FROM_FIRST_FRAME = navigator.userAgent.includes("Firefox/"); // others count from the time stamp 0
 const SLACK = 0.1; // seconds by which the duration of a file may be wrong
 const FREE = 20; // seconds of a preview at a time that was clicked
 
@@ -51,7 +52,7 @@ function open(hit, scale, moment, start, end) {
   if (!same) {
     stop();
     const strip = makeStrip(hit, scale, (seconds) => playAt(hit, scale, seconds));
-    now = { hit, moment, offset: -hit.video.start_time, url: "", strip };
+    now = { hit, moment, offset: FROM_FIRST_FRAME ? 0 : -hit.video.start_time, url: "", strip };
     element("playing-name").replaceChildren(...nameParts(hit.video.name));
     element("playing-strip").replaceChildren(strip);
   }
@@ -133,7 +134,7 @@ async function playPreview(start, end, reason = "") {
 function seek(seconds) {
   const time = Math.max(0, seconds - now.offset);
   // of an MP4 file with a late start, browsers do not count the start to the duration, and go no further
-  if (!now.url && now.hit.video.start_time > 0 && time > video.duration + SLACK) {
+  if (!now.url && now.offset < 0 && time > video.duration + SLACK) {
     return playPreview(seconds, until, "this browser cannot seek to this moment");
   }
   video.currentTime = time;
