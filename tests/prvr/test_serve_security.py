@@ -265,7 +265,7 @@ def test_errors_are_told_in_few_words(client: TestClient) -> None:
     assert "more problems" in client.post("/api/search", json=many).text
     for q in ("x" * 10_000, "\x00" * 600):
         answer = client.get("/api/search", params={"q": q})
-        assert answer.status_code == 422
+        assert answer.status_code in (400, 422)
         assert len(answer.content) < 2000
 
 

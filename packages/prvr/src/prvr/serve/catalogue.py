@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from starlette.exceptions import HTTPException
@@ -22,23 +21,6 @@ _TYPES = {
     ".mkv": "video/x-matroska",
     ".ogv": "video/ogg",
 }
-_PLAYED = {
-    "video/mp4": ("h264", "av1", "libdav1d", "vp9"),
-    "video/webm": ("vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9"),
-}
-
-
-@dataclass(frozen=True)
-class CatalogueEntry:
-    """A video of the index, and what clients are told of it.
-
-    Args:
-        video: the record of the index.
-        public: the same for clients, without its path. Its `key` changes with the id and the content of the video.
-    """
-
-    video: VideoEntry
-    public: VideoResponse
 
 
 class Catalogue:
@@ -54,31 +36,30 @@ class Catalogue:
 
     def replace(self, videos: Iterable[VideoEntry]) -> None:
         """Replaces all entries, after the index has changed."""
-        entries = [CatalogueEntry(video, describe(video)) for video in videos]
-        self._entries = {entry.public.key: entry for entry in entries}
+        self._videos = {key_of(video): video for video in videos}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._videos)
 
-    def get(self, key: str) -> CatalogueEntry:
-        """The entry of a key.
+    def get(self, key: str) -> VideoEntry:
+        """The video of a key.
 
         Raises:
             HTTPException: no video has this key.
         """
-        entry = self._entries.get(key)
-        if entry is None:
+        video = self._videos.get(key)
+        if video is None:
             raise HTTPException(404, "no such video")
-        return entry
+        return video
 
-    def page(self, offset: int, limit: int, newest: bool = False) -> list[CatalogueEntry]:
-        """Some of the entries, in the order of the index, or those first whose files were modified last."""
-        entries = list(self._entries.values())
+    def page(self, offset: int, limit: int, newest: bool = False) -> list[VideoEntry]:
+        """Some of the videos, in the order of the index, or those first whose files were modified last."""
+        videos = list(self._videos.values())
         if newest:
-            entries.sort(key=lambda entry: -entry.video.mtime_ns)
-        return entries[offset : offset + limit]
+            videos.sort(key=lambda video: -video.mtime_ns)
+        return videos[offset : offset + limit]
 
-    def path(self, entry: CatalogueEntry) -> Path:
+    def path(self, video: VideoEntry) -> Path:
         """The file of a video: a regular one below the folder that was indexed, and the one that was indexed.
 
         A file of the same size and modification time is taken to be the same. Otherwise its sha256 is compared, once
@@ -87,30 +68,33 @@ class Catalogue:
         Raises:
             HTTPException: says why the file is not served.
         """
-        path = _path_inside(entry.video)
+        path = _path_inside(video)
         status = path.stat()
-        state = (entry.public.key, status.st_ino, status.st_size, status.st_mtime_ns)
+        state = (video.sha256, status.st_ino, status.st_size, status.st_mtime_ns)
         if state not in self._unchanged:
-            self._unchanged[state] = _is_unchanged(entry.video, path, status)
+            self._unchanged[state] = _is_unchanged(video, path, status)
         if not self._unchanged[state]:
             raise HTTPException(409, "the file changed after it was indexed")
         return path
 
 
+def key_of(video: VideoEntry) -> str:
+    """What identifies a video in addresses; it changes with the id and the content of the video."""
+    identity = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
+    return hashlib.sha256(identity).hexdigest()[:24]
+
+
 def describe(video: VideoEntry) -> VideoResponse:
     """A video as clients see it, without its path."""
-    identity = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
-    media_type = _TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream")
     return VideoResponse(
-        key=hashlib.sha256(identity).hexdigest()[:24],
+        key=key_of(video),
         name=printable(video.id),
         duration=video.duration,
         start_time=video.start_time,
         width=video.width,
         height=video.height,
         codec=video.codec,
-        type=media_type,
-        plays=video.codec in _PLAYED.get(media_type, ()),
+        type=_TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream"),
     )
 
 

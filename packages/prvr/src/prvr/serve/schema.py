@@ -32,7 +32,6 @@ class VideoResponse(BaseModel):
     height: int
     codec: str
     type: str = Field(description="media type of the file")
-    plays: bool = Field(description="whether browsers usually play the file itself; otherwise request a preview")
 
 
 class FormatResponse(BaseModel):

@@ -6,9 +6,8 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 
@@ -100,14 +99,12 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    source: Path | str | VideoIndex | Source,
+    source: VideoIndex | Source,
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
     settings: ServeSettings | None = None,
     without_token: bool = False,
-    device: Any = "cpu",
-    backend: str = "auto",
     started: Callable[[str], object] | None = None,
 ) -> bool:
     """Serves an index until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
@@ -115,13 +112,11 @@ def serve(
     The end takes at most `ServeLimits.grace_seconds`.
 
     Args:
-        source: a folder of `prvr index`, an open index, or one that grows while it is served.
+        source: an open index, or one that grows while it is served.
         host: address to listen at.
         port: 0 for any free port.
         settings: names, token and limits.
         without_token: serve other machines without a token.
-        device: torch device of the model.
-        backend: search backend of the index.
         started: called with the address once the server listens. It is ready once `GET /ready` says so.
 
     Returns:
@@ -130,11 +125,10 @@ def serve(
 
     Raises:
         ConfigError: other machines would be served without a token, or the address cannot be listened at.
-        prvr.data.DataError: the index cannot be read.
         prvr.PrvrError: the first search, which the server makes itself, failed.
 
     Examples:
-        >>> serve("index", port=8000)  # doctest: +SKIP
+        >>> serve(VideoIndex.open("index"), port=8000)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()
     check_bind(host, settings.token, without_token)
@@ -142,8 +136,6 @@ def serve(
     settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
     with _listen(address, port) as listening:
-        if isinstance(source, Path | str):
-            source = VideoIndex.open(source, device=device, backend=backend)
         server = Server(IndexSource(source) if isinstance(source, VideoIndex) else source, settings)
         if started is not None:
             name = f"[{address}]" if ":" in address else address

@@ -18,15 +18,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from prvr.data import DataError
-from prvr.errors import InputError
+from prvr.errors import InputError, PrvrError
 from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
 from prvr.search.model import EncodesPictures
-from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
+from prvr.serve.catalogue import Catalogue, describe, key_of
 from prvr.serve.media import preview_kinds
 from prvr.serve.middleware import Metrics
 from prvr.serve.schema import InfoResponse, ProgressResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
+from prvr.video import VideoEntry
 from prvr.video.picture import read_picture
 
 logger = logging.getLogger(__name__)
@@ -139,10 +140,12 @@ class Service:
         try:
             if self.source.refresh():
                 self._describe()
-        except DataError as error:
-            self._report_damage(error)
+        except (PrvrError, OSError) as error:
+            self._report_damage(DataError(str(error)))
         else:
-            self._damage = None
+            if self._damage is not None:
+                self._damage = None
+                self._ready.set()
 
     def _describe(self) -> None:
         """Reads from the index what clients are told of it."""
@@ -170,6 +173,8 @@ class Service:
             results = await self._searches.ask(queries, k, moments, where)
         except DataError as error:  # the index is damaged: nothing that the client could mend
             raise HTTPException(503, "the index cannot be read; see the server log") from error
+        except InputError as error:  # the model cannot read a query
+            raise HTTPException(400, str(error)) from error
         return [_response(result) for result in results]
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
@@ -195,16 +200,16 @@ class Service:
         finally:
             self._receiving -= 1
 
-    async def path(self, entry: CatalogueEntry) -> Path:
+    async def path(self, video: VideoEntry) -> Path:
         """The file of a video.
 
         Raises:
             Busy: too much work is waiting.
             HTTPException: the file is not served.
         """
-        return await self._media_workers.run(lambda: self.catalogue.path(entry))
+        return await self._media_workers.run(lambda: self.catalogue.path(video))
 
-    async def media(self, entry: CatalogueEntry, make: Callable[..., T], *options: Any) -> T:
+    async def media(self, video: VideoEntry, make: Callable[..., T], *options: Any) -> T:
         """What `make(path, *options, limits)` makes of the file of a video, in a thread.
 
         The file is checked every time, also where the result is kept.
@@ -213,8 +218,8 @@ class Service:
             Busy: too much work is waiting.
             HTTPException: the file is not served, or nothing can be made of it.
         """
-        key = entry.public.key
-        return await self._media_workers.run(lambda: self._make(self.catalogue.path(entry), key, make, *options))
+        key = key_of(video)
+        return await self._media_workers.run(lambda: self._make(self.catalogue.path(video), key, make, *options))
 
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
@@ -266,20 +271,8 @@ class Service:
         except DataError as error:
             self._report_damage(error)
             raise
-        except ValueError:
-            self._refuse_unreadable(queries)
-            raise  # not the fault of a query
         self._ready.set()
         return results
-
-    def _refuse_unreadable(self, queries: Sequence[str | Query]) -> None:
-        for query in queries:
-            try:
-                self.source.index.encode(query)
-            except DataError:
-                raise
-            except ValueError as error:
-                raise HTTPException(400, str(error)) from error
 
 
 def _size(made: object) -> int:

@@ -60,7 +60,7 @@ function open(hit, scale, moment, start, end) {
   element("playing-moment").textContent = moment ? span(moment) : "";
   element("again").disabled = element("loop").disabled = element("on").disabled = !moment;
   if (same) seek(start);
-  else if (hit.video.plays || mayPlay(hit.video)) playFile(start);
+  else if (mayPlay(hit.video)) playFile(start);
   else playPreview(start, end);
 }
 
