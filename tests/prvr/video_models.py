@@ -100,10 +100,7 @@ def _save(model: Any, folder: Path, most: int = 16) -> Path:
     return folder
 
 
-_AFTER_PAD: dict[str, Any] = {
-    "pad_token_id": 1,
-    "max_position_embeddings": 10,
-}  # positions follow the padding token: 8 are left
+_AFTER_PAD: dict[str, Any] = {"pad_token_id": 1, "max_position_embeddings": 10}  # 8 follow the padding token
 
 
 def _tiny_altclip() -> Any:
@@ -176,12 +173,17 @@ _JOINT: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "vision-text-dual-encoder": (_tiny_dual, "ViTImageProcessor", _SQUARE),
     "siglip2": (_tiny_siglip2, "Siglip2ImageProcessor", {"patch_size": 8, "max_num_patches": 16}),
 }
-JOINT = tuple(_JOINT)
-"""Types of models other than CLIP and SigLIP that have features of images and of texts."""
+JOINT = ("clip", "siglip", *_JOINT)
+"""Types of models that have features of images and of texts."""
 
 
 def tiny_joint(kind: str, folder: Path) -> Path:
-    """A model of one of these types, with its tokenizer and its own image processor; it reads 8 tokens, SigLIP 2 16."""
+    """A model of one of these types, with its tokenizer and its own image processor.
+
+    CLIP, SigLIP and SigLIP 2 read 16 tokens, the others 8.
+    """
+    if kind in ("clip", "siglip"):
+        return tiny_clip(folder) if kind == "clip" else tiny_siglip(folder)
     make, processor, about = _JOINT[kind]
     _save(_random(make()), folder, most=16 if kind in ("altclip", "vision-text-dual-encoder") else 8)
     if kind == "siglip2":

@@ -88,7 +88,9 @@ def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterato
         if code in (401, 404):
             reason = f"{code}: there is no such model, or it is not public"
         else:
-            reason = f"{code}: refused" if code else " ".join(str(error).split())[:200] or type(error).__name__
+            reason = (
+                f"{code}: refused" if code else " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+            )
         raise HubUnreachable(name, reason, result) from error
     finally:
         logging.set_verbosity(level)
@@ -162,10 +164,9 @@ def _cached(name: str) -> Path | None:
     path = try_to_load_from_cache(name, "config.json")
     if not isinstance(path, str):
         return None
-    folder = Path(path).parent
-    weights = {"model.safetensors"}
+    folder, weights = Path(path).parent, {"model.safetensors"}
     if (folder / _INDEX).exists():
-        weights = set(read_object(folder / _INDEX, "Download the model again.")["weight_map"].values())
+        weights = set(dict(read_object(folder / _INDEX, "Delete this file.").get("weight_map", {})).values())
     return folder if all((folder / str(file)).exists() for file in weights) else None
 
 
@@ -179,7 +180,7 @@ def local_models() -> dict[str, str]:
         return {}
     types: dict[str, str] = {}
     for repository in sorted(repositories, key=lambda repository: -repository.last_accessed):
-        with suppress(DataError, LookupError, AttributeError):  # of another library, or damaged
+        with suppress(ValueError, LookupError):  # of another library, or damaged
             if folder := _cached(repository.repo_id):
                 types[repository.repo_id] = str(read_object(folder / "config.json", "")["model_type"])
     return types
@@ -230,11 +231,7 @@ def load_model(name: str, device: Any) -> nn.Module:
     library = import_transformers()
     with explained(name):
         model, report = library.AutoModel.from_pretrained(
-            locate(name),
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            trust_remote_code=False,
+            locate(name), use_safetensors=True, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     # The library fills what is missing with random numbers. Some language models come without the unused pooler.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))

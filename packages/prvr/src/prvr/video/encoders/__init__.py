@@ -124,8 +124,8 @@ def _opened(
     entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
     make_side = side(ENCODERS[entry].part) if entry else None
     if make_side is None:
-        families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
-        names = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
+        families = {entry.name: entry.part for entry in ENCODERS if entry.name != OTHER}
+        names = [name for name, part in families.items() if not (part.bundled or part.prefixed) and side(part)]
         raise DataError(
             f"{place}: a model of type {kind!r}. Expected one of {', '.join(names)}, or another model of "
             "transformers with features of images and of texts."
