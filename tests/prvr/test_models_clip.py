@@ -13,7 +13,6 @@ from prvr.errors import DataError
 from prvr.models import ClipRetriever, TokenRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import start_from_clip
 from prvr.objective import Objective
-from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups
 from prvr.types import Batch
 
@@ -181,23 +180,6 @@ def test_both_learn_each_at_its_rate(folder: Path) -> None:
     assert last < first
 
 
-def test_chunks_change_nothing(folder: Path) -> None:
-    """GradCache under the whole CLIP, where memory matters most."""
-    batch, loss = make_batch(), LossConfig({"contrastive": 1.0})
-    whole, parts = (with_clip(folder).double() for _ in range(2))
-    batch = batch.to(dtype=torch.float64)
-    objective = Objective(loss, whole.config)
-    objective(whole(batch), batch.labels)["total"].backward()
-    backward_in_parts(parts, objective, batch.split(1), batch.labels, seeds=[0, 1, 2])
-    reached = 0
-    for (name, ours), theirs in zip(parts.named_parameters(), whole.parameters(), strict=True):
-        assert (ours.grad is None) == (theirs.grad is None), name
-        if theirs.grad is not None:
-            reached += name.startswith("backbone.")
-            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-6, msg=name)
-    assert reached > 40
-
-
 def test_saved_and_loaded_models_agree(folder: Path, tmp_path: Path) -> None:
     retriever, batch = with_clip(folder), make_batch()
     retriever.save_pretrained(tmp_path)
@@ -211,9 +193,5 @@ def test_saved_and_loaded_models_agree(folder: Path, tmp_path: Path) -> None:
 
 def test_bad_batches_are_refused(folder: Path) -> None:
     batch = make_batch()
-    with pytest.raises(ValueError, match="got 5 words, this model takes at most 4"):
-        with_clip(folder, max_words=4)(batch)
-    with pytest.raises(ValueError, match="got 3 frames, this model takes at most 2"):
-        with_clip(folder, max_frames=2)(batch)
     with pytest.raises(ValueError, match=r"from 3 to 14: this CLIP has 0 to 13\. .* --text pixels:CLIP"):
         with_clip(folder)(dataclasses.replace(batch, words=batch.words + (batch.words == 13)))

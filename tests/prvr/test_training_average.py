@@ -145,14 +145,6 @@ def assert_same_run(straight: Path, run: Path) -> None:
         assert (straight / "best" / file).read_bytes() == (run / "best" / file).read_bytes()
 
 
-def test_one_averaged_epoch_is_the_last_one(cache: str, splits: Splits, tmp_path: Path) -> None:
-    config = make_config(cache, train__average=1)
-    result = train(config, output=tmp_path / "run", splits=splits, device="cpu")
-    kept, last = load_file(tmp_path / "run" / "best" / "model.safetensors"), state_of(tmp_path / "run")["retriever"]
-    assert all(torch.equal(kept[name], last[name]) for name in kept)
-    assert result.best_epoch == 1
-
-
 @pytest.mark.parametrize("epochs", [0, 4])
 def test_more_epochs_than_are_trained_are_refused(epochs: int) -> None:
     message = rf"train\.average=5 with train\.epochs={epochs}: expected at most as many epochs"

@@ -98,7 +98,6 @@ def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
     for part in ("retriever", "objective", "optimizer", "scheduler"):
         assert same(before[part], after[part]), part
     assert not same(after["retriever"], later["retriever"])
-    assert not same(before["random"], after["random"])  # what the step drew stays drawn
     assert before["position"]["sums"] == after["position"]["sums"]
     assert after["skipped_in_row"] == 1
     assert later["skipped_in_row"] == 0

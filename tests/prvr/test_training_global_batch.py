@@ -167,15 +167,6 @@ def test_two_processes_are_one() -> None:
         assert any((one["weights"][name] - value).abs().max() > 1e-3 for name, value in start.items())
 
 
-def test_several_chunks_need_seeds() -> None:
-    retriever, objective = built(small("hybrid-tvr"))
-    batch = whole_batch()
-    with pytest.raises(ValueError, match="got 2 and none, expected at least one chunk, a seed for each"):
-        backward_in_parts(retriever, objective, [batch, batch], batch.labels)
-    with pytest.raises(ValueError, match="got 0 and 0"):
-        backward_in_parts(retriever, objective, [], batch.labels, seeds=[])
-
-
 def in_parts(cache: str) -> Config:
     """Chunks of 6 are the halves of a batch. Without registers, whose first step multiplies float32 rounding by 200."""
     settings = {"train__batch_size": 12, "train__chunk_videos": 6, "train__average": 2}

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from accelerate.tracking import GeneralTracker
 from training_runs import DIFFUSION, RUNS, StraightRuns, losses, make_config, state_of
 
 from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
-from prvr.data import DataError, open_corpus
+from prvr.data import DataError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
@@ -207,18 +206,6 @@ def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch ")]
     assert len(lines) == 2
     assert f"loss {result.history[0]['loss']['total']:.4f}" in lines[0]
-
-
-def test_an_empty_split_is_named(tmp_path: Path, toy_root: Path) -> None:
-    root = tmp_path / "root"
-    shutil.copytree(toy_root / "toy-tiny", root / "moved")
-    for file in sorted((root / "moved" / "TextData").iterdir()):
-        file.rename(file.with_name(file.name.replace("toy-tiny", "moved")))
-    captions = open_corpus(root, "moved").caption_file("test")
-    captions.write_text("", encoding="utf-8")
-    config = make_config(str(tmp_path / "cache"), data__root=str(root), data__collection="moved")
-    with pytest.raises(DataError, match=captions.name):
-        open_split(config, "test")
 
 
 def test_missing_data_and_presets_are_explained(tmp_path: Path, cache: str) -> None:

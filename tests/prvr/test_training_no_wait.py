@@ -1,6 +1,5 @@
 """Nothing in a training step asks the device for a number: a step of every kind, where no number exists."""
 
-import dataclasses
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -121,19 +120,3 @@ def test_a_batch_is_counted_when_it_leaves_the_host_and_its_parts_know_their_sha
     mixed = Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video.flip(0))
     assert mixed.queries is None
     assert mixed.frames == moved.counts.frames
-
-
-def test_what_was_counted_changes_no_bit() -> None:
-    """The path of a GPU, taken on the host."""
-    batch = make_batch([12, 5, 1], dtype=torch.float32)
-    known = dataclasses.replace(batch, counts=Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video))
-    torch.manual_seed(0)
-    model = configured("hybrid-tvr", "drop").model
-    assert isinstance(model, ModelConfig)
-    retriever = Retriever(model).train()
-    outputs = []
-    for given in (batch, known):
-        torch.manual_seed(1)
-        outputs.append(retriever(given).scores)
-    assert torch.equal(outputs[0].total, outputs[1].total)
-    assert torch.equal(outputs[0].frames_dot, outputs[1].frames_dot)

@@ -185,16 +185,3 @@ def test_a_run_killed_before_its_first_state_starts_over(
         (run / "last" / "state.pt").unlink()
         with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
             resume(run, splits=splits, device="cpu")
-
-
-def test_a_state_of_another_device_goes_on_with_other_draws(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = make_config(cache, train__checkpoint_every=1)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, 2))
-    state = state_of(tmp_path)
-    state["random"] |= {"device": "cuda", "objective": torch.zeros(16, dtype=torch.uint8)}
-    torch.save(state, tmp_path / "last" / "state.pt")
-    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
-    assert "another kind of device" in caplog.text

@@ -163,7 +163,7 @@ def train(
     on_cpu = device_of(device).type == "cpu"
     if config.data.root is None:
         if not resume:  # a taken folder is refused now, not after a corpus was made
-            RunFolder(output).open(config, resume=False)
+            RunFolder(output).check(resume=False)
         open_corpus_of(config)
     else:  # so that the run can be resumed and evaluated from any folder
         root = Path(config.data.root).expanduser().resolve()

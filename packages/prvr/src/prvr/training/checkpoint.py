@@ -33,7 +33,7 @@ from prvr.models.pretrained import PretrainedModel, write_model
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 _REPLACED = ".replaced"
 
 
@@ -227,33 +227,6 @@ def _recover(folder: Path) -> None:
             replaced.rename(folder)
     unmark(folder)
     clear_abandoned(folder)
-
-
-def random_states(objective: torch.Generator) -> dict[str, Any]:
-    """The states of all that draws in a step: torch's global generators (dropout, registers) and the objective's.
-
-    Args:
-        objective: the generator of the loss terms; its device is the one trained on.
-    """
-    device = objective.device
-    states = {"device": device.type, "cpu": torch.get_rng_state(), "objective": objective.get_state()}
-    return states if device.type == "cpu" else states | {"accelerator": torch.get_device_module(device).get_rng_state()}
-
-
-def restore_random_states(states: Mapping[str, Any], objective: torch.Generator) -> bool:
-    """Restores what `random_states` returned, if the run is still on a device of the same kind.
-
-    Returns:
-        Whether it is: generators of other devices have other states.
-    """
-    device = objective.device
-    if states["device"] != device.type:
-        return False
-    torch.set_rng_state(states["cpu"])
-    objective.set_state(states["objective"])
-    if device.type != "cpu":
-        torch.get_device_module(device).set_rng_state(states["accelerator"])
-    return True
 
 
 def derived_seed(*parts: int | str) -> int:

@@ -17,7 +17,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from prvr.errors import InputError
 from prvr.losses import Negatives
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
@@ -46,7 +45,7 @@ def backward_in_parts(
     negatives: Negatives = "random",
     warm_up: bool = False,
     generator: torch.Generator | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Sequence[int],
     autocast: Context = contextlib.nullcontext,
 ) -> dict[str, Tensor]:
     """The loss terms of a whole batch; its gradients become the `.grad` of retriever and objective.
@@ -60,25 +59,17 @@ def backward_in_parts(
         chunks: the parts of the batch that this process encodes, at least one; a single one keeps its activations.
         labels: the labels of the whole batch: all chunks of all processes, one after the other.
         negatives, warm_up, generator: see `Objective`.
-        seeds: the seeds of dropout and other draws of the encoders, one per chunk; None leaves the global generators as
-            they are, which several chunks cannot.
+        seeds: the seeds of dropout and other draws of the encoders, one per chunk.
         autocast: makes the context to encode in; losses are computed in float32 outside.
 
     Returns:
         The terms of the objective, detached.
-
-    Raises:
-        ValueError: no chunk, or several without seeds.
     """
-    if not chunks or (len(chunks) > 1 and seeds is None) or (seeds is not None and len(seeds) != len(chunks)):
-        count = "none" if seeds is None else len(seeds)
-        raise InputError(f"chunks, seeds: got {len(chunks)} and {count}, expected at least one chunk, a seed for each")
     for module in (retriever, objective):
         module.zero_grad(set_to_none=True)
 
     def encode(i: int) -> _Encoded:
-        if seeds is not None:
-            torch.manual_seed(seeds[i])
+        torch.manual_seed(seeds[i])
         with autocast():
             return _Encoded(*retriever.encode(chunks[i]))
 

@@ -105,9 +105,9 @@ class RunFolder:
         """Owns the folder, created where it is missing; removes what a killed process left half-written there.
 
         Raises:
-            TrainingError: another process trains there, it cannot be written, or as `open`.
+            TrainingError: another process trains there, it cannot be written, or as `check`.
         """
-        self._check(resume)
+        self.check(resume)
         is_new = not self.path.exists()
         with ExitStack() as stack:
             try:
@@ -126,9 +126,8 @@ class RunFolder:
         """The state to continue from; None for a new run, or where the old one was stopped before its first was saved.
 
         Raises:
-            TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
+            TrainingError: there is no state, or the run was configured otherwise.
         """
-        self._check(resume)
         if not resume:
             return None
         if not self.state.exists() and not self._has_saved_an_epoch:
@@ -142,7 +141,7 @@ class RunFolder:
             )
         return state
 
-    def _check(self, resume: bool) -> None:
+    def check(self, resume: bool) -> None:
         """Refuses a folder that is missing on resume, or not empty otherwise. Changes nothing."""
         if resume and not self.path.is_dir():
             raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")

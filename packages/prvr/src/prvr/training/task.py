@@ -57,7 +57,7 @@ class Task(Protocol):
     def backward(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None, /) -> dict[str, Tensor]:
         """Adds the gradients of a batch to `.grad`, the same in every process, and returns the named loss terms.
 
-        One term is "total". `generator` is for draws that do not follow from epoch and step; its state is saved.
+        One term is "total". `generator` is for draws on the device; it is seeded for each step.
         """
         ...
 
@@ -174,7 +174,7 @@ class TrainingStep:
             examples: what it holds, for messages.
             epoch: the epoch of the run.
             step: in its epoch.
-            generator: for draws that do not follow from epoch and step; None = the global one.
+            generator: for draws on the device, seeded for this step; None = the global one.
         """
         self.optimizer.zero_grad(set_to_none=True)
         terms = self.task.backward(batch, epoch, step, generator)

@@ -19,8 +19,6 @@ from prvr.training.checkpoint import (
     TrainerState,
     derived_seed,
     load_weights,
-    random_states,
-    restore_random_states,
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
 from prvr.training.run_folder import Run, RunConfig, differences
@@ -117,7 +115,6 @@ class Trainer:
         self.epoch, self.state, self.skipped_in_row = 0, TrainerState(), 0
         self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
-        self._random: Mapping[str, Any] | None = None  # of a run that is resumed inside an epoch, until it continues
         self._saved = "nothing is saved yet, --resume starts over"
         self._drawn = time.monotonic()
         if run.state is not None:
@@ -147,7 +144,7 @@ class Trainer:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.best = {name: Score(**score) for name, score in state["best"].items()}
-        self.epoch, self.history, self._random = state["epoch"], state["history"], state["random"]
+        self.epoch, self.history = state["epoch"], state["history"]
         self.average.mean, self.skipped_in_row = state["average"], state["skipped_in_row"]
         self.state = TrainerState(**(state["position"] or {}))
         self._saved = self._where
@@ -201,7 +198,6 @@ class Trainer:
     def _train_epoch(self) -> None:
         """One pass over the batches of an epoch, or what is left of it; `state` holds its result."""
         state, train, stop = self.state, self.config.train, self.run.stop
-        self._seed_epoch()
         for network in self.task.networks.values():
             network.train()
         began, busy = time.perf_counter() - state.seconds, time.process_time() - state.processor
@@ -212,6 +208,7 @@ class Trainer:
         ):
             for step, (batch, examples) in enumerate(self.task.batches(self.epoch, state.step), state.step):
                 state.rate = self.step.learning_rate
+                self._seed_step(step)
                 waiting.append(self.step(batch, examples, self.epoch, step, self.generator))
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 state.processor = time.process_time() - busy
@@ -226,16 +223,11 @@ class Trainer:
             self._account(waiting, show)
         state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
 
-    def _seed_epoch(self) -> None:
-        """Brings the random states to the start of the epoch, or to where the run was stopped inside it."""
-        states, self._random = self._random, None
-        if states is not None and restore_random_states(states, self.generator):
-            return
-        if states is not None:
-            logger.warning("%s: saved on another kind of device, the draws of this epoch differ", self.run.folder.path)
-        where = (self.config.train.seed, self.epoch) + ((self.state.step,) if self.state.step else ())
-        torch.manual_seed(derived_seed(*where, "dropout"))  # dropout can only draw from the global generator
-        self.generator.manual_seed(derived_seed(*where, "objective"))
+    def _seed_step(self, step: int) -> None:
+        """Seeds all that a step draws, by its place in the run: a resumed run draws the same, on any device."""
+        place = (self.config.train.seed, self.epoch, step)
+        torch.manual_seed(derived_seed(*place, "dropout"))  # dropout can only draw from the global generator
+        self.generator.manual_seed(derived_seed(*place, "objective"))
 
     def _account(self, waiting: deque[StepMetrics], show: ShowStep, keep: int = 0) -> None:
         """Reads and counts the metrics of steps, all but the last `keep`."""
@@ -342,7 +334,7 @@ class Trainer:
             self.task.save(self.run.folder.best, self.best, improved)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run continues from; `position` and `random` are of a step inside an epoch, else None."""
+        """What a resumed run continues from; `position` is that of a step inside an epoch, None between two."""
         return {
             "config": config_to_dict(self.config),
             "parts": part_names(self.task.networks),
@@ -355,7 +347,6 @@ class Trainer:
             "average": self.average.mean,
             "skipped_in_row": self.skipped_in_row,
             "position": None,
-            "random": None,
             "constants": self.constants,
         }
 
@@ -366,8 +357,7 @@ class Trainer:
 
     def _save_inside_epoch(self) -> None:
         if self._is_main:
-            inside = {"position": asdict(self.state), "random": random_states(self.generator)}
-            self.run.folder.save_state(self.state_dict() | inside)
+            self.run.folder.save_state(self.state_dict() | {"position": asdict(self.state)})
         self.run.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
         self._saved = self._where
 
