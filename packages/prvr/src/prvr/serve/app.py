@@ -83,15 +83,15 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
     return app
 
 
-def _problems(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _problems(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The first problems of an invalid request."""
-    problems = [_problem(one) for one in found[:_PROBLEMS]]
-    if len(found) > _PROBLEMS:
-        problems.append({"loc": [], "msg": f"and {len(found) - _PROBLEMS:,} more problems", "type": "more"})
+    problems = [_problem(error) for error in errors[:_PROBLEMS]]
+    if len(errors) > _PROBLEMS:
+        problems.append({"loc": [], "msg": f"and {len(errors) - _PROBLEMS:,} more problems", "type": "more"})
     return problems
 
 
-def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
+def _problem(error: Mapping[str, Any]) -> dict[str, Any]:
     """What is wrong with a request, without the value that was sent: values and names in it may be of any size."""
-    location = [one if isinstance(one, int) else printable(str(one))[:_LETTERS] for one in found["loc"][:_DEPTH]]
-    return {"loc": location, "msg": printable(str(found["msg"]))[: 4 * _LETTERS], "type": str(found["type"])[:_LETTERS]}
+    location = [part if isinstance(part, int) else printable(str(part))[:_LETTERS] for part in error["loc"][:_DEPTH]]
+    return {"loc": location, "msg": printable(str(error["msg"]))[: 4 * _LETTERS], "type": str(error["type"])[:_LETTERS]}

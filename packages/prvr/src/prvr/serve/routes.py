@@ -146,7 +146,7 @@ def _search_routes(service: Service) -> APIRouter:
     @router.post("/search", responses=_described({404: "no such video"}))
     async def search_many(batch: schema.BatchRequest) -> schema.BatchResponse:
         """Videos and moments for several queries."""
-        requests = [schema.QueryRequest(texts=[one]) if isinstance(one, str) else one for one in batch.queries]
+        requests = [schema.QueryRequest(texts=[each]) if isinstance(each, str) else each for each in batch.queries]
         queries = [_query(service, request) for request in requests]
         return schema.BatchResponse(results=await answers(queries, batch, batch.where))
 

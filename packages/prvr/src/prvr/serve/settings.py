@@ -73,15 +73,15 @@ class ServeLimits:
     video: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if "range" not in one.metadata:
+        for limit in fields(self):
+            if "range" not in limit.metadata:
                 continue
-            value, (least, most) = getattr(self, one.name), one.metadata["range"]
-            whole = isinstance(one.default, int)
+            value, (least, most) = getattr(self, limit.name), limit.metadata["range"]
+            whole = isinstance(limit.default, int)
             number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             if not number or not least <= value <= most:
                 kind = "a whole number" if whole else "a number"
-                raise InputError(f"ServeLimits: {one.name}={value!r}; expected {kind} from {least:,} to {most:,}")
+                raise InputError(f"ServeLimits: {limit.name}={value!r}; expected {kind} from {least:,} to {most:,}")
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ class SearchQueue(Generic[T]):
     def _answer(self, requests: Sequence[Request]) -> None:
         if len(requests) < 2:
             for request in requests:
-                settle(request.answer, lambda one=request: list(self._search(one.queries, *one.options)))
+                settle(request.answer, lambda alone=request: list(self._search(alone.queries, *alone.options)))
             return
         try:
             queries = [query for request in requests for query in request.queries]

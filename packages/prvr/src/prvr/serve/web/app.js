@@ -9,8 +9,8 @@ const input = element("query");
 const results = element("results");
 const status = element("status");
 const problem = element("problem");
-const SHOWN = 20; // results, if the server gives as many
-let told = null; // what the server says of itself, once it was asked
+const MOST = 20; // results, if the server gives as many
+let serverInfo = null; // the answer of /api/info, or the request for it
 let running = null;
 let typing = 0; // the timer that applies options once nobody types in them
 const PAUSE = 400; // milliseconds without typing
@@ -25,22 +25,22 @@ const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
 const pictures = new Map(); // that were chosen since the page was opened, by number; the server keeps none
 
 function make(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
-/** What the server says of itself: what is searched, and what may be asked. */
+/** The index and the limits of the server. */
 function learn() {
-  told ??= get("/api/info").catch((error) => {
-    told = null; // asked again by the next search
+  serverInfo ??= get("/api/info").catch((error) => {
+    serverInfo = null; // requested again by the next search
     throw error;
   });
-  return told;
+  return serverInfo;
 }
 
-async function search(asked) {
+async function search(query) {
   running?.abort();
   running = new AbortController();
   const mine = running;
@@ -50,12 +50,12 @@ async function search(asked) {
   results.setAttribute("aria-busy", "true");
   results.classList.add("waiting");
   try {
-    const sent = parameters(asked, Math.min(SHOWN, (await learn()).results));
-    const picture = asked.get("picture");
+    const params = parameters(query, Math.min(MOST, (await learn()).results));
+    const picture = query.get("picture");
     if (picture && !pictures.has(picture)) throw new Problem("The picture is no longer available. Choose it again.");
     const answer = picture
-      ? await post(`/api/search/picture?${sent}`, pictures.get(picture).body, mine.signal)
-      : await get(`/api/search?${sent}`, mine.signal);
+      ? await post(`/api/search/picture?${params}`, pictures.get(picture).body, mine.signal)
+      : await get(`/api/search?${params}`, mine.signal);
     closePlayer();
     show(answer);
   } catch (error) {
@@ -72,20 +72,20 @@ async function search(asked) {
   }
 }
 
-/** What the server is asked, of what stands in the address. */
-function parameters(asked, k) {
-  const sent = new URLSearchParams({ k });
+/** The parameters of a request for the query of an address. */
+function parameters(query, k) {
+  const params = new URLSearchParams({ k });
   for (const name of ["q", "without", "in", "name", "like", "start", "end"]) {
-    if (asked.get(name)) sent.set(name, asked.get(name));
+    if (query.get(name)) params.set(name, query.get(name));
   }
   for (const name of ["longer", "shorter"]) {
-    if (asked.get(name)) sent.set(name, 60 * Number(asked.get(name)));
+    if (query.get(name)) params.set(name, 60 * Number(query.get(name)));
   }
   for (const name of ["after", "before"]) {
-    const day = new Date(`${asked.get(name)}T00:00`); // midnight where the browser is
-    if (!Number.isNaN(day.getTime())) sent.set(name, day.toISOString());
+    const day = new Date(`${query.get(name)}T00:00`); // midnight where the browser is
+    if (!Number.isNaN(day.getTime())) params.set(name, day.toISOString());
   }
-  return sent;
+  return params;
 }
 
 function show(answer) {
@@ -104,8 +104,8 @@ function show(answer) {
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
-  const known = answer.hits.some((hit) => hit.confidence !== null);
-  const verdict = known ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
+  const graded = answer.hits.some((hit) => hit.confidence !== null);
+  const verdict = graded ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
   status.textContent = `${first} ${videos} videos${verdict}.`;
   if (answer.level !== null) status.textContent += " The dashed line is what one in 20 unrelated sentences reaches.";
   scrollTo({ top: 0 });
@@ -231,36 +231,36 @@ function leavePlayer() {
 }
 
 /** The query stands behind the # of the address: Back and reload work, and it is in no log. */
-function asked() {
+function addressQuery() {
   return new URLSearchParams(location.hash.slice(1));
 }
 
-function isAsked(what) {
+function hasQuery(what) {
   return ["q", "like", "picture"].some((name) => what.get(name));
 }
 
-/** Asks for what the fields say, with the picture or moment of the address unless others are given. */
+/** Searches for what the fields hold, with the picture or moment of the address unless `changes` has another. */
 function ask(changes = {}, replaces = false) {
   const what = new URLSearchParams();
-  const before = asked();
-  const kept = ["picture", "like", "start", "end", "film"].map((name) => [name, before.get(name)]);
+  const before = addressQuery();
+  const context = ["picture", "like", "start", "end", "video"].map((name) => [name, before.get(name)]);
   const options = OPTIONS.map((name) => [name, option(name).value.trim()]);
-  for (const [name, value] of [["q", input.value.trim()], ...options, ...kept, ...Object.entries(changes)]) {
+  for (const [name, value] of [["q", input.value.trim()], ...options, ...context, ...Object.entries(changes)]) {
     if (value) what.set(name, value);
     else what.delete(name);
   }
-  if (!isAsked(what)) return input.focus();
+  if (!hasQuery(what)) return input.focus();
   if (location.hash === `#${what}`) search(what);
   else if (replaces) location.replace(`#${what}`);
   else location.hash = `#${what}`;
 }
 
-const NOTHING = { q: "", picture: "", like: "", start: "", end: "", film: "" };
+const NOTHING = { q: "", picture: "", like: "", start: "", end: "", video: "" };
 
 /** More like a moment of a video, whatever was searched for before. */
 function askLike(video, start, end) {
   const times = { start: start.toFixed(2), end: end === undefined ? "" : end.toFixed(2) };
-  ask({ ...NOTHING, like: video.key, film: video.name, ...times });
+  ask({ ...NOTHING, like: video.key, video: video.name, ...times });
 }
 
 async function askPicture(file) {
@@ -291,22 +291,22 @@ function draw(canvas, picture) {
   context.drawImage(picture, 0, 0, canvas.width, canvas.height);
 }
 
-/** The picture or moment that is asked for, beside the sentence. */
+/** Shows the picture or moment of the query next to the sentence. */
 async function showAsked(what) {
-  const shown = element("asked-picture");
+  const canvas = element("asked-picture");
   const picture = pictures.get(what.get("picture"));
   element("asked").hidden = !what.get("picture") && !what.get("like");
-  const film = what.get("film") ?? "";
+  const name = what.get("video") ?? "";
   element("asked-text").textContent = what.get("like")
-    ? `like ${film.slice(film.lastIndexOf("/") + 1)} at ${clock(Number(what.get("start")))}; excludes that video`
+    ? `like ${name.slice(name.lastIndexOf("/") + 1)} at ${clock(Number(what.get("start")))}; excludes that video`
     : `like ${picture?.name ?? "a picture"}`;
-  shown.hidden = true;
+  canvas.hidden = true;
   if (!picture) return;
   try {
     const bitmap = await createImageBitmap(picture.body);
-    shown.width = Math.round((shown.height * bitmap.width) / bitmap.height);
-    draw(shown, bitmap);
-    shown.hidden = false;
+    canvas.width = Math.round((canvas.height * bitmap.width) / bitmap.height);
+    draw(canvas, bitmap);
+    canvas.hidden = false;
   } catch {
     // of a kind that the browser cannot show
   }
@@ -319,13 +319,13 @@ function showOptions(open) {
 
 /** Counts the options of the results, which are in the address. */
 function countOptions() {
-  const count = OPTIONS.filter((name) => asked().get(name)).length;
+  const count = OPTIONS.filter((name) => addressQuery().get(name)).length;
   element("options").querySelector("span").textContent = count ? `Options (${count})` : "Options";
   element("options").classList.toggle("set", count > 0);
 }
 
 function fill() {
-  const what = asked();
+  const what = addressQuery();
   input.value = what.get("q") ?? "";
   for (const name of OPTIONS) {
     if (option(name) !== document.activeElement) option(name).value = what.get(name) ?? "";
@@ -336,7 +336,7 @@ function fill() {
 
 function fromAddress() {
   fill();
-  if (isAsked(asked())) return void search(asked());
+  if (hasQuery(addressQuery())) return void search(addressQuery());
   running?.abort();
   closePlayer();
   results.replaceChildren();
@@ -355,7 +355,7 @@ element("options").addEventListener("click", () => {
 });
 const applyOptions = () => {
   clearTimeout(typing);
-  if (isAsked(asked())) ask({}, true);
+  if (hasQuery(addressQuery())) ask({}, true);
 };
 element("more").addEventListener("change", applyOptions);
 element("more").addEventListener("input", () => {
@@ -434,7 +434,7 @@ function showGrid(grid) {
   localStorage.setItem("prvr-grid", grid ? "1" : "");
 }
 
-/** Shows what the server says of itself, and asks again for as long as videos are being added. */
+/** Shows the index of the server, and looks again for as long as videos are being added. */
 async function showInfo(info) {
   const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
   const ranking = info.zero_shot ? " Zero-shot: the encoder alone ranks the videos; no model was trained for them." : "";
@@ -451,7 +451,7 @@ async function showInfo(info) {
 }
 
 async function lookAgain() {
-  told = null;
+  serverInfo = null;
   try {
     await showInfo(await learn());
   } catch {
@@ -469,7 +469,7 @@ async function start() {
     input.maxLength = option("without").maxLength = info.query_characters;
     element("choose").hidden = element("by-picture").hidden = !info.pictures;
     await openSession();
-    if (isAsked(asked())) search(asked()); // the field is left alone: somebody may be typing already
+    if (hasQuery(addressQuery())) search(addressQuery()); // the field is left alone: somebody may be typing already
     else welcome(true);
     await showInfo(info);
   } catch (error) {

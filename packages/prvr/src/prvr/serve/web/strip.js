@@ -137,8 +137,8 @@ function picture(hit, [low, high, level], duration) {
 }
 
 function rect(x, y, width, height, name) {
-  const made = document.createElementNS(SVG, "rect");
-  for (const [key, value] of Object.entries({ x, y, width, height })) made.setAttribute(key, value.toFixed(2));
-  made.setAttribute("class", name);
-  return made;
+  const node = document.createElementNS(SVG, "rect");
+  for (const [key, value] of Object.entries({ x, y, width, height })) node.setAttribute(key, value.toFixed(2));
+  node.setAttribute("class", name);
+  return node;
 }
