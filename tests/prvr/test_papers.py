@@ -492,28 +492,9 @@ class TestShow:
         nothing = Study(tmp_path / "nothing")
         with pytest.raises(InputError, match="no finished rows to draw"):
             sweep_picture(swept, list(shown(nothing, cells_of(swept, choices), choices)))
+        with pytest.raises(InputError, match="no `sweep` to draw"):
+            sweep_picture(read_table(table), [])
         assert any(len(line) == 2 and np.allclose(np.asarray(line, float), means) for line in lines)
-
-    def test_learning_curves_show_the_mean_of_seeds_beside_chance(
-        self, tmp_path: Path, done: Study, table: Path, choices: Choices
-    ) -> None:
-        from prvr.papers.show import course_picture
-
-        figure = course_picture(done, cells_of(read_table(table), choices))
-        (axes,) = figure.axes
-        drawn = {line.get_label(): np.asarray(line.get_ydata(), float) for line in axes.lines}
-        run = next(run for run in runs(table, choices) if run.kind == "train")
-        both = [
-            [json.loads(line) for line in (done.run_folder(one) / "metrics.jsonl").read_text().splitlines()]
-            for one in (run, replace(run, seed=1))
-        ]
-        assert done.seeds(run.arm) == [0, 1]
-        expected = np.mean([[line["selection"]["sumr"] for line in lines] for lines in both], 0)
-        name = next(cell.row.name for cell in cells_of(read_table(table), choices) if cell.run == run)
-        np.testing.assert_allclose(drawn[name], expected, atol=1e-3)
-        assert any(label.startswith("chance") for label in drawn)
-        with pytest.raises(InputError, match="no trained rows to draw"):
-            course_picture(Study(tmp_path / "nothing"), cells_of(read_table(table), choices))
 
 
 def run_mean(study: Study, run: Run, choices: Choices) -> float:

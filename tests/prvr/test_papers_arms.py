@@ -21,16 +21,14 @@ from prvr.papers import (
     Run,
     Study,
     Table,
-    Verdict,
     cells_of,
     due_cells,
     latex,
     markdown,
     read_table,
     shown,
-    verdicts,
 )
-from prvr.papers.judge import finished_rows
+from prvr.papers.judge import Verdict, finished_rows, verdicts
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 

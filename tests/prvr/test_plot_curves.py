@@ -15,7 +15,7 @@ def named(figure: Figure) -> list[str]:
 
 def test_lines_are_means_and_bands_are_seeds() -> None:
     curve = Curve([2.0, 4.0, 8.0], [[10.0, 14.0], [11.0], [13.0, 15.0, 17.0]], [9.0, None, 16.0])
-    figure = sweep_figure({"a": curve}, xlabel="blocks", ylabel="SumR", chance=8.0, title="demo")
+    figure = sweep_figure({"a": curve}, xlabel="blocks", ylabel="SumR", chance=8.0)
     (axes,) = figure.axes
     line, published, reference = axes.lines
     assert np.asarray(line.get_xydata()).tolist() == [[2, 12], [4, 11], [8, 15]]
@@ -25,7 +25,7 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
     (band,) = (part for part in axes.collections if isinstance(part, PolyCollection))
     corners = {tuple(row) for row in np.asarray(band.get_paths()[0].vertices).tolist()}
     assert {(2, 10), (2, 14), (4, 11), (8, 13), (8, 17)} <= corners
-    assert axes.get_title(loc="left") == "demo\nband: lowest to highest of 3 seeds; hollow: published"
+    assert axes.get_title(loc="left") == "band: lowest to highest of 3 seeds; hollow: published"
     assert named(figure) == ["a", "chance 8.0"]
 
 
@@ -37,6 +37,6 @@ def test_a_reference_far_away_does_not_squeeze_the_curves() -> None:
 
 def test_a_curve_that_is_published_alone_has_its_name() -> None:
     series = {"ours": Curve([1.0, 2.0], [[1.0], []]), "theirs": Curve([1.0, 2.0], [[], []], [1.5, 2.0])}
-    figure = sweep_figure(series, xlabel="x", ylabel="SumR", zero_shot=1.2)
-    assert named(figure) == ["ours", "theirs", "zero-shot 1.2"]
+    figure = sweep_figure(series, xlabel="x", ylabel="SumR", chance=1.0)
+    assert named(figure) == ["ours", "theirs", "chance 1.0"]
     assert [np.isfinite(np.asarray(line.get_ydata())).sum() for line in figure.axes[0].lines[:2]] == [1, 2]

@@ -189,10 +189,10 @@ def show(
 
     Args:
         format: how to print it
-        plot: also draw a sweep, or else the learning curves
+        plot: also draw a sweep as curves
     """
     from prvr.papers import latex, markdown, read_table, shown, terminal_tables
-    from prvr.papers.show import course_picture, sweep_picture
+    from prvr.papers.show import sweep_picture
 
     args = replace(args, tables=tables, keys=keys)
     choices, study = _choices(args)
@@ -213,8 +213,7 @@ def show(
         if plot is not None:
             from prvr.plot import save_figure
 
-            figure = sweep_picture(table, parts) if table.sweep is not None else course_picture(study, cells)
-            print(save_figure(figure, plot))
+            print(save_figure(sweep_picture(table, parts), plot))
 
 
 @_papers.command

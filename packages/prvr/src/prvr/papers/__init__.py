@@ -10,28 +10,22 @@ Examples:
     >>> print(markdown(next(shown(study, cells, Choices({"train.epochs": 1})))))  # doctest: +SKIP
 """
 
-from prvr.papers.judge import Verdict, due_cells, verdicts
+from prvr.papers.judge import due_cells
 from prvr.papers.perform import Machine, perform, perform_all
 from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
 from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
-from prvr.papers.study import BusyError, Result, Study
-from prvr.papers.table import DataSet, Row, Table, data_sets, read_table, table_names
+from prvr.papers.study import Study
+from prvr.papers.table import Table, read_table, table_names
 
 __all__ = [
-    "BusyError",
     "Cell",
     "Choices",
-    "DataSet",
     "Machine",
-    "Result",
-    "Row",
     "Run",
     "Shown",
     "Study",
     "Table",
-    "Verdict",
     "cells_of",
-    "data_sets",
     "distinct_runs",
     "due_cells",
     "latex",
@@ -42,5 +36,4 @@ __all__ = [
     "shown",
     "table_names",
     "terminal_tables",
-    "verdicts",
 ]

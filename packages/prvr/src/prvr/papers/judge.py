@@ -1,7 +1,7 @@
 """Verdicts on arms by the rule of their file, from the finished runs of a study alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mean
 
 import numpy as np
@@ -41,25 +41,16 @@ class Verdict:
     Args:
         text: the verdict, or what it waits for; empty for the base and for hidden rows.
         seeds: those that the rule asks for so far.
-        differences: the arm less the base, and less its control if it has one, in SumR; empty before the seeds are
-            finished.
+        base: the arm less the base, in SumR; None before the seeds are finished.
+        control: the arm less its control; None if it has none.
         corrected: the p-value against the base, corrected for the number of arms.
     """
 
     text: str
     seeds: tuple[int, ...]
-    differences: tuple[Difference, ...] = ()
-    corrected: float | None = None
-
-    @property
-    def base(self) -> Difference | None:
-        """The arm less the base."""
-        return self.differences[0] if self.differences else None
-
-    @property
-    def control(self) -> Difference | None:
-        """The arm less its control."""
-        return self.differences[1] if len(self.differences) > 1 else None
+    base: Difference | None = None
+    control: Difference | None = None
+    corrected: float | None = field(default=None, kw_only=True)
 
 
 def finished_row(study: Study, cells: Sequence[Cell]) -> Finished:
@@ -154,7 +145,7 @@ def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished
     differences: tuple[Difference, ...] = ()
     for last in (False, True):
         if missing(seeds):
-            return Verdict("undecided, more seeds" if last else "not finished", seeds, differences)
+            return Verdict("undecided, more seeds" if last else "not finished", seeds, *differences)
         if text := diverged(seeds):
             return Verdict(text, seeds)
         differences = tuple(_difference(other, arm, seeds) for other in others)
@@ -166,7 +157,7 @@ def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished
     if set(decisions) != {"keep"}:
         reason = "control" if decisions[0] == "keep" else "" if "drop" in decisions else "not shown"
         text = drop + f" ({reason})" * bool(reason)
-    return Verdict(f"{text}, {len(seeds)} seed{'s' * (len(seeds) > 1)}", seeds, differences)
+    return Verdict(f"{text}, {len(seeds)} seed{'s' * (len(seeds) > 1)}", seeds, *differences)
 
 
 def _difference(other: Finished, arm: Finished, seeds: Sequence[int]) -> Difference:

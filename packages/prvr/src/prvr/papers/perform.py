@@ -12,15 +12,14 @@ import torch
 from prvr.config import Config
 from prvr.corpora import benchmark_of
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
-from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import check_features
-from prvr.evaluation.zero_shot import has_zero_shot, zero_shot_scores
 from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.systems import System, open_system
-from prvr.training import EpochProgress, Teacher, no_progress, open_split, open_splits, train, train_reranker
+from prvr.training import EpochProgress, Teacher, no_progress, open_splits, train, train_reranker
 from prvr.training.splits import run_corpus
 
 logger = logging.getLogger(__name__)
@@ -130,23 +129,11 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
     report = result.report
     if _ranks_sets(run.config):
         report = _evaluated(open_system(output, device=machine.device), run, machine)
-    values = {"epochs": result.epochs, "best_epoch": result.best_epoch, "selection": result.best_score}
-    values |= {"steps": sum(line["steps"] for line in result.history), "course": _course(run.config, result.history)}
-    if run.config.train.average:
-        values["averaged"] = list(run.config.train.kept_epochs(result.best_epoch))
-    study.save(run, report, **values)
+    steps, average = sum(line["steps"] for line in result.history), run.config.train.average
+    values: dict[str, Any] = {"averaged": list(run.config.train.kept_epochs(result.best_epoch))} if average else {}
+    values |= {"epochs": result.epochs, "best_epoch": result.best_epoch, "selection": result.best_score}
+    study.save(run, report, steps=steps, **values)
     _drop_state(output)
-
-
-def _course(config: Config, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """SumR after each epoch on the split that selects, by chance and, where the corpus has it, zero-shot."""
-    course: dict[str, Any] = {"sumr": [round(line["selection"]["sumr"], 3) for line in history]}
-    course |= {"chance": history[-1]["chance"]} if "chance" in history[-1] else {}
-    if config.train.protocol == "val" and has_zero_shot(corpus := run_corpus(config)):
-        with closing(open_split(config, "val")) as split:
-            report = report_from_scores(zero_shot_scores(corpus, "val"), split, EvaluationConfig(bootstrap=0))
-        course["zero_shot"] = report.text_to_video.sumr
-    return course
 
 
 def _train_stage(run: Run, study: Study, machine: Machine) -> None:

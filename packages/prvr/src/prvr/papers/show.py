@@ -1,8 +1,7 @@
-"""A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX; sweeps and curves."""
+"""A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX, a sweep as curves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 _HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
 _HEADS |= {"mdr": "MdR", "mnr": "MnR"}
 _JUDGED = ("cost", "less the base", "p", "Holm", "less its control", "verdict")
-_REFERENCES = {"chance", "zero_shot"}
-_STYLES = ("", "dim", "dim")
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
     "val": "best epoch on the validation split",
@@ -245,8 +242,7 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
             if line.group:
                 printed.add_row(Text(line.group, "italic"))
             texts = line.texts()
-            cells = [[Text(text, style) for text, style in zip(texts[place], _STYLES, strict=True)] for place in part]
-            printed.add_row(Text(line.name), *(Text("\n").join(filter(None, cell)) or Text("-") for cell in cells))
+            printed.add_row(Text(line.name), *("\n".join(filter(None, texts[place])) or "-" for place in part))
             if line.picture is not None and last:
                 printed.add_row(Text(f"  {line.picture}"))
         yield printed
@@ -316,15 +312,16 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     """A sweep as curves: the mean and the spread of seeds over `Row.x`, published values, chance.
 
     Args:
-        table: one with a `sweep`.
+        table: the table.
         parts: the table on each data set; each is a curve, or several if the rows have `series`.
 
     Raises:
-        InputError: no row is finished.
+        InputError: the table has no sweep, or no row is finished.
     """
     from prvr.plot import Curve, sweep_figure
 
-    assert table.sweep is not None
+    if table.sweep is None:
+        raise InputError(f"{table.name}: no `sweep` to draw. `prvr train` draws the learning curves of each run.")
     column = table.columns.index(table.sweep.column)
     curves: dict[str, Curve] = {}
     swept = [(row.x, row) for row in table.rows if row.x is not None]
@@ -343,36 +340,3 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
         raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
     chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None
     return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)
-
-
-def course_picture(study: Study, cells: Sequence[Cell]) -> "Figure":
-    """Learning curves of a table's rows: SumR after each epoch on the split that selects, the mean and all seeds.
-
-    Args:
-        study: the results.
-        cells: the cells of the table with one seed; those of the first data set that something was trained on are
-            drawn, of a search those with the value that was chosen.
-
-    Raises:
-        InputError: no row that trains is finished.
-    """
-    from prvr.plot import Curve, sweep_figure
-
-    for name, finished in finished_rows(study, cells):
-        rows = {
-            row: courses
-            for row, entry in finished.items()
-            if (courses := [result.record["course"] for result in entry.results.values() if "course" in result.record])
-        }
-        if not rows:
-            continue
-        curves = dict[str, Curve]()
-        for row, courses in rows.items():
-            epochs = list(zip_longest(*(course["sumr"] for course in courses)))
-            values = [[value for value in epoch if value is not None] for epoch in epochs]
-            curves[row] = Curve(range(1, len(epochs) + 1), values)
-        title = next(cell.data.title for cell in cells if cell.set_name == name)
-        every = [course for courses in rows.values() for course in courses]
-        references = {key: course[key] for course in every for key in _REFERENCES & course.keys()}
-        return sweep_figure(curves, xlabel="epoch", ylabel="SumR on the split that selects", title=title, **references)
-    raise InputError(f"{cells[0].table.name}: no trained rows to draw. Run the table first.")

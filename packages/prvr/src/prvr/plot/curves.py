@@ -1,4 +1,4 @@
-"""Curves of a metric over what is swept or counted: the mean and the spread of seeds, published values, references."""
+"""Curves of a metric over a swept value: the mean and the spread of seeds, published values, chance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from prvr.plot.figures import COLOURS, brief, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FAR = 1.5  # a reference further away than this many heights of the curves is named in the legend, not drawn
+_FAR = 1.5  # chance further below than this many heights of the curves is named in the legend, not drawn
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,6 @@ def sweep_figure(
     xlabel: str,
     ylabel: str,
     chance: float | None = None,
-    zero_shot: float | None = None,
-    title: str = "",
 ) -> "Figure":
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
 
@@ -56,8 +54,6 @@ def sweep_figure(
         xlabel: what is swept.
         ylabel: the metric.
         chance: the metric of a random order.
-        zero_shot: the metric of a joint encoder alone.
-        title: above the picture.
     """
     figure = new_figure(7.6, 4.0)
     axes = figure.subplots()
@@ -75,19 +71,15 @@ def sweep_figure(
     measured = [value for curve in series.values() for seeds in curve.values for value in seeds]
     published = [value for curve in series.values() for value in curve.published if value is not None]
     lowest, highest = min(measured + published), max(measured + published)
-    for name, value, style in (("chance", chance, ":"), ("zero-shot", zero_shot, "--")):
-        if value is None:
-            continue
-        if max(lowest - value, value - highest) > _FAR * (highest - lowest or abs(highest)):
-            label = f"{name} {value:.1f}, far {'below' if value < lowest else 'above'}"
-            axes.plot([], [], linestyle="none", label=label)
-        else:
-            axes.axhline(value, color="0.35", linestyle=style, linewidth=1, label=f"{name} {value:.1f}")
+    if chance is not None and lowest - chance > _FAR * (highest - lowest or abs(highest)):
+        axes.plot([], [], linestyle="none", label=f"chance {chance:.1f}, far below")
+    elif chance is not None:
+        axes.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance {chance:.1f}")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     seeds = max(len(values) for curve in series.values() for values in curve.values)
     key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
-    axes.set_title("\n".join(filter(None, [title, "; ".join(key)])), fontsize="medium", loc="left")
+    axes.set_title("; ".join(key), fontsize="medium", loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
