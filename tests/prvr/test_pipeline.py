@@ -246,21 +246,21 @@ def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
     assert ranks_of(results, split) == expected[::3].tolist()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_two_vectors_in_fewer_bits(dtype: Any, corpus: Corpus, tmp_path: Path) -> None:
+def test_two_vectors_in_fewer_bits(corpus: Corpus, tmp_path: Path) -> None:
     split, store = corpus
     model = tiny_model(tmp_path / "two", frame_query="pooled_words")
     scores = []
-    for kind in ("float32", dtype):
-        with make_index(tmp_path / kind, model, dtype=kind) as index:
+    for dtype in ("float32", "float16", "int8"):
+        with make_index(tmp_path / dtype, model, dtype=dtype) as index:
             index.add(store)
             alone = [index.search(query, len(split)) for query in split.captions[:2]]  # by products in few bits first
             for one, found in zip(alone, index.search_many(split.captions[:4], len(split)), strict=False):
                 assert one.hits == found.hits
             scores.append([{hit.video_id: hit.score for hit in one.hits} for one in alone])
-    for whole, rough in zip(*scores, strict=True):
-        assert whole.keys() == rough.keys()
-        np.testing.assert_allclose([rough[video] for video in whole], list(whole.values()), atol=0.02)
+    for whole, *rounded in zip(*scores, strict=True):
+        for rough in rounded:
+            assert whole.keys() == rough.keys()
+            np.testing.assert_allclose([rough[video] for video in whole], list(whole.values()), atol=0.02)
 
 
 def test_only_the_candidates_move_and_stay_ahead(corpus: Corpus, first: Retriever) -> None:
@@ -287,7 +287,7 @@ def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
     """A stage reads the best window of each candidate."""
     store = write_store(tmp_path / "store", {f"v{i}.mp4": walk(90 + 40 * i, i) for i in range(8)})
     Pipeline(first, [tokens(top_k=4), diffusion(first)]).save_pretrained(tmp_path / "saved")
-    for dtype in ("float32", "float16", "int8"):
+    for dtype in ("float32", "int8"):
         with make_index(tmp_path / dtype, tmp_path / "saved", dtype=dtype, window=20.0, stride=10.0) as index:
             index.add(store)
             (result,) = index.search_many(["a red square rises"], 8)
