@@ -165,12 +165,3 @@ def test_token_alignment_in_blocks_and_with_padding(monkeypatch):
     plain = align(*single)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(align(*single), plain)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_token_alignment_refuses():
-    words, frames = tokens(4, 6), tokens(5, FRAMES)
-    with pytest.raises(ValueError, match=r"frame_mask is torch\.int64"):
-        align(words, (frames[0], frames[1].long(), frames[2]))
-    with pytest.raises(ValueError, match="words have width 12, frames 3"):
-        align(words, (frames[0][..., :3], *frames[1:]))

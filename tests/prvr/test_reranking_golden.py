@@ -11,12 +11,10 @@ import torch
 from diffusionret import GOLDEN
 from golden import check_close
 
-from prvr.config import ConfigError
 from prvr.released import CheckpointError
 from prvr.released.denoiser import released_reranker_config, released_token_alignment
 from prvr.scoring import token_alignment
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
-from prvr.stages.diffusion.config import reranker_config_from_dict
 from prvr.stages.diffusion.process import beta_schedule
 from prvr.training import read_reranker_config
 
@@ -206,11 +204,3 @@ def test_the_preset_of_the_released_code_is_what_its_weights_are_loaded_into():
     preset = read_reranker_config("diffusionret-stage2-released", width=512).reranker
     for direction in ("t2v", "v2t"):
         assert released_reranker_config({"diffusion_steps": 50}, direction, 512) == preset
-
-
-def test_configuration_from_a_file():
-    true = RerankerConfig(width=8, compat=RerankerCompat(pooling="released"))
-    again = reranker_config_from_dict({"width": 8, "compat": {"pooling": "released"}, "direction": "v2t"})
-    assert again == true
-    with pytest.raises(ConfigError, match="unknown key 'widht'; did you mean width"):
-        reranker_config_from_dict({"widht": 8})

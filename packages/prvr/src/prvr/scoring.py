@@ -221,7 +221,7 @@ def token_alignment(
         frame_weights: `(v, f)` g_v.
 
     Raises:
-        ValueError: a mask that is not boolean, another width, or (on the CPU; elsewhere it scores 0, as asking would
+        ValueError: a mask that is not boolean, or (on the CPU; elsewhere it scores 0, as asking would
             mean waiting) a query without a valid word or a video without a valid frame.
 
     Examples:
@@ -288,8 +288,6 @@ def _align(
     also: Callable[[Tensor, slice, slice], Tensor] | None = None,
 ) -> Tensor:
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block."""
-    if words.shape[-1] != frames.shape[-1]:
-        raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
     pair = words.shape[1] * frames.shape[1]
