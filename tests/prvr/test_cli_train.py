@@ -94,14 +94,6 @@ class TestTrain:
         assert "nowhere" in error
         assert list((tmp_path / "runs").iterdir()) == []
 
-    def test_a_taken_output_is_refused_before_a_corpus_is_made(
-        self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr("prvr.training.splits.write_corpus", lambda *_, **__: pytest.fail("it was made"))
-        error = explained(["train", "--preset", "hybrid-toy", "--output", str(work.a)], capsys)
-        assert str(work.a) in error
-        assert "--resume" in error
-
 
 class TestEvaluate:
     def test_a_run_gives_what_training_reported(

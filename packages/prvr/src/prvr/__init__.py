@@ -3,10 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from prvr.config import Config, ConfigError, load_config, preset_names
 from prvr.errors import InputError, MissingExtraError, PrvrError
 
 if TYPE_CHECKING:
+    from prvr.config import Config, ConfigError, load_config, preset_names
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
@@ -41,8 +41,9 @@ __all__ = [
     "preset_names",
 ]
 
-# Imported when first asked for, because they bring torch: `prvr --help` and reading a preset need not wait for it.
+# Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.
 _LATER = {
+    "prvr.config": ("Config", "ConfigError", "load_config", "preset_names"),
     "prvr.models": ("Retriever", "TokenRetriever"),
     "prvr.objective": ("Objective",),
     "prvr.released": ("load_released",),

@@ -8,8 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from prvr.errors import DataError
 
 if TYPE_CHECKING:
@@ -187,6 +185,8 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
         ...
         prvr.errors.DataError: example: video_id: Input should be a valid string.
     """
+    from pydantic import ValidationError
+
     try:
         content = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogateescape" if file_names else "strict")
         shown = content.decode("utf-8", "replace")
@@ -203,6 +203,8 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
 
 @lru_cache
 def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind)
 
 

@@ -1,7 +1,7 @@
 """The command line: a module for each command of `prvr`, or for a few that belong together.
 
-Every module of this package is imported for its commands, which are functions under `@app.command`. None of them
-imports torch: a command imports what it needs when it runs.
+Every module of this package is imported for its commands, which are functions under `@app.command`; that of a group of
+commands is imported when it is used. None of them imports torch: a command imports what it needs when it runs.
 """
 
 import os
@@ -15,15 +15,38 @@ from typing import Annotated
 from cyclopts import CycloptsError, Parameter
 
 from prvr.cli.console import CommandError, complain, logged, stdout
-from prvr.cli.options import EVERYWHERE, app, bind, usage_error
+from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, usage_error
 
 __all__ = ["app", "main"]
 
 _PIPE_CLOSED = 141  # as a shell reports SIGPIPE
 
+_GROUPS = {
+    "convert": (
+        CORPORA,
+        "Convert released checkpoints, captions or benchmarks.\n\nConvert released checkpoints, your own captions or "
+        "public benchmarks into the formats that the other commands read.",
+    ),
+    "data": (
+        CORPORA,
+        "Make and view the toy corpus.\n\nMake and view the toy corpus: videos that prvr draws, so that nothing has to "
+        "be downloaded.",
+    ),
+    "papers": (
+        MODELS,
+        "Reproduce a table or figure of a paper.\n\nRun everything that a table or figure of a paper needs, and show "
+        "our numbers next to the published ones.",
+    ),
+    "plot": (MODELS, "Plot what a system computes, as PNG."),
+}
+for _name, (_group, _help) in _GROUPS.items():
+    app.command(f"prvr.cli.{_name}:group", name=_name, group=_group, help=_help)
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
+    if _module.name not in _GROUPS and not _module.name.startswith("_"):
         import_module(f"prvr.cli.{_module.name}")
+
+
+app.meta.help_flags = ()  # modules of `--import` come before help
 
 
 @app.meta.default

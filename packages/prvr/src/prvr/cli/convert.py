@@ -9,7 +9,7 @@ from rich.table import Table
 
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import CORPORA, Count, Device, Seed, Store, app
+from prvr.cli.options import Count, Device, Seed, Store
 from prvr.config import load_config
 from prvr.corpora import BENCHMARKS, SplitShares
 
@@ -26,13 +26,7 @@ _PIXELS = "diffusionret-msrvtt-pixels"
 logger = logging.getLogger(__name__)
 
 
-_convert = App(
-    name="convert",
-    group=CORPORA,
-    help="Convert released checkpoints, captions or benchmarks.\n\nConvert released checkpoints, your own captions or "
-    "public benchmarks into the formats that the other commands read.",
-)
-app.command(_convert)
+group = App(name="convert")
 _Root = Annotated[Path, Parameter(metavar="ROOT", help="the folder of the corpora")]
 _Features = Annotated[
     Path,
@@ -52,7 +46,7 @@ _Text = Annotated[
 _Corpus = Annotated[Path, Parameter(help="the folder of the corpus, ROOT/COLLECTION")]
 
 
-@_convert.command
+@group.command
 def checkpoint(
     file: Path,
     /,
@@ -84,7 +78,7 @@ def checkpoint(
     show_next("prvr", "evaluate", output, "--data-root", "ROOT")
 
 
-@_convert.command
+@group.command
 def captions(
     file: Path,
     /,
@@ -133,7 +127,7 @@ def captions(
         show_next(*training(report.path, store.dim, encoder.word_dim))
 
 
-@_convert.command(
+@group.command(
     help="Convert a public text-to-video benchmark into a corpus.\n\nMake a corpus of a text-to-video benchmark "
     f"({', '.join(BENCHMARKS.names)}) from its public annotation files and the features of its videos."
 )
@@ -188,7 +182,7 @@ def benchmark(
     show_next("prvr", "train", "--preset", preset, *_place(report.path), *keys)
 
 
-@_convert.command
+@group.command
 def moments(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", required=True)]) -> None:
     """Add the moments of public annotations to a corpus.
 
@@ -203,7 +197,7 @@ def moments(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", r
     _show(convert_moments(corpus, files))
 
 
-@_convert.command
+@group.command
 def labels(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", required=True)]) -> None:
     """Add dense labels to a corpus, with several right videos for each query.
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+import prvr
 from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
-from prvr.cli.options import CORPORA, PngFile, Seed, Size, app
-from prvr.config import load_config
+from prvr.cli.options import PngFile, Seed, Size
 from prvr.errors import MissingExtraError, require
 
 if TYPE_CHECKING:
@@ -18,17 +18,11 @@ if TYPE_CHECKING:
     from prvr.data.synthetic.world import Video
 
 
-_data = App(
-    name="data",
-    group=CORPORA,
-    help="Make and view the toy corpus.\n\nMake and view the toy corpus: videos that prvr draws, so that nothing has "
-    "to be downloaded.",
-)
-app.command(_data)
+group = App(name="data")
 _Look = Annotated[str, Parameter(help="the light: day, or dusk or haze to test out of domain")]
 
 
-@_data.command
+@group.command
 def make(
     *,
     output: Annotated[Path, Parameter(metavar="ROOT")],
@@ -72,7 +66,7 @@ def make(
         show_next("prvr", "search", folder, "a small blue circle rises")
 
 
-@_data.command
+@group.command
 def show(
     video: str,
     /,
@@ -118,7 +112,7 @@ def _corpus(data_root: Path | None, size: str, look: str) -> "Corpus":
             f"--look {look}: the corpus in the cache has daylight only. Make one with `prvr data make --output ROOT "
             f"--size {size} --look {look}`, and name it with --data-root ROOT."
         )
-    return open_corpus_of(load_config("hybrid-toy", {"data.collection": f"toy-{size}"}))
+    return open_corpus_of(prvr.load_config("hybrid-toy", {"data.collection": f"toy-{size}"}))
 
 
 def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+import prvr
 from prvr.cli.console import progress_bar, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import fresh_folder, open_corpus_of, threads
 from prvr.cli.options import MODELS, app
 from prvr.cli.train import show_folder, train
-from prvr.config import load_config
 from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
-    config = load_config("gmmformer-toy", _QUICK) if quick else load_config("best-toy", _WHOLE)
+    config = prvr.load_config("gmmformer-toy", _QUICK) if quick else prvr.load_config("best-toy", _WHOLE)
     console = stdout()
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(output, first=output) as run_folder, threads(1):

@@ -29,10 +29,10 @@ from prvr.cli.options import (
     app,
     parsed_keys,
 )
-from prvr.config import Config
 from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
+    from prvr.config import Config
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.zero_shot import ZeroShotComparison
     from prvr.systems import System as OpenSystem
@@ -132,7 +132,7 @@ def pipeline(
     show_next("prvr", "evaluate", output)
 
 
-def evaluate_split(args: EvaluateOptions, config: Config, system: "OpenSystem") -> None:
+def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
     from prvr.evaluation.tables import systems_table
     from prvr.evaluation.transfer import check_features
@@ -158,7 +158,7 @@ def evaluate_split(args: EvaluateOptions, config: Config, system: "OpenSystem") 
         print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
 
 
-def evaluate_targets(args: EvaluateOptions, config: Config, system: "OpenSystem") -> None:
+def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
     from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
@@ -195,7 +195,7 @@ def evaluate_targets(args: EvaluateOptions, config: Config, system: "OpenSystem"
         print(f"{file}: these results in both directions")
 
 
-def evaluated(args: EvaluateOptions, system: "OpenSystem", config: Config, split: str) -> "Reports":
+def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", split: str) -> "Reports":
     """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
     under dense ones where it has them.
     """
@@ -249,7 +249,7 @@ def write_reports(
     return written
 
 
-def _ranks_sets(args: EvaluateOptions, config: Config) -> bool:
+def _ranks_sets(args: EvaluateOptions, config: "Config") -> bool:
     """Whether sets of captions are ranked too, as papers on text-to-video retrieval do."""
     from prvr.corpora import benchmark_of
     from prvr.evaluation.transfer import corpus_on_disk
@@ -309,7 +309,7 @@ def show_report(console: Console, report: "EvaluationReport", *, text_to_video: 
 
 def show_baselines(
     console: Console,
-    config: Config,
+    config: "Config",
     report: "EvaluationReport",
     split: str | None = None,
     note: str | None = None,

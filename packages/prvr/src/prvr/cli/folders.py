@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, progress_bar
-from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
+    from prvr.config import Config
     from prvr.data import Corpus
 
 
@@ -52,7 +52,7 @@ def latest_run(stem: Path) -> Path:
     return max(runs, key=lambda p: int(p.name[len(stem.name) + 1 :]))
 
 
-def chosen_data(preset: str | None, file: Path | None, name: Path | str, keys: Mapping[str, Any]) -> Config:
+def chosen_data(preset: str | None, file: Path | None, name: Path | str, keys: Mapping[str, Any]) -> "Config":
     """The configuration that says which data are read, with some keys changed.
 
     Args:
@@ -64,6 +64,8 @@ def chosen_data(preset: str | None, file: Path | None, name: Path | str, keys: M
     Raises:
         CommandError: there is neither a preset nor a config.yaml.
     """
+    from prvr.config import load_config
+
     source = preset or file
     if source is None:
         raise CommandError(
@@ -73,7 +75,7 @@ def chosen_data(preset: str | None, file: Path | None, name: Path | str, keys: M
     return load_config(source, keys)
 
 
-def open_corpus_of(config: Config) -> "Corpus":
+def open_corpus_of(config: "Config") -> "Corpus":
     """The corpus of a run; a toy corpus that is not in the cache yet is made, with a progress bar.
 
     Raises:

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, validators
-from pydantic import ValidationError
 
-from prvr import __version__
+import prvr
 from prvr.cli.console import CommandError, stdout
-from prvr.config import Config, config_leaves, load_config, yaml_value
 
 VIDEOS = Group("Search your own videos", sort_key=0)
 MODELS = Group("Train and evaluate models", sort_key=1)
@@ -40,7 +38,7 @@ app = App(
     name="prvr",
     help=_HELP,
     help_format="markdown",
-    version=__version__,
+    version=prvr.__version__,
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_shown_default),
 )
 """The application; a command is a function under `@app.command`."""
@@ -66,14 +64,19 @@ def bind(words: Sequence[str]) -> "partial[int | None]":
             app.parse_args(words, **_RAISE)  # refuses them
     except CycloptsError as error:
         raise usage_error(error) from error
-    if command.__name__ == "help_print" and not {"--help", "-h"}.intersection(words):
-        group = " ".join(words)
-        raise CommandError(f"expected a command after `prvr {group}`. See prvr {group} --help.")
+    if command.__name__ == "help_print":
+        if not {"--help", "-h"}.intersection(words):
+            group = " ".join(words)
+            raise CommandError(f"expected a command after `prvr {group}`. See prvr {group} --help.")
+        if "train" in words:
+            app["train"].help_epilogue = keys_help()
     return partial(command, *bound.args, **bound.kwargs)
 
 
 def usage_error(error: CycloptsError) -> CommandError:
     """The message for words that cannot be parsed: what is wrong with them, and where help is."""
+    from pydantic import ValidationError
+
     message = str(error)
     if isinstance(error, UnusedCliTokensError):
         message = f"unexpected argument {(error.unused_tokens or [''])[0]}"
@@ -198,7 +201,9 @@ Size = Annotated[
 
 def keys_help() -> str:
     """The keys of the configuration, as the end of a help page."""
-    lines = "\n".join(f"--{key} {_metavar(kind)}" for key, kind in config_leaves(Config).items() if "." in key)
+    from prvr.config import config_leaves
+
+    lines = "\n".join(f"--{key} {_metavar(kind)}" for key, kind in config_leaves(prvr.Config).items() if "." in key)
     return f"Keys of the configuration (`prvr presets NAME --resolved` prints their values):\n```text\n{lines}\n```"
 
 
@@ -225,7 +230,10 @@ def parsed_keys(keys: Mapping[str, str], **shortcuts: str | None) -> dict[str, A
         >>> parsed_keys({"train.precision": "no", "train.epochs": "3"}, data__root="a: b", data__feature=None)
         {'data.root': 'a: b', 'train.precision': 'no', 'train.epochs': 3}
     """
-    texts = {key for key, kind in config_leaves(Config).items() if get_origin(kind) is Literal or kind in _TEXTS}
+    from prvr.config import config_leaves, yaml_value
+
+    kinds = config_leaves(prvr.Config).items()
+    texts = {key for key, kind in kinds if get_origin(kind) is Literal or kind in _TEXTS}
     values = {key.replace("__", "."): value for key, value in shortcuts.items() if value is not None} | dict(keys)
     return {
         key: value if key in texts and value != "null" else yaml_value(value, f"--{key}")
@@ -233,7 +241,7 @@ def parsed_keys(keys: Mapping[str, str], **shortcuts: str | None) -> dict[str, A
     }
 
 
-def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any]) -> Config:
+def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any]) -> "prvr.Config":
     """The configuration that `--preset` or `--config` names, with some keys changed.
 
     Raises:
@@ -249,4 +257,4 @@ def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any
     source = preset or config
     if source is None:
         raise CommandError("Use --preset or --config. `prvr presets` lists the presets.")
-    return load_config(source, keys)
+    return prvr.load_config(source, keys)

@@ -10,19 +10,13 @@ from cyclopts import App, Parameter
 
 from prvr.cli.console import CommandError, is_quiet, show_next, stdout
 from prvr.cli.folders import device_of, open_corpus_of, threads
-from prvr.cli.options import MODELS, Device, Keys, PngFile, Several, Threads, Whole, app, parsed_keys
+from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.papers import Cell, Choices, Run, Study
 
 
-_papers = App(
-    name="papers",
-    group=MODELS,
-    help="Reproduce a table or figure of a paper.\n\nRun everything that a table or figure of a paper needs, and show "
-    "our numbers next to the published ones.",
-)
-app.command(_papers)
+group = App(name="papers")
 _TABLE = Parameter(name="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`", required=True)
 
 
@@ -51,7 +45,7 @@ class Selection:
     keys: Annotated[dict[str, str], Parameter(parse=False)] = field(default_factory=dict)
 
 
-@_papers.command(name="list")
+@group.command(name="list")
 def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None:
     """List the tables and figures.
 
@@ -69,7 +63,7 @@ def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None
     stdout().print(listing)
 
 
-@_papers.command
+@group.command
 def plan(
     *tables: Annotated[str, _TABLE],
     args: Selection = Selection(),
@@ -104,7 +98,7 @@ def plan(
         depth = run.depth
 
 
-@_papers.command
+@group.command
 def run(
     *tables: Annotated[str, _TABLE],
     args: Selection = Selection(),
@@ -175,7 +169,7 @@ def _perform(
         return perform_all(runs, study, Machine(device_of(args.device), progress), announce)
 
 
-@_papers.command
+@group.command
 def show(
     *tables: Annotated[str, _TABLE],
     args: Selection = Selection(),
@@ -216,7 +210,7 @@ def show(
             print(save_figure(sweep_picture(table, parts), plot))
 
 
-@_papers.command
+@group.command
 def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FILE.tar.xz")] = None) -> None:
     """Write a finished study as one file.
 

@@ -7,11 +7,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
-from prvr.cli.options import MODELS, DataRoot, Device, PngFile, Preset, Split, Stages, System, app, parsed_keys
+from prvr.cli.options import DataRoot, Device, PngFile, Preset, Split, Stages, System, parsed_keys
 from prvr.plot import PLOTS
 
-_plot = App(name="plot", help="Plot what a system computes, as PNG.", group=MODELS)
-app.command(_plot)
+group = App(name="plot")
 
 
 def _register(name: str, settings_type: type, description: str) -> None:
@@ -37,8 +36,8 @@ def _register(name: str, settings_type: type, description: str) -> None:
         figure = draw(name, opened, config, split, asdict(settings), device=torch_device)
         print(f"{save_figure(figure, output)}: {name} of {system}")
 
-    _plot.command(run, name=name, help=f"{description}.")
+    group.command(run, name=name, help=f"{description}.")
 
 
-for _entry in PLOTS:
+for _entry in PLOTS:  # those of `--import` too: this module is imported when the command is used
     _register(_entry.name, _entry.settings, _entry.description)

@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+import prvr
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.options import MODELS, Count, Keys, app, parsed_keys
-from prvr.config import (
-    AnyModelConfig,
-    Config,
-    ModelConfig,
-    TokenModelConfig,
-    config_to_dict,
-    dump_config,
-    load_config,
-    preset_names,
-    preset_text,
-    read_yaml_file,
-    validated,
-)
 
 if TYPE_CHECKING:
+    from prvr.config import AnyModelConfig, Config
     from prvr.training.cost import PartCost
 
 
@@ -40,19 +29,23 @@ def presets(name: str | None = None, /, *, resolved: bool = False) -> None:
         name: the preset to print: its base, and what it changes of it
         resolved: print every key of it, with the defaults
     """
+    from prvr.config import preset_text
+
     if name is not None:
         print(_resolved(name) if resolved else preset_text(name), end="")
         return
     if resolved:
         raise CommandError("--resolved: name the preset to print.")
-    for preset in [*preset_names(), *preset_names("rerankers")]:
+    for preset in [*prvr.preset_names(), *prvr.preset_names("rerankers")]:
         comments = list(takewhile(lambda line: line.startswith("#"), preset_text(preset).splitlines()))
         print(preset, *(f"    {line.lstrip('# ')}" for line in comments[1:]), sep="\n")  # the first is the command
 
 
 def _resolved(name: str) -> str:
-    if name not in preset_names("rerankers"):
-        return dump_config(load_config(name))
+    from prvr.config import config_to_dict, dump_config
+
+    if name not in prvr.preset_names("rerankers"):
+        return dump_config(prvr.load_config(name))
     from prvr.training import read_reranker_config
 
     values = config_to_dict(read_reranker_config(name, width=1))
@@ -106,15 +99,15 @@ def run_describe(name: str, /, *, lengths: _Lengths = _Lengths(), json_file: _Js
 
 
 def _show(
-    name: str, args: _Lengths, config: Config | AnyModelConfig, parts: "list[PartCost]", stages: "list[PartCost]"
+    name: str, args: _Lengths, config: "Config | AnyModelConfig", parts: "list[PartCost]", stages: "list[PartCost]"
 ) -> None:
     from prvr.evaluation.tables import new_table
 
-    model = config.model if isinstance(config, Config) else config
+    model = config.model if isinstance(config, prvr.Config) else config
     frames = min(args.frames or model.max_frames, model.max_frames)
     words = min(args.words or model.max_words, model.max_words)
     below = [f"{frames} frames and {words} words", "2 operations for each multiplication with its addition"]
-    if isinstance(config, Config):
+    if isinstance(config, prvr.Config):
         captions = min(args.captions, config.data.captions_per_video or args.captions)
         below.append(f"a step: {config.train.batch_size} videos with {captions} captions each")
     columns = ("parameters", "a query", "a video", "a pair", "a step")
@@ -139,19 +132,17 @@ def _short(number: int) -> str:
         >>> _short(962), _short(36_140_000), _short(2_254_000_000_000)
         ('962', '36.1 M', '2.25 T')
     """
-    value = float(number)
-    for prefix in ("", " k", " M", " G", " T"):
-        if value < 999.5 or prefix == " T":
-            return f"{value:.3g}{prefix}"
-        value /= 1000
-    raise AssertionError
+    rounded = int(float(f"{number:.3g}"))
+    power = min((len(str(rounded)) - 1) // 3, 4)
+    return f"{rounded / 1000**power:.3g} {' kMGT'[power]}".rstrip()
 
 
 _Stages = Sequence[tuple[str, Any, Path | None]]
 
 
-def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig, _Stages]:
+def _system(name: str, keys: Mapping[str, Any]) -> "tuple[Config | AnyModelConfig, _Stages]":
     """The configuration that a name stands for, and the stages over it: kind, settings and folder of each."""
+    from prvr.config import ModelConfig, TokenModelConfig, read_yaml_file, validated
     from prvr.models.pretrained import read_model_config, shipped_model
     from prvr.stages import Pipeline
     from prvr.stages.pipelines import FIRST, read_stages
@@ -160,16 +151,16 @@ def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig
     path = Path(name).expanduser()
     is_file = path.suffix in (".yaml", ".yml")
     if is_file and "first" not in read_yaml_file(path):
-        return load_config(path, keys), []
+        return prvr.load_config(path, keys), []
     if not is_file and not path.is_dir() and shipped_model(name) is None:
-        return load_config(name, keys), []
+        return prvr.load_config(name, keys), []
     files = read_system(name)
     weights, stages = files.first, list(files.stages)
     if Pipeline.is_folder(weights):
         stages[:0] = read_stages(weights)
         weights = weights / FIRST
     if files.config_file is not None:
-        return load_config(files.config_file, keys), stages
+        return prvr.load_config(files.config_file, keys), stages
     if keys:
         raise CommandError(f"{name}: config.yaml is missing, so --{[*keys][-1]} cannot be changed.")
     model = read_model_config(weights)
@@ -178,7 +169,7 @@ def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig
 
 
 def _stage(
-    kind: str, settings: Any, place: Path | None, config: Config | AnyModelConfig, lengths: _Lengths
+    kind: str, settings: Any, place: Path | None, config: "Config | AnyModelConfig", lengths: _Lengths
 ) -> "list[PartCost]":
     """The cost of a stage; only re-rankers and second retrievers have parameters."""
     from prvr.stages import load_rerankers
@@ -191,7 +182,7 @@ def _stage(
     if kind != "diffusion" or place is None:
         return [PartCost(kind)]
     trained = read_reranker_config(place / "config.yaml") if is_reranker_run(place) else None
-    model = config.model if isinstance(config, Config) else config
+    model = config.model if isinstance(config, prvr.Config) else config
     frames = min(lengths.frames or model.max_frames, model.max_frames)
     rows = {"frames": frames, "clips": model.num_clips, "both": frames + model.num_clips}
     return [

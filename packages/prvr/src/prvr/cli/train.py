@@ -10,35 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+import prvr
 from prvr.cli.console import CommandError, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.options import (
-    MODELS,
-    Device,
-    Keys,
-    Several,
-    Threads,
-    app,
-    chosen_config,
-    keys_help,
-    parsed_keys,
-)
-from prvr.config import (
-    Config,
-    ModelConfig,
-    config_leaves,
-    config_to_dict,
-    dump_config,
-    load_config,
-    preset_names,
-    read_values,
-)
-from prvr.config.load import set_key
+from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.evaluation.zero_shot import ZeroShotComparison
-    from prvr.training import RerankerResult, RerankerRunConfig, RunResult
+    from prvr.training import RerankerResult, RunResult
 
 _DATA = ("data.", "train.protocol", "train.holdout_fraction")
 """Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
@@ -79,7 +59,7 @@ class TrainOptions:
     trackers: Annotated[list[str], Several, Parameter(metavar="NAME")] = field(default_factory=list)
 
 
-@app.command(name="train", group=MODELS, help_epilogue=keys_help())
+@app.command(name="train", group=MODELS)
 def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
     """Train a retriever or a re-ranker.
 
@@ -87,67 +67,53 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
     """
     rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     shortcuts = {"name": args.name, "strategy": args.strategy, "directions": args.directions}
-    keys = parsed_keys(keys, data__root=args.data_root, **shortcuts)
+    values = parsed_keys(keys, data__root=args.data_root, **shortcuts)
     if processes > 1 and args.output is None and not args.print_config:
         raise CommandError(f"--output: {processes} processes write one run folder. Name it.")
     if rank > 0:  # of the processes that torchrun started, one prints
         logging.getLogger("prvr").setLevel(logging.WARNING)
-    if wants_reranker(args):
-        result = train_reranker(args, keys)
-        if result is not None and rank == 0:
-            show_reranker(result)
-        return
-    config, output = _resumed(args, keys) if args.resume else (chosen_config(args.preset, args.config, keys), None)
-    if args.print_config:
-        print(dump_config(config), end="")
-        return
+    source = _reranker_source(args)
     with ExitStack() as stack:
+        if args.retriever is not None or source is not None:
+            reranked = train_reranker(args, source, values, stack)
+            if reranked is not None and rank == 0:
+                show_reranker(reranked)
+            return
+        config, output = _chosen_run(args, values)
+        if args.print_config:
+            _print_config(config)
+            return
         if output is None:
-            stem = Path("runs") / config.name
-            output = stack.enter_context(fresh_folder(stem)) if args.output is None else Path(args.output)
+            output = stack.enter_context(fresh_folder(Path("runs") / config.name))
         stack.enter_context(threads(args.threads))
         trained = train(config, output, args.device, resume=args.resume, trackers=args.trackers)
     if rank == 0:
-        console = stdout()
+        console, written = stdout(), prvr.load_config(trained.output / "config.yaml")
         show_report(console, trained.report)
-        written = load_config(trained.output / "config.yaml")
-        beside = show_baselines(console, written, trained.report)
+        comparison = show_baselines(console, written, trained.report)
         show_folder(trained)
-        show_next(*_next(written, trained.output, beside))
+        show_next(*_next(written, trained.output, comparison))
 
 
-def _next(config: Config, output: Path, beside: "ZeroShotComparison | None") -> list[object]:
-    """The search of the videos that the model was trained on, where they are known; else its evaluation."""
-    from prvr.corpora.caption_corpus import videos_folder
-    from prvr.corpora.corpus_encoders import corpus_encoders
-    from prvr.training.splits import run_corpus
-
-    corpus = run_corpus(config)
-    videos, encoders = videos_folder(corpus), corpus_encoders(corpus)
-    if videos is None or encoders is None or not isinstance(config.model, ModelConfig):  # no index holds other models
-        return ["prvr", "evaluate", output]
-    sentence = corpus.split(config.data.eval_split).captions[0].text
-    model = [] if beside is not None and beside.zero_shot_wins else ["--model", output]
-    return ["prvr", "search", videos, sentence, *model, "--encoder", encoders.frames.name]
+def _chosen_run(args: TrainOptions, keys: Mapping[str, Any]) -> "tuple[prvr.Config, Path | None]":
+    """The configuration and the folder; a resumed run has its own configuration, unless one is named."""
+    output = None if args.output is None else Path(args.output)
+    if args.resume and args.preset is None and args.config is None:
+        if output is None:
+            raise CommandError("--resume: name the run folder with --output, or its preset with --preset.")
+        return prvr.load_config(output / "config.yaml", keys), output
+    config = chosen_config(args.preset, args.config, keys)
+    return config, latest_run(Path("runs") / config.name) if args.resume and output is None else output
 
 
-def _resumed(args: TrainOptions, keys: Mapping[str, Any]) -> tuple[Config, Path]:
-    """The configuration and the folder of the run to continue; the configuration is its own, unless one is named."""
-    named = args.preset is not None or args.config is not None
-    config = chosen_config(args.preset, args.config, keys) if named else None
-    if args.output is not None:
-        output = Path(args.output)
-    elif config is not None:
-        output = latest_run(Path("runs") / config.name)
-    else:
-        raise CommandError("--resume: name the run folder with --output, or its preset with --preset.")
-    if config is None and not (output / "config.yaml").is_file():
-        raise CommandError(f"{output / 'config.yaml'}: no such file, so there is no run to resume.")
-    return config or load_config(output / "config.yaml", keys), output
+def _print_config(config: Any) -> None:
+    from prvr.config import dump_config
+
+    print(dump_config(config), end="")
 
 
 def train(
-    config: Config,
+    config: "prvr.Config",
     output: Path,
     device: str = "auto",
     *,
@@ -158,12 +124,8 @@ def train(
     load("prvr.training")
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
-    from prvr.training.run_folder import RunFolder
 
-    on_cpu = device_of(device).type == "cpu"
     if config.data.root is None:
-        if not resume:  # a taken folder is refused now, not after a corpus was made
-            RunFolder(output).check(resume=False)
         open_corpus_of(config)
     else:  # so that the run can be resumed and evaluated from any folder
         root = Path(config.data.root).expanduser().resolve()
@@ -172,7 +134,7 @@ def train(
         config,
         output=output,
         resume=resume,
-        device="cpu" if on_cpu else None,
+        device="cpu" if device_of(device).type == "cpu" else None,
         progress=no_progress if is_quiet() else terminal_bar,
         trackers=trackers or [],
     )
@@ -194,92 +156,91 @@ def show_folder(result: "RunResult") -> None:
     )
 
 
-def wants_reranker(args: TrainOptions) -> bool:
-    """Whether to train a re-ranker: a retriever is named, or a configuration or run of a re-ranker."""
-    source = _source(args)
-    if args.retriever is not None or source is None or (isinstance(source, Path) and not source.is_file()):
-        return args.retriever is not None
-    return "reranker" in read_values(source)[1]
+def _next(config: "prvr.Config", output: Path, comparison: "ZeroShotComparison | None") -> list[object]:
+    """The search of the videos that the model was trained on, where they are known; else its evaluation."""
+    from prvr.config import ModelConfig
+    from prvr.corpora.caption_corpus import videos_folder
+    from prvr.corpora.corpus_encoders import corpus_encoders
+    from prvr.training.splits import run_corpus
+
+    corpus = run_corpus(config)
+    videos, encoders = videos_folder(corpus), corpus_encoders(corpus)
+    if videos is None or encoders is None or not isinstance(config.model, ModelConfig):  # no index holds other models
+        return ["prvr", "evaluate", output]
+    sentence = corpus.split(config.data.eval_split).captions[0].text
+    model = [] if comparison is not None and comparison.zero_shot_wins else ["--model", output]
+    return ["prvr", "search", videos, sentence, *model, "--encoder", encoders.frames.name]
 
 
-def _source(args: TrainOptions) -> Path | str | None:
-    """The configuration of a re-ranker that is named, a file or a preset, or that of the run that is resumed."""
-    if args.preset in preset_names("rerankers"):
+def _reranker_source(args: TrainOptions) -> Path | str | None:
+    """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
+    from prvr.config import read_values
+
+    if args.preset in prvr.preset_names("rerankers"):
         if args.config is not None:
             raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
-        return str(args.preset)
-    if args.config is not None:
-        return Path(args.config)
-    return Path(args.output) / "config.yaml" if args.resume and args.output is not None else None
+        return args.preset
+    file = None if args.config is None else Path(args.config)
+    if file is None and args.resume and args.output is not None:
+        file = Path(args.output) / "config.yaml"
+    if file is None or args.retriever is not None:
+        return file
+    return file if file.is_file() and "reranker" in read_values(file)[1] else None
 
 
-def train_reranker(args: TrainOptions, keys: Mapping[str, Any]) -> "RerankerResult | None":
+def train_reranker(
+    args: TrainOptions, name: Path | str | None, keys: Mapping[str, Any], stack: ExitStack
+) -> "RerankerResult | None":
     """Trains re-rankers; with `--print-config` it prints the configuration and returns None.
+
+    Args:
+        args: the options of the command.
+        name: the preset or the file of the re-ranker; None = the defaults.
+        keys: the keys of the command line.
+        stack: what is opened here is closed with it.
 
     Raises:
         CommandError: no retriever is named, or a key of the retriever's own training is set.
     """
+    from prvr.config import config_leaves, read_values
+    from prvr.config.load import set_key
     from prvr.models import load_pretrained
-    from prvr.models.pretrained import model_files
-    from prvr.training import no_progress, open_splits, terminal_bar
+    from prvr.models.pretrained import model_files, shipped_model
+    from prvr.training import RerankerRunConfig, no_progress, open_splits, reranker_run_config, terminal_bar
     from prvr.training import train_reranker as run_training
 
-    if args.resume and args.output is None:
-        args = replace(args, output=str(latest_run(Path("runs") / "reranker")))
-    about_data = {key: value for key, value in keys.items() if key.startswith(_DATA)}
-    keys = {key: value for key, value in keys.items() if key not in about_data}
-    folder = _retriever_folder(args)
+    output = latest_run(Path("runs") / "reranker") if args.resume and args.output is None else args.output
+    source, values = read_values(name) if name is not None else ("the command line", dict[str, Any]())
+    folder = args.retriever or values.get("retriever")
+    if not isinstance(folder, str):
+        raise CommandError(f"{source}: no retriever. Name the run of a trained retriever with --retriever RUN.")
+    folder = shipped_model(folder) or Path(folder).expanduser().resolve()
     weights, file = model_files(folder)
     retriever = load_pretrained(weights)
-    preset = None if args.preset in preset_names("rerankers") else args.preset
-    data = chosen_data(preset, file, weights, about_data)
-    data = replace(data, model=retriever.config)
-    config = _reranker_config(args, keys, folder, retriever.config.hidden)
-    if args.print_config:
-        print(dump_config(config), end="")
-        return None
-    with ExitStack() as stack:
-        output = args.output or stack.enter_context(fresh_folder(Path("runs") / config.name))
-        stack.enter_context(threads(args.threads))
-        open_corpus_of(data)
-        return run_training(
-            config,
-            retriever,
-            stack.enter_context(closing(open_splits(data))),
-            output=output,
-            resume=args.resume,
-            device=device_of(args.device),
-            progress=no_progress if is_quiet() else terminal_bar,
-            trackers=args.trackers,
-        )
-
-
-def _retriever_folder(args: TrainOptions) -> Path:
-    if args.retriever is not None:
-        from prvr.models.pretrained import shipped_model
-
-        return shipped_model(args.retriever) or Path(args.retriever).expanduser().resolve()
-    source = _source(args)
-    retriever = None if source is None else read_values(source)[1].get("retriever")
-    if not isinstance(retriever, str):
-        raise CommandError(f"{source}: no retriever. Name the run of a trained retriever with --retriever RUN.")
-    return Path(retriever)
-
-
-def _reranker_config(args: TrainOptions, keys: Mapping[str, Any], folder: Path, width: int) -> "RerankerRunConfig":
-    """The configuration of the run: the file's, if there is one, with the keys of the command line."""
-    from prvr.training import RerankerRunConfig, read_reranker_config, reranker_run_config
-
-    for key in keys:
-        if key in config_leaves(Config) and key not in config_leaves(RerankerRunConfig):
-            raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
-    source, values = _source(args), dict[str, Any]()
-    if source is not None:
-        values = config_to_dict(read_reranker_config(source, width))
+    preset = None if args.preset == name else args.preset
+    about_data = {key: value for key, value in keys.items() if key.startswith(_DATA)}
+    data = replace(chosen_data(preset, file, weights, about_data), model=retriever.config)
     for key, value in keys.items():
-        set_key(values, key, value, f"--{key}")
+        if key not in about_data:
+            if key in config_leaves(prvr.Config) and key not in config_leaves(RerankerRunConfig):
+                raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
+            set_key(values, key, value, f"--{key}")
     values["retriever"] = str(folder)
-    return reranker_run_config(values, width=width, source=str(source or "the command line"))
+    config = reranker_run_config(values, width=retriever.config.hidden, source=source)
+    if args.print_config:
+        return _print_config(config)
+    stack.enter_context(threads(args.threads))
+    open_corpus_of(data)
+    return run_training(
+        config,
+        retriever,
+        stack.enter_context(closing(open_splits(data))),
+        output=output or stack.enter_context(fresh_folder(Path("runs") / config.name)),
+        resume=args.resume,
+        device=device_of(args.device),
+        progress=no_progress if is_quiet() else terminal_bar,
+        trackers=args.trackers,
+    )
 
 
 def show_reranker(result: "RerankerResult") -> None:
@@ -287,12 +248,11 @@ def show_reranker(result: "RerankerResult") -> None:
     from prvr.evaluation.tables import systems_table
 
     console = stdout()
-    reports = {"retriever": result.retriever, "re-ranked": result.reranked}
     console.print()
-    console.print(systems_table(reports))
+    console.print(systems_table({"retriever": result.retriever, "re-ranked": result.reranked}))
     for direction, best in result.best.items():
         print(
-            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
+            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}"
         )
     print(
         f"\n{result.output / 'best'}: the re-rankers\n"
