@@ -67,7 +67,8 @@ def launch(
     """
     with logged(verbose, quiet):
         try:
-            _import_modules(imports)
+            if imports:
+                _import_modules(imports)
             if words:
                 return bind(words)() or 0
             app.help_print([], console=stdout())
@@ -111,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _import_modules(names: Sequence[str]) -> None:
-    """Imports the modules of `--import`, from Python's path or the current folder.
+    """Imports the modules of `--import`, from Python's path or the current folder, and adds their plots.
 
     Raises:
         CommandError: there is no such module. Whatever a module itself raises is passed on.
@@ -128,6 +129,9 @@ def _import_modules(names: Sequence[str]) -> None:
         ) from error
     finally:
         sys.path.remove("")
+    from prvr.cli.plot import add_plots
+
+    add_plots()
 
 
 def _silence_stdout() -> None:

@@ -39,5 +39,11 @@ def _register(name: str, settings_type: type, description: str) -> None:
     group.command(run, name=name, help=f"{description}.")
 
 
-for _entry in PLOTS:  # those of `--import` too: this module is imported when the command is used
-    _register(_entry.name, _entry.settings, _entry.description)
+def add_plots() -> None:
+    """Makes a command of every registered plot."""
+    for entry in PLOTS:
+        if entry.name not in group:
+            _register(entry.name, entry.settings, entry.description)
+
+
+add_plots()
