@@ -97,10 +97,10 @@ def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
-def films(tmp_path: Path) -> Path:
-    (tmp_path / "films").mkdir()
-    write_video(tmp_path / "films" / "grey.mp4", plain([90] * 4, 32, 48))
-    return tmp_path / "films"
+def videos(tmp_path: Path) -> Path:
+    (tmp_path / "videos").mkdir()
+    write_video(tmp_path / "videos" / "grey.mp4", plain([90] * 4, 32, 48))
+    return tmp_path / "videos"
 
 
 def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
@@ -114,6 +114,11 @@ def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
         other.mkdir(parents=True)
         (other / "config.json").write_text(content, encoding="latin-1")
         (other / "model.safetensors").write_bytes(b"")
+    for place, content in enumerate(('{"weight_map": [1]}', "{}", "[]", '{"weight_map": {"a": {}}}')):
+        damaged = Path(shutil.copytree(clip, snapshot(cache, f"owner/damaged{place}")))
+        (damaged / "model.safetensors.index.json").write_text(content)
+        with pytest.raises(DownloadNeeded):
+            open_encoder(f"owner/damaged{place}")
     counted, scan = [], huggingface_hub.scan_cache_dir
     monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda: counted.append(1) or scan())
     assert choose_encoder(False) == "owner/clip"
@@ -122,24 +127,24 @@ def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
 
 
 def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
-    films: Path, cache: Path, caplog: pytest.LogCaptureFixture
+    videos: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_mp4(films / "drawn.mp4", np.full((4, 16, 16, 3), 60, np.uint8))
+    write_mp4(videos / "drawn.mp4", np.full((4, 16, 16, 3), 60, np.uint8))
     for name in ("toy", "embedded"):
         caplog.clear()
         state = cache.parent / name
-        Library(films, encoder=name, state=state).update()
+        Library(videos, encoder=name, state=state).update()
         assert "grey.mp4 is not a video of the toy corpus" in caplog.text
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
-        refuse_foreign(open_encoder("toy").identity, films.iterdir())
+        refuse_foreign(open_encoder("toy").identity, videos.iterdir())
     caplog.clear()
-    (films / "grey.mp4").unlink()
-    Library(films, encoder="toy", state=cache.parent / "drawn").update()
+    (videos / "grey.mp4").unlink()
+    Library(videos, encoder="toy", state=cache.parent / "drawn").update()
     assert not caplog.text
 
 
 def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
-    hub: type[Hub], cache: Path, films: Path, capsys: pytest.CaptureFixture[str]
+    hub: type[Hub], cache: Path, videos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_encoder(NAME, download=True)
     hub.status = 500  # nobody asks again
@@ -157,14 +162,14 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 0])
 def test_a_failed_download_is_explained_at_once(
-    status: int, hub: type[Hub], films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    status: int, hub: type[Hub], videos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.status, reason = status, f"{status}: "
     if not status:  # no network
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
         reason = "refused"
     start = time.monotonic()
-    said = explained(["search", str(films), "a dog", "--encoder", NAME, "--download"], capsys)
+    said = explained(["search", str(videos), "a dog", "--encoder", NAME, "--download"], capsys)
     assert time.monotonic() - start < 8
     assert "the Hugging Face hub cannot be reached (" in said
     assert reason in said
@@ -187,9 +192,9 @@ def test_a_download_that_stops_can_be_continued(hub: type[Hub], monkeypatch: pyt
 
 
 def test_without_a_terminal_a_search_says_what_it_needs(
-    hub: type[Hub], films: Path, capsys: pytest.CaptureFixture[str]
+    hub: type[Hub], videos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["search", str(films), "a dog"]
+    line = ["search", str(videos), "a dog"]
     said = explained(line, capsys)
     assert f"prvr needs an encoder once: {DEFAULT_ENCODER}, 816 MB. Run again with --download, or" in said
     assert "owner/clip, 0 MB. Run again with --download, or --encoder FOLDER." in explained(

@@ -1,4 +1,4 @@
-"""Models of `transformers`, by name on the hub or by folder: found, loaded and hashed."""
+"""Models of `transformers`, by name on the hub or by folder: where they are, how they are downloaded and loaded."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "d
 DEFAULT_ENCODER = "google/siglip-base-patch16-224"
 """The joint encoder that is downloaded, with consent, where there is none on this computer."""
 _DEFAULT_SIZE = 816_000_000  # bytes of its download, known without a network
-_KNOWN = (
+_POPULAR = (
     DEFAULT_ENCODER,
     *(f"openai/clip-vit-{size}" for size in ("base-patch32", "base-patch16", "large-patch14", "large-patch14-336")),
     *(f"google/siglip-{size}" for size in ("base-patch16-384", "large-patch16-256", "so400m-patch14-384")),
@@ -43,8 +43,8 @@ class DownloadNeeded(DataError):
     """
 
     def __init__(self, name: str) -> None:
-        names = {*_KNOWN, *local_models(), *installed_encoders()}
-        close = [] if name in _KNOWN else get_close_matches(name, names, n=2, cutoff=0.8)
+        names = {*_POPULAR, *local_models(), *installed_encoders()}
+        close = [] if name in _POPULAR else get_close_matches(name, names, n=2, cutoff=0.8)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
@@ -164,9 +164,13 @@ def _cached(name: str) -> Path | None:
     path = try_to_load_from_cache(name, "config.json")
     if not isinstance(path, str):
         return None
-    folder, weights = Path(path).parent, {"model.safetensors"}
-    if (folder / _INDEX).exists():
-        weights = set(dict(read_object(folder / _INDEX, "Delete this file.").get("weight_map", {})).values())
+    folder = Path(path).parent
+    try:
+        weights = set(read_object(folder / _INDEX, "")["weight_map"].values())
+    except FileNotFoundError:
+        weights = {"model.safetensors"}
+    except (DataError, LookupError, AttributeError, TypeError):  # damaged
+        return None
     return folder if all((folder / str(file)).exists() for file in weights) else None
 
 
@@ -180,7 +184,7 @@ def local_models() -> dict[str, str]:
         return {}
     types: dict[str, str] = {}
     for repository in sorted(repositories, key=lambda repository: -repository.last_accessed):
-        with suppress(ValueError, LookupError):  # of another library, or damaged
+        with suppress(DataError, LookupError):  # of another library, or damaged
             if folder := _cached(repository.repo_id):
                 types[repository.repo_id] = str(read_object(folder / "config.json", "")["model_type"])
     return types

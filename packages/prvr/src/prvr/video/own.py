@@ -135,8 +135,8 @@ def _check_members(name: str, kind: str, protocol: type, encoder: Any) -> None:
     missing = ", ".join(member for member in members if not hasattr(encoder, member))
     _expect(not missing, name, f"not an encoder of {kind}: {type(encoder).__name__} lacks {missing}")
     expected = f"Identity({name!r}, ...) with the name that the class is called with"
-    is_one = isinstance(encoder.identity, Identity) and encoder.identity.name == name
-    _expect(is_one, name, f"its identity is {encoder.identity!r}, expected {expected}")
+    is_valid = isinstance(encoder.identity, Identity) and encoder.identity.name == name
+    _expect(is_valid, name, f"its identity is {encoder.identity!r}, expected {expected}")
 
 
 def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ import re
 import warnings
 from fractions import Fraction
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ PICTURE_PIXELS = {
 _PROGRESSIVE_PIXELS = 28 * 10**6  # of a JPEG with several scans, which is kept whole while it is decoded
 _SCANNED_PIXELS = 2**30  # pixels times scans: 0.4 s
 _FILE_BYTES = 2**27
+_SECONDS = 5.0  # for reading a file of millions of empty parts, say
 _MARKER = re.compile(rb"\xff([^\x00\x01\xff\xd0-\xd8])")  # of a JPEG, those that no segment follows left out
 _FINE = 1024  # pixels of the longer side, more than any encoder takes
 
@@ -133,7 +135,7 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
         content = source if isinstance(source, bytes) else _read_file(Path(source).expanduser(), label)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
-            with Image.open(io.BytesIO(content), formats=formats) as image:
+            with Image.open(_TimedFile(content), formats=formats) as image:
                 _check_cost(label, image, content)
                 if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would cut off at 255
                     pixels = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -155,6 +157,24 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
             f"{label}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(formats)}. Save it "
             "with another program."
         ) from error
+
+
+class _TimedFile(io.BytesIO):
+    """The content of a file, of which nothing is read any more after `_SECONDS`."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self._end = monotonic() + _SECONDS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes.
+
+        Raises:
+            TimeoutError: it is too late.
+        """
+        if monotonic() > self._end:
+            raise TimeoutError
+        return super().read(size)
 
 
 def _read_file(path: Path, label: str) -> bytes:

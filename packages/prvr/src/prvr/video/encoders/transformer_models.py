@@ -98,8 +98,8 @@ class TextTokens:
     def __init__(self, name: str, config: Any) -> None:
         with explained(name):
             self.tokenizer = import_transformers().AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
-            taken = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PAD else 0
-            self.most = min(config.max_position_embeddings - taken, self.tokenizer.model_max_length)
+            reserved = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PAD else 0
+            self.most = min(config.max_position_embeddings - reserved, self.tokenizer.model_max_length)
         if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):  # what the library makes of missing files
             raise DataError(f"{name}: its tokenizer has no words. Copy the folder again, with the tokenizer's files.")
         self.description = f"tokens {self._hash()[:16]}, at most {self.most}"
