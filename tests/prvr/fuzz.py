@@ -4,7 +4,6 @@ import os
 import resource
 import shutil
 import signal
-import tarfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,17 +14,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
+from commands import SMALL
 from damaged_films import sound_films
 from file_formats import READERS, Reader
 from fuzzing import damages
 from golden import Golden
 from search_files import forget, make_index, some_videos, tiny_model, write_store
 
-from prvr.config import load_config
+from prvr.config import Config, load_config
 from prvr.corpora import benchmark_of
 from prvr.corpora.corpus_encoders import corpus_encoders
-from prvr.data import PackedSplit, open_corpus, pack
+from prvr.data import Caption, Moment, PackedSplit, TextData, open_corpus, pack, write_layout
 from prvr.errors import PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import load_pretrained
@@ -33,11 +34,9 @@ from prvr.models.pretrained import model_files
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.search import VideoIndex, verify_index
 from prvr.stages import load_rerankers
-from prvr.training import open_splits, read_reranker_config, train, train_reranker
+from prvr.training import open_splits, read_reranker_config, reranker_run_config, train, train_reranker
 from prvr.training.checkpoint import load_state
 from prvr.video import VideoStore, extract, open_encoder
-
-ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"
 
 SECONDS = 30
 """A case that takes longer counts as a hang."""
@@ -85,7 +84,7 @@ def damaged(folder: Path, item: Item, random: Random, rounds: int) -> Iterator[t
     """Makes an intact item. Cases: a name, the file that is damaged, its new content or what stands in its place."""
     made = item.make(folder)
     files = sorted(p for p in folder.rglob("*") if p.is_file() and (not item.only or p.suffix in item.only))
-    for file in [made] if isinstance(made, Path) else files:
+    for file in [made] if isinstance(made, Path) and made.is_file() else files:
         content, where = file.read_bytes(), file.relative_to(folder)
         for what in ("missing", "folder", "pipe", "dangling link"):
             if what == "missing" and file.suffix in item.loose:
@@ -188,20 +187,33 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# What is read, beside the single files of `READERS`. Stores, runs and corpora come from the fixtures, in the format of
-# today where that differs.
+# What is read, beside the single files of `READERS`.
 
 
-def _unpack(name: str, folder: Path) -> Path:
-    with tarfile.open(ARCHIVE) as archive:
-        members = [m for m in archive if m.name.removeprefix("./").startswith(f"{name}/")]
-        archive.extractall(folder, members, filter="data")
-    return folder / name
+def _write_corpus(root: Path) -> Path:
+    """Noise in the public layout: six videos in each split, each with two captions."""
+    rng = np.random.default_rng(0)
+    captions = {
+        split: [Caption(f"{split}{v}#enc#{k}", f"{split}{v}", f"text {k}") for v in range(6) for k in range(2)]
+        for split in ("train", "val", "test")
+    }
+    lines = [caption for group in captions.values() for caption in group]
+    return write_layout(
+        root / "noise",
+        TextData(captions, moments={caption.id: Moment(0.0, 1.0, 2.0) for caption in lines}),
+        videos=[(video, rng.standard_normal((5, 8))) for video in dict.fromkeys(c.video_id for c in lines)],
+        queries=[(caption.id, rng.standard_normal((3, 6))) for caption in lines],
+    )
+
+
+def _config(root: Path) -> Config:
+    changes = {"model.video_dim": 8, "model.query_dim": 6, "train.batch_size": 4, "train.epochs": 1}
+    places = {"data.root": str(root), "data.collection": "noise", "data.cache_dir": str(root / "cache")}
+    return load_config("hybrid-toy", SMALL | changes | places)
 
 
 def _make_store(folder: Path) -> None:
-    old = VideoStore(_unpack("store", folder.parent / "old"))
-    write_store(folder / "store", {video: old.read(video) for video in old.video_ids})
+    write_store(folder / "store", some_videos([5, 9]))
 
 
 def _read_store(folder: Path) -> object:
@@ -237,9 +249,8 @@ def _read_index(folder: Path) -> object:
 
 
 def _make_run(folder: Path) -> None:
-    old = folder.parent / "old"
-    places = {"data.root": str(_unpack("data", old)), "data.cache_dir": str(old)}
-    train(load_config(_unpack("run", old) / "config.yaml", places), output=folder / "run")
+    root = _write_corpus(folder.parent / "old").parent
+    train(_config(root), output=folder / "run")
     (folder / "run" / "curves.png").unlink()
 
 
@@ -253,13 +264,12 @@ def _read_run(folder: Path) -> object:
 
 
 def _make_reranker(folder: Path) -> None:
-    for name in ("data", "run"):
-        _unpack(name, folder.parent / "reranked")
-    old = folder.parent / "reranked"
-    data = load_config(old / "run" / "config.yaml", {"data.root": str(old / "data"), "data.cache_dir": str(old)})
-    config = read_reranker_config(_unpack("run-generation", old) / "config.yaml")
-    with closing(open_splits(data)) as splits:
-        train_reranker(config, load_pretrained(old / "run" / "best"), splits, output=folder / "run")
+    config = _config(_write_corpus(folder.parent / "reranked").parent)
+    values = {"reranker": {"steps": 5, "sampling_steps": 2, "candidates": 3}, "train": {"epochs": 1, "batch_size": 4}}
+    with closing(open_splits(config)) as splits:
+        run = train(config, output=folder.parent / "reranked" / "run", splits=splits)
+        retriever = load_pretrained(run.output / "best")
+        train_reranker(reranker_run_config(values, width=16), retriever, splits, output=folder / "run")
     (folder / "run" / "curves.png").unlink()
 
 
@@ -279,21 +289,17 @@ def _read_reranker(folder: Path) -> object:
     )
 
 
-def _make_corpus(folder: Path) -> None:
-    _unpack("data", folder)
-
-
 def _read_corpus(folder: Path) -> object:
-    corpus = open_corpus(folder / "data", "tiny")
-    said: list[object] = [benchmark_of(corpus), corpus_encoders(corpus)]
+    corpus = open_corpus(folder, "noise")
+    content: list[object] = [benchmark_of(corpus), corpus_encoders(corpus)]
     for name in ("train", "val", "test"):
         with pack(corpus, name, cache_dir=folder / "cache") as split:
-            said += [split.query_ids, split.video_ids, [x.tolist() for x in split.moments]]
-    return str(said)
+            content += [split.query_ids, split.video_ids, [x.tolist() for x in split.moments]]
+    return str(content)
 
 
 def _make_packed(folder: Path) -> None:
-    corpus = open_corpus(_unpack("data", folder.parent / "old"), "tiny")
+    corpus = open_corpus(_write_corpus(folder.parent / "old").parent, "noise")
     pack(corpus, "train", cache_dir=folder).close()
 
 
@@ -325,10 +331,6 @@ def _read_faiss(folder: Path) -> object:
         return index.search("a red circle jumps", 9).hits
 
 
-def _make_films(folder: Path) -> None:
-    sound_films(folder)
-
-
 def _read_films(folder: Path) -> object:
     """Features of all films; that one is damaged must not stop the others."""
     place = folder.with_name("store-of-films")
@@ -348,7 +350,7 @@ def _reading(reader: Reader) -> Callable[[Path], str]:
 
 
 ITEMS = (
-    Item("film", _make_films, _read_films, sealed=False),
+    Item("film", sound_films, _read_films, sealed=False),
     Item("store", _make_store, _read_store, sealed=True, loose=(".safetensors",)),
     Item("index", _make_zero_shot, _read_index, sealed=True),
     Item("index of a trained model", _make_trained, _read_index, sealed=True),
@@ -356,7 +358,7 @@ ITEMS = (
     Item("run", _make_run, _read_run, sealed=True, only=(".pt", ".safetensors", ".json", ".npz")),
     Item("run of stage 2", _make_reranker, _read_reranker, sealed=True, only=(".pt", ".safetensors", ".json", ".npz")),
     Item("packed split", _make_packed, _read_packed, sealed=True),
-    Item("corpus", _make_corpus, _read_corpus, sealed=False),
+    Item("corpus", _write_corpus, _read_corpus, sealed=False),
     Item("checkpoint", _make_checkpoint, _read_checkpoint, sealed=False),
     *(Item(name, one.write, _reading(one), sealed=False) for name, one in READERS.items() if one.readable),
 )
