@@ -17,7 +17,7 @@ from prvr.config import load_config, preset_names
 from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
 from prvr.corpora.annotations import Conversion
 from prvr.corpora.benchmark_corpus import convert_benchmark, fit_words, match_videos
-from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
+from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features
 from prvr.data.layout import Caption
 from prvr.errors import InputError
 from prvr.video import Identity
@@ -177,27 +177,26 @@ class TestBadAnnotations:
             benchmark("msr-vtt")
 
 
-class TestMatching:
-    def test_ids_of_lsmdc_keep_the_dots_of_their_times(self) -> None:
-        stored = [f"films/{name}.avi" for name in LSMDC_IDS]
-        assert match_videos(LSMDC_IDS, stored) == dict(zip(LSMDC_IDS, stored, strict=True))
+@pytest.mark.parametrize(
+    ("video", "stored", "entry"),
+    [
+        *((name, [f"films/{name}.avi" for name in LSMDC_IDS], f"films/{name}.avi") for name in LSMDC_IDS),  # with times
+        *(("video7", ["video77", name], name) for name in ("video7", "video7.mp4", "all/video7.webm", "video7.MP4")),
+        ("1@N_a.mov", ["1@N_a"], "1@N_a"),
+        ("1@N_a.mov", ["1@N_a.mov.mp4"], "1@N_a.mov.mp4"),
+        ("v_a1", ["a1.mp4"], "a1.mp4"),
+        ("a.mp4", ["a.mp4", "b/a.mp4"], "a.mp4"),  # the exact id comes first
+    ],
+)
+def test_features_are_found_under_names_of_files(video: str, stored: list[str], entry: str) -> None:
+    assert match_videos([video], stored) == {video: entry}
 
-    @pytest.mark.parametrize("stored", ["video7", "video7.mp4", "all/video7.webm", "video7.MP4"])
-    def test_names_of_files(self, stored: str) -> None:
-        assert match_videos(["video7"], ["video77", stored]) == {"video7": stored}
 
-    def test_didemo_with_and_without_its_suffix(self) -> None:
-        assert match_videos(["1@N_a.mov"], ["1@N_a"]) == {"1@N_a.mov": "1@N_a"}
-        assert match_videos(["1@N_a.mov"], ["1@N_a.mov.mp4"]) == {"1@N_a.mov": "1@N_a.mov.mp4"}
-
-    def test_an_exact_id_comes_first(self) -> None:
-        assert match_videos(["a.mp4"], ["a.mp4", "b/a.mp4"]) == {"a.mp4": "a.mp4"}
-
-    def test_two_that_fit(self) -> None:
-        with pytest.raises(DataError, match="2 entries of the features fit"):
-            match_videos(["a"], ["a.mp4", "b/a.avi"])
-        with pytest.raises(DataError, match="fit two videos"):
-            match_videos(["a.mp4", "a.avi"], ["a"])
+def test_two_that_fit() -> None:
+    with pytest.raises(DataError, match="2 entries of the features fit"):
+        match_videos(["a"], ["a.mp4", "b/a.avi"])
+    with pytest.raises(DataError, match="fit two videos"):
+        match_videos(["a.mp4", "a.avi"], ["a"])
 
 
 def opened(conversion: Conversion) -> Corpus:
@@ -230,12 +229,6 @@ class TestCorpus:
             first = corpus.split("test").captions[0]
             assert np.array_equal(queries.read(first.id), words(first.text))
             assert frames.read(first.video_id).shape[1] == 5
-
-    def test_can_be_packed(self, tmp_path: Path) -> None:
-        corpus = opened(convert("msvd", tmp_path))
-        with pack(corpus, "test", cache_dir=tmp_path / "cache") as split:
-            assert (len(split), len(split.query_ids)) == (1, 2)
-            assert split.query_to_video.tolist() == [0, 0]
 
     def test_says_what_it_is(self, tmp_path: Path) -> None:
         convert("msvd", tmp_path, collection="other", max_words=20)
@@ -283,32 +276,6 @@ class TestCorpus:
     def test_a_whole_split_cannot_be_missing(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="features are of other videos"):
             convert("msrvtt", tmp_path, ["video0", "video1"], allow_missing=True)
-
-    def test_features_under_names_of_files(self, tmp_path: Path) -> None:
-        found = convert("activitynet-paragraphs", tmp_path, [
-            f"{v.removeprefix('v_')}.mp4" for split in EXPECTED["activitynet-paragraphs"].values() for v in split
-        ])  # fmt: skip
-        assert opened(found).split("test").video_ids == ("v_bXdq2zI1Ms0", "v_uqiMw7tQ1Cc")
-        with opened(found).open_features() as frames:
-            assert set(frames.video_ids) == {v for s in EXPECTED["activitynet-paragraphs"].values() for v in s}
-
-    def test_progress_ends_at_the_total(self, tmp_path: Path) -> None:
-        told: list[tuple[int, int]] = []
-        convert("lsmdc", tmp_path, progress=lambda done, total: told.append((done, total)))
-        assert told == [(n, 7) for n in range(1, 8)]  # 4 captions, 3 videos
-
-    def test_an_id_that_the_layout_cannot_hold(self, tmp_path: Path) -> None:
-        WRITERS["msrvtt"](tmp_path)
-        (tmp_path / "MSRVTT_JSFUSION_test.csv").write_text("video_id,sentence\nvideo 3,a b\n")
-        stored = ["video0", "video1", "video 3"]
-        with features(tmp_path / "f", stored) as reader, pytest.raises(DataError, match="ids cannot be written"):
-            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data" / "msrvtt")
-
-    def test_it_is_not_written_over(self, tmp_path: Path) -> None:
-        convert("lsmdc", tmp_path)
-        with pytest.raises(DataError, match="already exists"):
-            convert("lsmdc", tmp_path)
-        assert open_corpus(tmp_path / "data", "lsmdc").split("test").video_ids == (LSMDC_IDS[2],)
 
 
 @given(st.integers(1, 30), st.integers(2, 14))

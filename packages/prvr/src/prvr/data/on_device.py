@@ -12,10 +12,6 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 
-_BLOCK = 2**26
-"""Bytes copied at a time when a split is loaded: what the host holds of it."""
-
-
 T = TypeVar("T")
 
 AHEAD = 2
@@ -85,15 +81,8 @@ class _Runs:
         native = matrix.dtype.newbyteorder("=")
         kind = torch.from_numpy(np.empty(0, native)).dtype
         self.rows = torch.empty(int(self.offsets[-1]), matrix.shape[1], dtype=kind, device=device)
-        block = max(1, _BLOCK // (matrix.shape[1] * matrix.itemsize))
-        breaks = np.flatnonzero(stop[:-1] != start[1:]) + 1
-        at = 0
-        for first, last in zip([0, *breaks], [*breaks, len(start)], strict=True):
-            end = int(stop[last - 1])
-            for begin in range(int(start[first]), end, block):
-                piece = torch.from_numpy(np.array(matrix[begin : min(begin + block, end)], native))
-                self.rows[at : at + len(piece)] = piece
-                at += len(piece)
+        for first, last, at in zip(start.tolist(), stop.tolist(), self.offsets.tolist(), strict=False):
+            self.rows[at : at + last - first] = torch.from_numpy(np.array(matrix[first:last], native))
 
     def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """The runs with zeros up to the longest, float32, and their mask."""
