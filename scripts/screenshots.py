@@ -47,7 +47,7 @@ def address_of(index: Path) -> str:
 
 
 def _serve(index: Path, started: Any) -> None:
-    serve(index, port=0, started=started)
+    serve(VideoIndex.open(index), port=0, started=started)
 
 
 def pictures(address: str, query: str, out: Path, browser: str) -> None:

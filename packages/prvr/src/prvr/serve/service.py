@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -133,8 +132,12 @@ class Service:
         """Follows changes of the source, until it is cancelled."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
-            with suppress(Busy):  # a search takes longer, or the server ends
+            try:
                 await self._search_worker.run(self._refresh)
+            except Busy:  # a search takes longer, or the server ends
+                pass
+            except Exception:  # a bug, which must not keep the server from following later changes
+                logger.exception("the index cannot be read again")
 
     def _refresh(self) -> None:
         try:
