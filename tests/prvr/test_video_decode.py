@@ -91,6 +91,19 @@ def test_any_container_gives_the_frames_in_the_middle_of_each_period(tmp_path: P
             assert greys([next(video.excerpt(2.0, 2.0, most=64))]) == pytest.approx([100], abs=8)
 
 
+def test_a_reading_ends_the_one_before(tmp_path: Path) -> None:
+    with open_video(write_video(tmp_path / "a.mp4", plain(VALUES))) as video:
+        first, second = video.sample(10.0), video.sample(10.0)
+        assert next(first).time == next(second).time
+        with pytest.raises(RuntimeError, match="is read anew"):
+            list(first)
+        next(second)
+    with pytest.raises(RuntimeError, match="was closed"):
+        list(second)
+    with pytest.raises(ValueError, match="closed file"):
+        next(video.sample(10.0))
+
+
 def test_sound_is_read_again(tmp_path: Path) -> None:
     with open_video(write_film(tmp_path / "a.mkv")) as video:
         times = [[time for time, _ in video.sound(1.0, 2.0)] for _ in range(2)]

@@ -111,7 +111,7 @@ class VideoError(DataError):
 
 
 class VideoFile:
-    """An open video. Each method reads the file from its beginning, so a reading ends the one before.
+    """An open video. Each method reads the file anew, and ends what another one still reads.
 
     Attributes:
         info: what the file states.
@@ -121,14 +121,16 @@ class VideoFile:
 
     def __init__(self, path: Path, file: BinaryIO, limits: Limits) -> None:
         self.path, self._file, self._limits = path, file, limits
+        self._container: Any = None
         self._open()
-        self.info = _info(self._container, self._stream)
+        self.info = _info(self._container, self._stream, self._origin)
         self.duration = self.info.duration
         _check(path, self.info.width, self.info.height, self.info.duration, limits)
 
     def close(self) -> None:
-        """Ends all readings."""
-        self._container.close()
+        """Closes the container; what still reads it raises RuntimeError."""
+        container, self._container, self._unread = self._container, None, False
+        container.close()
 
     def sample(self, rate: float) -> Iterator[Frame]:
         """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
@@ -223,11 +225,11 @@ class VideoFile:
             VideoError: the file cannot be read.
         """
         latest: Fraction | None = None
+        self._seek(start)
         if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
             return None
-        self._seek(start)
         try:
-            for packet in self._container.demux(self._stream):
+            for packet in self._demux(self._stream):
                 decoded = packet.pts if packet.dts is None else packet.dts
                 if decoded is None:
                     continue
@@ -259,7 +261,7 @@ class VideoFile:
         """
         self._seek(float(first))
         latest, undated, left = None, False, {stream.index for stream in self.streams}
-        for packet in self._container.demux(self.streams):
+        for packet in self._demux(*self.streams):
             if not packet.size:
                 continue  # the end of a stream
             if packet.pts is None:
@@ -306,10 +308,6 @@ class VideoFile:
                 if begins >= start:
                     yield begins, frame
 
-    @property
-    def _origin(self) -> Fraction:
-        return Fraction(self._container.start_time or 0, _av().time_base)
-
     def _open(self) -> None:
         """Opens the container at the beginning of the file."""
         av, limits = _av(), self._limits
@@ -326,6 +324,7 @@ class VideoFile:
         except read_faults() as error:
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
             raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
+        self._origin = Fraction(self._container.start_time or 0, av.time_base)
         self._stream = _video_stream(self.path, self._container)
         codec = self._stream.codec_context
         codec.options = {"max_pixels": str(limits.pixels)}
@@ -338,7 +337,8 @@ class VideoFile:
     def _seek(self, start: float) -> None:
         """Goes to a key frame before a time; what is not seekable is read from its beginning."""
         if not self._unread:
-            self._container.close()
+            if self._container is not None:
+                self.close()
             self._open()
         self._unread = False
         if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
@@ -363,7 +363,7 @@ class VideoFile:
 
     def _begins_by(self, start: float) -> bool:
         """Whether a key frame comes that is shown until a time."""
-        for packet in self._container.demux(self._stream):
+        for packet in self._demux(self._stream):
             time = packet.pts if packet.dts is None else packet.dts
             if time is None or time * packet.time_base - self._origin > start:
                 break
@@ -460,9 +460,17 @@ class VideoFile:
     def _packets(self, stream: Any) -> Iterator[Any]:
         """What is stored of a stream, as far as it can be read."""
         try:
-            yield from self._container.demux(stream)
+            yield from self._demux(stream)
         except read_faults() as error:
             self.warnings.append(f"reading stopped before the end ({_short(error)})")
+
+    def _demux(self, *streams: Any) -> Iterator[Any]:
+        """What is stored of streams, as long as nothing else reads the file: PyAV would read freed memory."""
+        container = self._container
+        for packet in container.demux(streams):
+            yield packet
+            if container is not self._container:
+                raise RuntimeError(f"{self.path}: was closed, or is read anew, while its frames were being read")
 
 
 @contextmanager
@@ -540,9 +548,8 @@ def _video_stream(path: Path, container: Any) -> Any:
     raise VideoError(path, "no picture can be found in it: truncated, or not a video", "Copy it again, or remove it.")
 
 
-def _info(container: Any, stream: Any) -> VideoInfo:
+def _info(container: Any, stream: Any, start: Fraction) -> VideoInfo:
     seconds, begins = None, stream.start_time
-    start = Fraction(container.start_time or 0, _av().time_base)
     if begins is None and container.start_time is None:
         pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
     elif stream.duration is not None and stream.time_base:

@@ -10,9 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
-import numpy as np
-from jaxtyping import UInt8
-
 from prvr.data.atomic import write_file
 from prvr.errors import DISK_FULL, DataError, InputError, require
 from prvr.video.decode import Limits, VideoError, open_video, read_faults
@@ -232,7 +229,7 @@ def encode_part(
                 has_sound = sound_time is not None
                 for frame in chain([first], frames):
                     encoding.before_picture()
-                    picture = _av().VideoFrame.from_ndarray(_even(frame.pixels), format="rgb24")
+                    picture = _av().VideoFrame.from_ndarray(frame.pixels, format="rgb24")
                     picture = picture.reformat(width=stream.width, height=stream.height, format="yuv420p")
                     last, time = frame.time, max(time + 1, round(1000 * (frame.time - start)))
                     picture.pts, picture.time_base = time, _MILLISECOND
@@ -252,14 +249,8 @@ def encode_part(
     return end if length is None else min(end, max(length, last)), has_sound
 
 
-def _even(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h2 w2 3"]:
-    """Without the last row and column of odd sides, which the encoders do not take."""
-    height, width, _ = pixels.shape
-    return np.ascontiguousarray(pixels[: height & ~1, : width & ~1])
-
-
 def _picture_stream(container: Any, codec: str, options: dict[str, str], shape: tuple[int, ...], threads: int) -> Any:
-    """A new stream of a container; its pictures have the size of the first one."""
+    """A new stream of a container; its pictures have the size of the first one, with even sides."""
     height, width = shape[0] & ~1, shape[1] & ~1
     if not height or not width:
         raise ValueError("the picture is one pixel wide")
