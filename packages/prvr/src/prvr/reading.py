@@ -1,4 +1,4 @@
-"""Reading of files that anybody may have written: only regular files, only so large, and only what they should hold."""
+"""Bounded reading of untrusted files: regular files only, up to a size, with the content that is expected."""
 
 import json
 import math
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 SMALL = 64 * 2**20
-"""Bytes: a file that is read as a whole and larger than this is not what it is taken for."""
+"""Bytes: the limit of a file that is read as a whole."""
 
 LARGE = 2**30
-"""The same for a file that says something of each video or caption."""
+"""Bytes: the limit of a file with an entry for each video or caption."""
 
 
 def short(value: object, most: int = 80) -> str:
@@ -72,7 +72,7 @@ def read_bytes(path: Path, most: int = SMALL) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a path that no system takes
         raise DataError(f"{path}: cannot be read ({error}). Check the path and its permissions.") from error
     if len(content) > most:
-        raise DataError(f"{path}: {max(about.st_size, len(content))} bytes, expected at most {most}: not such a file.")
+        raise DataError(f"{path}: {max(about.st_size, len(content))} bytes, expected at most {most}. Check the file.")
     return content
 
 
@@ -189,10 +189,10 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
 
     try:
         content = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogateescape" if file_names else "strict")
-        shown = content.decode("utf-8", "replace")
-        record = _adapter(kind).validate_json(shown, strict=True)
+        text = content.decode("utf-8", "replace")
+        record = _adapter(kind).validate_json(text, strict=True)
         # The JSON of pydantic has no lone surrogates: their types have been checked in their place.
-        return record if shown.encode() == content else _adapter(kind).validate_python(values)
+        return record if text.encode() == content else _adapter(kind).validate_python(values)
     except (ValidationError, RecursionError, ValueError) as error:
         if not isinstance(error, ValidationError):
             raise DataError(f"{source}: {error}.") from error

@@ -96,7 +96,7 @@ def expect_mask(name: str, mask: Tensor, ids: Sequence[str] = ()) -> None:
     if mask.device.type == "cpu" and not bool(mask.any(1).all()):
         row = int(mask.any(1).int().argmin())
         identity = f" ({ids[row]!r})" if len(ids) > row else ""
-        raise InputError(f"{name}: row {row}{identity} has no valid entry, leave it out")
+        raise InputError(f"{name}: row {row}{identity} has no valid entry: remove it")
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
     if any(".e_attns." in key for key in state):
         return "Holmes_Net"
     raise CheckpointError(
-        f"this is no checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
+        f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")
     )
 
@@ -192,7 +192,7 @@ def shape_of(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
         CheckpointError: it is missing.
     """
     if name not in state:
-        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape tells the sizes of the model")
+        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape gives the size of the model")
     return tuple(state[name].shape)
 
 

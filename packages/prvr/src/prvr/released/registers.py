@@ -51,6 +51,7 @@ def release_registers(generator: RegisterGenerator, compat: Compat) -> None:
     if compat.register_times == "random":  # the authors' re-initialisation overwrites the sinusoids
         denoiser.time_table = torch.randn(denoiser.time_table.shape) * 0.02
     if compat.register_constants == "float32":
+        assert generator.diffusion is not None
         round_to_float32(generator.diffusion)
         if isinstance(prior, PriorSampler):
             table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)
