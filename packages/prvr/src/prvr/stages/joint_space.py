@@ -129,7 +129,6 @@ class JointSplit:
         videos = set(self.video_ids)
         indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
         captions = [content.captions[i] for i in indices]
-        self.query_ids = tuple(caption.id for caption in captions) if texts is None else texts
         rows = read_sentences(corpus, split) if texts is None and text is None else None
         if rows is not None:
             self.text_vectors = torch.from_numpy(rows)[indices]

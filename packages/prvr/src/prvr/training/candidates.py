@@ -184,8 +184,8 @@ def counts_by_weight(
     for rows in matrix.blocks(direction, block):
         scores = matrix.rows(direction, rows)
         columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
-        pairs = reranker.gather(inputs, rows, columns)
-        likely, best = reranker.probabilities(pairs, seed=seed), scores.gather(1, columns)
+        likely = reranker.probabilities(inputs, rows, columns, seed=seed)
+        best = scores.gather(1, columns)
         for count, weight in zip(counts, weights, strict=True):
             reranked = merge_top_k(scores, columns, reranker.combined(best, likely, weight))
             count.append(count_rows(matrix, direction, rows, reranked))

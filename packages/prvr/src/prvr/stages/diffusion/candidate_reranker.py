@@ -201,7 +201,7 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
 
         Args:
             target: as in `loss`.
-            pairs: the result of `gather`.
+            pairs: the result of `gather` of the view.
             noise, timesteps, generator: as in `loss`.
         """
         with self._full_precision():
@@ -242,31 +242,26 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
             initial = initial.to(self._like)
         return self.process.sample(initial, prepared, **options)
 
-    def gather(self, inputs: RerankerInputs, rows: slice | Int[Tensor, " r"], columns: Int[Tensor, "r k"]) -> Pairs:
-        """Pooled queries and candidates.
+    @torch.no_grad()
+    def probabilities(
+        self,
+        inputs: RerankerInputs,
+        rows: slice,
+        columns: Int[Tensor, "r k"],
+        initial: Float[Tensor, "r k"] | None = None,
+        *,
+        seed: int = 0,
+        **options: Unpack[SampleOptions],
+    ) -> Float[Tensor, "r k"]:
+        """The generated probability of each candidate.
 
         Args:
             inputs: embeddings of all texts and videos.
             rows: texts in direction "t2v", videos in direction "v2t".
             columns: the candidates of each row.
-        """
-        return self.view.gather(self.pool, inputs, rows, columns)
-
-    @torch.no_grad()
-    def probabilities(
-        self,
-        pairs: Pairs,
-        initial: Float[Tensor, "b n"] | None = None,
-        *,
-        seed: int = 0,
-        **options: Unpack[SampleOptions],
-    ) -> Float[Tensor, "b n"]:
-        """The generated probability of each candidate.
-
-        Args:
-            pairs: the result of `gather`.
             initial, seed, options: as in `rerank`.
         """
+        pairs = self.view.gather(self.pool, inputs, rows, columns)
         with self._full_precision():
             return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
@@ -340,7 +335,7 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
             start = None if initial is None else initial[rows]
 
             def rescore(best: Tensor, columns: Tensor, rows: slice = rows, start: Tensor | None = start) -> Tensor:
-                likely = self.probabilities(self.gather(inputs, rows, columns), start, seed=seed, **options)
+                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
                 return self.combined(best, likely, weight)
 
             parts.append(rescore_best(scores[rows], top_k, rescore))

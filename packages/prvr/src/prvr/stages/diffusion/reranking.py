@@ -97,8 +97,7 @@ class DiffusionStage(Stage):
 
         def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
             assert columns is not None
-            pairs = reranker.gather(inputs, rows, columns)
-            likely = reranker.probabilities(pairs, num_steps=settings.num_steps, seed=settings.seed)
+            likely = reranker.probabilities(inputs, rows, columns, num_steps=settings.num_steps, seed=settings.seed)
             return reranker.combined(scores, likely, weight)
 
         return rescore
