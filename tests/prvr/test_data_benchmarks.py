@@ -83,9 +83,7 @@ class TestReaders:
         assert set(EXPECTED) == set(BENCHMARKS.names)
         page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text(encoding="utf-8")
         for entry in BENCHMARKS:
-            found = re.search(rf"^\| `{entry.name}` \|.*\| (.*) \| (\d+) \|$", page, re.MULTILINE)
-            assert found is not None
-            assert found.groups() == (entry.part.queries, str(entry.part.max_words))
+            assert re.search(rf"^\| `{entry.name}` \|.*\| {entry.part.max_words} \|$", page, re.MULTILINE)
 
     def test_what_is_left_out_is_told(self, tmp_path: Path) -> None:
         assert read("didemo", tmp_path).uncaptioned == {"train": ("8@N00_88_yy.avi",)}

@@ -168,7 +168,7 @@ def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(t
 
 
 def test_a_text_that_is_no_unicode_and_a_query_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'a#0': 'x.*ud800' cannot be encoded as UTF-8"):
+    with pytest.raises(DataError, match=r"'a#0', 'x.*ud800': expected .* in UTF-8"):
         write_layout(tmp_path / "x", TextData({"test": [Caption("a#0", "a", "x\ud800")]}), videos=[], queries=[])
     with pytest.raises(DataError, match="'a#0' is repeated"):
         write_layout(tmp_path / "x", TextData({}), videos=[], queries=[("a#0", np.ones((1, 2)))] * 2)

@@ -10,7 +10,15 @@ Examples:
 """
 
 from prvr.corpora import public as public  # registers the benchmarks
-from prvr.corpora.annotations import BENCHMARKS, Annotations, Benchmark, CaptionedVideo, benchmark, benchmark_of
+from prvr.corpora.annotations import (
+    BENCHMARKS,
+    Annotations,
+    Benchmark,
+    CaptionedVideo,
+    Conversion,
+    benchmark,
+    benchmark_of,
+)
 from prvr.corpora.user_captions import SplitShares, UserCaption, read_user_captions, split_videos
 
 __all__ = [
@@ -18,6 +26,7 @@ __all__ = [
     "Annotations",
     "Benchmark",
     "CaptionedVideo",
+    "Conversion",
     "SplitShares",
     "UserCaption",
     "benchmark",

@@ -48,13 +48,11 @@ class Benchmark:
     Args:
         read: reads its annotation files, from their folder.
         max_words: rows of text features kept, as CLIP4Clip and its successors set it.
-        queries: the queries of a video, for people.
         preset: the configuration that is trained on it.
     """
 
     read: Callable[[Path], Annotations]
     max_words: int
-    queries: str
     preset: str
 
 

@@ -254,12 +254,10 @@ def _check_ids(kind: str, ids: Iterable[str]) -> None:
 
 def _check_caption(caption: Caption) -> None:
     text = caption.text
-    if video_of(caption.id) != caption.video_id or not text.strip() or "\n" in text:
+    if video_of(caption.id) != caption.video_id or not text.strip() or "\n" in text or _SURROGATE.search(text):
         raise DataError(
-            f"caption {short(caption.id)}, {short(text)}: expected an id 'VIDEO#enc#K' and one line of text."
+            f"caption {short(caption.id)}, {short(text)}: expected an id 'VIDEO#enc#K' and one line of text, in UTF-8."
         )
-    if _SURROGATE.search(text):
-        raise DataError(f"caption {short(caption.id)}: {short(text)} cannot be encoded as UTF-8. Correct it.")
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

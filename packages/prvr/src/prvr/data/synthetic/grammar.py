@@ -6,7 +6,6 @@ from typing import TypeVar
 import numpy as np
 
 from prvr.data.synthetic.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
-from prvr.errors import InputError
 
 T = TypeVar("T")
 SHAPE_WORDS = {
@@ -122,8 +121,6 @@ def describe(
     Returns:
         the sentence (4-20 words), its claim, and its tags: "seen", or "unseen" and what of it is.
     """
-    if shot.actor is None or shot.action is None:
-        raise InputError(f"describe: expected a shot with an action, got {shot}")
     while True:
         text, claim, template = _draw(shot, background, rng)
         words = text.replace(",", "").split()
@@ -131,7 +128,7 @@ def describe(
         if WORDS_RANGE[0] <= len(words) <= WORDS_RANGE[1] and not (training and (new_template or new_word)):
             break
     new = (is_new_composition(claim), new_template, new_word)
-    tags = [tag for tag, found in zip(UNSEEN, new, strict=True) if found]
+    tags = [tag for tag, is_new in zip(UNSEEN, new, strict=True) if is_new]
     return text, claim, frozenset(["unseen", *tags] if tags else ["seen"])
 
 
