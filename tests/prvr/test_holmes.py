@@ -17,7 +17,7 @@ import prvr
 from prvr.config import ConfigError, load_config
 from prvr.losses import LossInputs, fuse_evidence, intra_video_loss, transport_targets
 from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, query_groups
-from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targets, unit_interval
+from prvr.losses.transport import block_cosines, softmax_targets, unit_interval
 from prvr.released import CheckpointError, tensors
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.released.loading import released_config, released_sizes, system_of
@@ -315,12 +315,6 @@ class TestLaws:
         target = objective.evidence.targets(inputs, [out.scores.clips, out.scores.frames])
         assert target[0].tolist() == [0, 0, 0.5, 0, 0, 0.5]
         assert target[1:].tolist() == relevant[1:].double().tolist()
-
-    def test_queries_of_videos(self) -> None:
-        found, mask = queries_of_videos(torch.tensor(OWNERS), 7)
-        assert [row[own].tolist() for row, own in zip(found, mask, strict=True)] == [
-            [q for q, video in enumerate(OWNERS) if video == v] for v in range(7)
-        ]
 
     def test_words_in_blocks_are_words_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         words, frames = torch.randn(5, 3, 8), torch.randn(7, 4, 8)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lorentz.nn import Curvature, LorentzLinear
+from lorentz.nn import Curvature
 from prvr.config import ModelConfig
 from prvr.models.blocks import printed_window
 from prvr.models.lorentz_mixer import LorentzMixer
@@ -79,22 +79,6 @@ def test_a_block_is_the_equations(window: str, magnitude: str, activation: str, 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
-def test_the_bounded_magnitude_is_that_of_the_library() -> None:
-    mixer = make(lorentz_magnitude="bounded", lorentz_curvature=0.5)
-    linear = LorentzLinear(N, mixer.qkv.weight.shape[2], magnitude="bounded", c=0.5).double()
-    gate = mixer.magnitude.gate  # type: ignore[union-attr]
-    with torch.no_grad():
-        for own, theirs in ((linear.linear, mixer.qkv), (linear.gate, gate)):
-            own.weight.copy_(theirs.weight[0, 1])
-            own.bias.copy_(theirs.bias[0, 1])
-        linear.log_length.copy_(mixer.magnitude.log_length[0, 1, 0])  # type: ignore[union-attr]
-    points = point(torch.randn(1, 1, LENGTH, N, dtype=torch.float64), 0.5)
-    space = (
-        torch.einsum("kvln,kpon->pkvlo", points, mixer.qkv.weight) + mixer.qkv.bias.transpose(0, 1)[:, :, None, None]
-    )
-    torch.testing.assert_close(mixer.magnitude(space, points)[1, 0, 0], linear.space(points[0, 0]))
-
-
 def test_the_curvature_is_learned_within_a_factor_of_ten() -> None:
     mixer = make(lorentz_curvature=0.5, lorentz_curvature_learned=True)
     assert isinstance(mixer.curvature, Curvature)
@@ -103,12 +87,6 @@ def test_the_curvature_is_learned_within_a_factor_of_ten() -> None:
     mixer(x, WHOLE, None, None).square().sum().backward()
     assert mixer.curvature.raw.grad is not None
     assert mixer.curvature.raw.grad != 0
-
-
-def test_a_fixed_curvature_and_a_free_magnitude_add_no_parameters() -> None:
-    names = set(make(lorentz_curvature=3.0, lorentz_activation="relu").state_dict())
-    assert names == set(make().state_dict())
-    assert not any("curvature" in name or "magnitude" in name for name in names)
 
 
 @pytest.mark.parametrize("magnitude", ["printed", "bounded"])

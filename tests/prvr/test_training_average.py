@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from training_runs import DIFFUSION, StopInEpoch, interrupt, make_config, same, same_end, state_of
+from training_runs import DIFFUSION, make_config, same, same_end, state_of, stop_run
 
 from prvr.config import Config, ConfigError, config_from_dict
 from prvr.evaluation import EvaluationConfig, evaluate
@@ -107,8 +107,7 @@ def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
     step: int,
 ) -> None:
     straight, run = averaged[0].output, tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=run, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
+    stop_run(config, run, splits, epoch, step)
     resume(run, splits=splits, device="cpu")
     assert_same_run(straight, run)
 

@@ -79,18 +79,14 @@ def test_damaged_and_foreign_states_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
     save_state(path, {"weights": torch.zeros(1000)})
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(TrainingError, match="not a readable training state"):
-        load_state(path)
-    path.write_bytes(b"")
-    with pytest.raises(TrainingError, match="not a readable training state"):
-        load_state(path)
-    torch.save({"format": 99}, path)
-    with pytest.raises(TrainingError, match="format 99"):
-        load_state(path)
-    torch.save([1, 2], path)
-    with pytest.raises(TrainingError, match="format 'list'"):
-        load_state(path)
+    for damaged in (whole[: len(whole) // 2], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(TrainingError, match="not a readable training state"):
+            load_state(path)
+    for content, version in (({"format": 99}, "99"), ([1, 2], "'list'")):
+        torch.save(content, path)
+        with pytest.raises(TrainingError, match=f"format {version}"):
+            load_state(path)
     with pytest.raises(TrainingError, match="no such file"):
         load_state(tmp_path / "other.pt")
 

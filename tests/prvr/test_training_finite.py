@@ -11,7 +11,6 @@ from torch import Tensor
 from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same, same_end, state_of
 
 from prvr.models import Retriever
-from prvr.objective import Objective
 from prvr.training import RunResult, Splits, TrainingError, resume, train
 from prvr.training.task import StepMetrics, TrainingStep
 
@@ -117,25 +116,6 @@ def test_without_an_accident_skip_is_as_stop(tmp_path: Path, cache: str, splits:
     assert losses(skip.history) == losses(straight.history)
     assert same_end(straight.output, tmp_path)
     assert "skipped" not in straight.history[0]
-
-
-def test_a_loss_that_is_not_finite_is_skipped_too(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Spoilt(Objective):
-        calls = 0
-
-        def forward(self, *args: Any, **options: Any) -> dict[str, Tensor]:
-            terms = super().forward(*args, **options)
-            self.calls += 1
-            return {name: term * (math.inf if self.calls == 2 else 1.0) for name, term in terms.items()}
-
-    config = make_config(cache, train__on_nonfinite="skip", train__epochs=1)
-    objective = Spoilt(config.loss, config.model)
-    result = train(config, output=tmp_path, splits=splits, device="cpu", objective=objective)
-    assert result.history[0]["skipped"] == 1
-    assert math.isfinite(result.history[0]["loss"]["total"])
-    assert "step 1 of 4: the loss is not finite (triplet_clips=inf" in caplog.text
 
 
 def test_too_many_in_a_row_end_the_run_also_across_epochs_and_a_resume(

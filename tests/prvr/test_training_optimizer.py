@@ -14,8 +14,8 @@ from prvr.config import OptimConfig, config_from_dict, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.released import names
-from prvr.training import BertAdam, build_optimizer, parameter_groups
-from prvr.training.optimizer import warmup_cosine, warmup_linear
+from prvr.training import BertAdam, build_optimizer
+from prvr.training.optimizer import parameter_groups, warmup_cosine, warmup_linear
 from prvr.training.task import TrainingStep
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_bertadam.npz"

@@ -17,6 +17,7 @@ from training_runs import (
     same_end,
     state_of,
     steps_counter,
+    stop_run,
 )
 
 from prvr.data import VideoLoader
@@ -55,8 +56,7 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
 ) -> None:
     config, straight = make_config(cache, train__checkpoint_every=every, **RUNS[name]), straight_runs[name]
     broken = tmp_path / "broken"
-    with pytest.raises(KeyboardInterrupt):  # raised inside the step's turn: that step is not saved
-        train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
+    stop_run(config, broken, splits, epoch, step)
     if kept is None:
         assert not (broken / "last").exists()
     else:
@@ -127,8 +127,7 @@ def test_the_batches_that_are_done_are_not_read_again(
     tmp_path: Path, cache: str, splits: Splits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_config(cache, train__checkpoint_every=3, train__epochs=1)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 3))
+    stop_run(config, tmp_path, splits, 1, 3)
     read: list[int] = []
     real = VideoLoader.batch
 
@@ -157,8 +156,7 @@ def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits) 
 
 def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, splits: Splits) -> None:
     config = make_config(cache, train__checkpoint_every=2, train__epochs=1)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 2))
+    stop_run(config, tmp_path, splits, 1, 2)
     position = state_of(tmp_path)["position"]
     assert position["seconds"] > 0
     assert set(position["sums"]) >= {"total", "triplet_clips"}
@@ -170,8 +168,7 @@ def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, spli
 def stopped(tmp_path: Path, cache: str, splits: Splits) -> Path:
     """The plain run, stopped in its second epoch."""
     run = tmp_path / "stopped"
-    with pytest.raises(KeyboardInterrupt):
-        train(make_config(cache), output=run, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
+    stop_run(make_config(cache), run, splits, 2)
     return run
 
 

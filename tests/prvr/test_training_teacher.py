@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from training_runs import StopInEpoch, interrupt, make_config, same_end
+from training_runs import make_config, same_end, stop_run
 
 from prvr.config import Config, ConfigError
 from prvr.data import PackedSplit, VideoLoader
@@ -123,8 +123,7 @@ def test_a_broken_off_run_goes_on_with_its_teacher(
     config = taught(straight, cache)
     whole = train(config, output=tmp_path / "whole", splits=splits, device="cpu")
     broken = tmp_path / "broken"
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, step=0))
+    stop_run(config, broken, splits, 2, 0)
     other = Teacher(Pipeline(build_retriever(config.model)))
     with pytest.raises(TrainingError, match=r"gives other scores than the one this run began with\. Restore it"):
         resume(broken, splits=splits, device="cpu", teacher=other)

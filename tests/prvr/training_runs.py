@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from filelock import FileLock
 
@@ -110,6 +111,12 @@ class StopInEpoch:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
+
+
+def stop_run(config: Config, output: Path, splits: Splits, epoch: int, step: int | None = None) -> None:
+    """Trains on the CPU until a step of an epoch (from 1), which raises KeyboardInterrupt before it is saved."""
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=output, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
 
 
 def state_of(run: Path) -> dict[str, Any]:

@@ -158,7 +158,6 @@ class TransformerBlocks(nn.Module):
 
     def __init__(self, mixer: nn.Module, num: int, dim: int, dropout: float) -> None:
         super().__init__()
-        self.num = num
         self.mixer = mixer
         self.norm1 = StackedLayerNorm(num, dim)
         self.expand = StackedLinear((num,), dim, 4 * dim)
@@ -182,7 +181,6 @@ class AttentionBlocks(nn.Module):
 
     def __init__(self, mixer: nn.Module, num: int, dim: int, dropout: float) -> None:
         super().__init__()
-        self.num = num
         self.mixer = mixer
         self.project = StackedLinear((num,), dim, dim)
         self.norm = StackedLayerNorm(num, dim)

@@ -1,7 +1,7 @@
 """Training: one `Trainer` for retrievers and for re-rankers over them, with its runs, checkpoints and optimisers."""
 
 from prvr.errors import TrainingError
-from prvr.training.optimizer import BertAdam, build_optimizer, parameter_groups
+from prvr.training.optimizer import BertAdam, build_optimizer
 from prvr.training.processes import EpochProgress, Terminated, no_progress, terminal_bar
 from prvr.training.reranker_config import (
     RerankerRunConfig,
@@ -12,7 +12,7 @@ from prvr.training.reranker_config import (
 from prvr.training.rerankers import RerankerResult, RerankerTask, save_rerankers, train_reranker
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
 from prvr.training.run_folder import RunOptions
-from prvr.training.splits import Splits, Teacher, cache_folder, open_split, open_splits
+from prvr.training.splits import Splits, Teacher, open_split, open_splits
 from prvr.training.task import Task
 from prvr.training.trainer import Trainer
 
@@ -32,12 +32,10 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "build_optimizer",
-    "cache_folder",
     "is_reranker_run",
     "no_progress",
     "open_split",
     "open_splits",
-    "parameter_groups",
     "read_reranker_config",
     "reranker_run_config",
     "resume",

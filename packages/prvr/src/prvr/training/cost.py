@@ -7,7 +7,7 @@ size take about a second, and no data are read.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -61,8 +61,7 @@ class PartCost:
     @classmethod
     def total(cls, parts: Sequence["PartCost"]) -> "PartCost":
         """The sum of several parts."""
-        names = ("parameters", "query", "video", "pair", "step")
-        return cls("total", **{name: sum(getattr(part, name) for part in parts) for name in names})
+        return cls("total", *(sum(numbers) for numbers in zip(*(astuple(part)[1:] for part in parts), strict=True)))
 
 
 def describe(

@@ -255,27 +255,14 @@ def build_optimizer(
     """
     optim = config if isinstance(config, OptimConfig) else config.optim
     groups = parameter_groups(retriever, objective, optim, backbone)
+    eps = {"bert_adam": 1e-6, "adamw": 1e-8}[optim.name] if optim.eps is None else optim.eps
+    options: dict[str, Any] = {"lr": optim.lr, "betas": optim.betas, "eps": eps, "weight_decay": optim.weight_decay}
     if optim.name == "bert_adam":
-        bert_adam = BertAdam(
-            [group | {"schedule": optim.schedule} for group in groups],
-            optim.lr,
-            betas=optim.betas,
-            eps=1e-6 if optim.eps is None else optim.eps,
-            weight_decay=optim.weight_decay,
-            max_grad_norm=optim.max_grad_norm,
-            warmup=optim.warmup,
-            total_steps=total_steps,
-        )
-        return bert_adam, None
+        groups = [group | {"schedule": optim.schedule} for group in groups]
+        options |= {"max_grad_norm": optim.max_grad_norm, "warmup": optim.warmup, "total_steps": total_steps}
+        return BertAdam(groups, **options), None
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    adamw = torch.optim.AdamW(
-        groups,
-        lr=optim.lr,
-        betas=optim.betas,
-        eps=1e-8 if optim.eps is None else optim.eps,
-        weight_decay=optim.weight_decay,
-        fused=True if on_gpu else None,
-    )
+    adamw = torch.optim.AdamW(groups, fused=True if on_gpu else None, **options)
     share = _SCHEDULES[optim.schedule]
     # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
     return adamw, LambdaLR(adamw, lambda step: share((step + 1) / (total_steps + 1), optim.warmup))
