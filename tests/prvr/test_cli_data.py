@@ -17,7 +17,7 @@ from PIL import Image
 from prvr.cli import main
 from prvr.cli.console import logged, progress_bar
 from prvr.data import Corpus, open_corpus
-from prvr.data.synthetic import encoder, read_toy_scenes
+from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic import toy_corpus as making
 
 
@@ -61,20 +61,6 @@ class TestMake:
         assert int(features.call_args.args[0].max()) == 14  # of black frames, the light that lies over everything
         assert "look 'night' is not one of day, dusk, haze" in explained([*command, "night"], capsys)
 
-    def test_the_large_test_is_for_what_was_trained_on_the_demo(
-        self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main(["data", "make", "--output", str(tmp_path), "--size", "large"]) == 0
-        corpus = open_corpus(tmp_path, "toy-large")
-        assert corpus.splits == ("test",)
-        out = capsys.readouterr().out
-        assert f"prvr evaluate RUN --transfer {corpus.folder}" in out
-        assert "prvr train" not in out
-
-    def test_quiet(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "-q"]) == 0
-        assert capsys.readouterr().err == ""
-
     @pytest.mark.parametrize(
         ("failure", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
     )
@@ -91,20 +77,6 @@ class TestMake:
             ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny"], capsys
         )
         assert (tmp_path / "out").read_text() == "mine"
-
-    def test_a_damaged_encoder(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        source = Path(encoder.__file__).parent
-        for name in (encoder.WEIGHTS, encoder.ABOUT):
-            shutil.copy(source / name, tmp_path)
-        with (tmp_path / encoder.WEIGHTS).open("r+b") as file:
-            file.seek(-1, io.SEEK_END)
-            file.write(b"\0")
-        monkeypatch.setattr(encoder, "_packaged", lambda: encoder.load_encoder(tmp_path))
-        error = explained(["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny"], capsys)
-        assert str(tmp_path / encoder.WEIGHTS) in error
-        assert not (tmp_path / "out").exists()
 
     def test_mp4(self, features: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("av")
@@ -200,10 +172,3 @@ class TestCountingBar:
                 report(done, 30)
         shown = terminal.getvalue()
         assert shown == "" if quiet else "making it" in shown
-
-    def test_a_line_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "stderr", io.StringIO())
-        with logged(0, False), progress_bar("making it") as report:
-            report(1, 30)
-            report(2, 30)
-        assert sys.stderr.getvalue() == "making it: 30 videos\n"  # type: ignore[attr-defined]

@@ -13,17 +13,13 @@ from types import SimpleNamespace
 import pytest
 from commands import SMALL
 from PIL import Image
-from rich.console import Console
 
 from prvr.cli import demo, main
-from prvr.cli.console import CommandError
-from prvr.config import Config
 from prvr.data import open_corpus, pack
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
 from prvr.search import VideoIndex
-from prvr.video import open_video
 
 
 @pytest.fixture(scope="module")
@@ -80,21 +76,6 @@ def test_it_searches_before_it_trains(
     assert command[:2] == ["prvr", "search"]
     assert main([*command[1:], "--no-update"]) == 0
     assert "2 of 2 videos" in capsys.readouterr().out
-
-
-def test_the_picture_of_a_moment_is_shown_where_there_are_colours(shown: SimpleNamespace) -> None:
-    film = shown.run.with_name("demo-first") / "videos" / "film-1.mp4"
-    hit = SimpleNamespace(video=SimpleNamespace(path=str(film)), start=2.0, end=4.0)
-    with open_video(film) as video:
-        pixels = next(video.excerpt(3.0, 3.0, most=demo._PICTURE)).pixels
-    red, green, blue = pixels[0, 0].tolist()
-    for colours, rows in (("truecolor", len(pixels) // 2), ("standard", 0), (None, 0)):
-        console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=colours)
-        demo._show_picture(console, hit)
-        out = console.file.getvalue()
-        assert len(out.splitlines()) == rows
-        assert out.count("▀") == rows * pixels.shape[1]
-        assert (f"38;2;{red};{green};{blue}" in out) == bool(rows)
 
 
 def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cache: Path) -> None:
@@ -162,19 +143,3 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert "Skipped the index of video files: " in out
     assert "prvr[video]" in out
     assert not Path("runs/demo-1/videos").exists()
-
-
-@pytest.mark.parametrize(("option", "name"), [([], "best-toy"), (["--quick"], "gmmformer-toy")])
-def test_which_model(option: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def stop(config: Config) -> None:
-        asked.append(config.name)
-        raise CommandError("enough")
-
-    monkeypatch.setattr(demo, "open_corpus_of", stop)
-    monkeypatch.setattr(demo, "_search_first", lambda *_: None)
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo", *option]) == 2
-    assert asked == [name]
-    assert list((tmp_path / "runs").iterdir()) == []

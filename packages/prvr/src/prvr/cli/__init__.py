@@ -22,21 +22,9 @@ __all__ = ["app", "main"]
 _PIPE_CLOSED = 141  # as a shell reports SIGPIPE
 
 _GROUPS = {
-    "convert": (
-        CORPORA,
-        "Convert released checkpoints, captions or benchmarks.\n\nConvert released checkpoints, your own captions or "
-        "public benchmarks into the formats that the other commands read.",
-    ),
-    "data": (
-        CORPORA,
-        "Make and view the toy corpus.\n\nMake and view the toy corpus: videos that prvr draws, so that nothing has to "
-        "be downloaded.",
-    ),
-    "papers": (
-        MODELS,
-        "Reproduce a table or figure of a paper.\n\nRun everything that a table or figure of a paper needs, and show "
-        "our numbers next to the published ones.",
-    ),
+    "convert": (CORPORA, "Convert released checkpoints, your own captions or public benchmarks."),
+    "data": (CORPORA, "Make and view the toy corpus: videos that prvr draws."),
+    "papers": (MODELS, "Reproduce a table or figure of a paper, next to the published numbers."),
     "plot": (MODELS, "Plot what a system computes, as PNG."),
 }
 for _name, (_group, _help) in _GROUPS.items():

@@ -20,7 +20,6 @@ from prvr.errors import MissingExtraError
 if TYPE_CHECKING:
     from prvr.data import Corpus
     from prvr.evaluation.moments import ExampleQuery
-    from prvr.search import SearchHit
 
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
 """Keys of `gmmformer-toy`, which learns most in a minute: more steps in as many epochs, and larger ones."""
@@ -30,7 +29,6 @@ _SHIPPED = "toy-world"
 _FIRST_VIDEOS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these videos
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
-_PICTURE = 56  # pixels of the longer side of a picture in the terminal
 _VIDEOS = 24  # videos of the gallery that are written as files, in about a minute
 
 
@@ -124,7 +122,6 @@ def _search_first(console: Console, folder: Path) -> None:
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
     shown = replace(results[clearest], hits=results[clearest].hits[:3])
     console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
-    _show_picture(console, best)
     verdict = "Right" if best.video_id in right[clearest] else "Wrong"
     first = sum(result.hits[0].video_id in videos for result, videos in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)
@@ -141,19 +138,6 @@ def _search_first(console: Console, folder: Path) -> None:
         f'{page}: the results of all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,
     )
-
-
-def _show_picture(console: Console, hit: "SearchHit") -> None:
-    """Prints the middle frame of a result, if the terminal shows enough colours."""
-    if not console.is_terminal or console.color_system not in ("truecolor", "256") or "utf" not in console.encoding:
-        return
-    from prvr.search.output import half_blocks
-    from prvr.video import open_video
-
-    middle = (hit.start + hit.end) / 2
-    with open_video(hit.video.path) as video:
-        frame = next(video.excerpt(middle, middle, most=_PICTURE))
-    console.print(half_blocks(frame.pixels))
 
 
 def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path) -> Path:

@@ -212,11 +212,10 @@ def with_weights(losses: Any) -> Any:
     """
     if not isinstance(losses, Mapping):
         return losses
-    return {name: value if _is_group(value) else {"weight": value} for name, value in losses.items()}
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, Mapping) or dataclasses.is_dataclass(value)
+    return {
+        name: value if isinstance(value, Mapping) or dataclasses.is_dataclass(value) else {"weight": value}
+        for name, value in losses.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,11 +48,16 @@ class RunConfig(Protocol):
     """The configuration of a run, whatever it trains."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the run: the title of its curves, and of its folder unless another is named."""
+
     @property
-    def train(self) -> TrainerConfig: ...
+    def train(self) -> TrainerConfig:
+        """The epochs, the seed, the precision, and when the run is saved or stopped."""
+
     @property
-    def optim(self) -> OptimConfig: ...
+    def optim(self) -> OptimConfig:
+        """The optimiser and its learning rate."""
 
 
 MAY_CHANGE = frozenset(
