@@ -212,13 +212,18 @@ class TestFiles:
 
 
 class TestStudy:
-    def test_every_kind_of_row_leaves_its_result_and_is_not_run_again(
+    def test_every_kind_of_row_leaves_a_result_of_its_own_and_is_not_run_again(
         self, done: Study, table: Path, choices: Choices
     ) -> None:
         wanted = runs(table, choices)
         assert sorted(run.kind for run in wanted) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3
         assert all(done.result(run) is not None for run in wanted)
         assert perform_all(wanted, done, Machine(), lambda number, run: pytest.fail(run.key)) == {}
+        by_key = reported(done, table, choices)
+        ranks = {name: by_key[run.key] for name, run in by_row(table, choices).items() if run.key in by_key}
+        for other in ("clips", "other weights", "re-ranked", "taught"):
+            assert not np.array_equal(ranks["full"], ranks[other]), other
+        assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
 
     def test_a_row_is_taught_by_the_system_of_another(self, done: Study, table: Path, choices: Choices) -> None:
         rows = by_row(table, choices)
@@ -227,13 +232,6 @@ class TestStudy:
         assert taught.over.key == rows["normalised"].key
         lines = (done.run_folder(taught) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         assert json.loads(lines[0])["loss"]["distillation"] > 0
-
-    def test_rows_differ_where_their_settings_do(self, done: Study, table: Path, choices: Choices) -> None:
-        by_key = reported(done, table, choices)
-        ranks = {name: by_key[run.key] for name, run in by_row(table, choices).items() if run.key in by_key}
-        for one, other in (("full", "clips"), ("full", "other weights"), ("full", "re-ranked"), ("full", "taught")):
-            assert not np.array_equal(ranks[one], ranks[other]), (one, other)
-        assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
 
     def test_weights_that_were_deleted_are_trained_again_where_a_row_needs_them(
         self, done: Study, table: Path, choices: Choices, tmp_path: Path
@@ -372,20 +370,17 @@ class TestCheckpoints:
         retriever.save_pretrained(folder / self.NAME)
         return retriever
 
-    def words(self, table: Path, study: Path, cache: Path) -> list[str]:
-        data = ["--data.collection", "toy-tiny", "--data.cache_dir", str(cache)]
-        return [str(table), "--output", str(study), *data, "--device", "cpu"]
-
-    def test_the_checkpoint_is_evaluated_as_it_is(
+    def test_the_checkpoint_is_evaluated_as_it_is_and_another_in_its_place_is_noticed(
         self, table: Path, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        retriever = self.save(tmp_path / "converted", 0)
-        study, words = Study(tmp_path / "study"), self.words(table, tmp_path / "study", toy_cache)
-        chosen = Choices({"data.collection": "toy-tiny"}, checkpoints=tmp_path / "converted")
-        run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
+        converted, study = tmp_path / "converted", Study(tmp_path / "study")
+        retriever = self.save(converted, 0)
+        choices = Choices({"data.collection": "toy-tiny"}, checkpoints=converted)
+        run = next(run for run in runs(table, choices) if run.kind == "checkpoint")
         # The configuration of the row is 384 wide, the checkpoint 16.
-        checkpoints = ["--checkpoints", str(tmp_path / "converted")]
-        assert main(["papers", "run", *words, *checkpoints, "--only", run.key]) == 0
+        words = ["papers", "run", str(table), "--output", str(study.folder), "--data.collection", "toy-tiny"]
+        words += ["--data.cache_dir", str(toy_cache), "--checkpoints", str(converted), "--only", run.key]
+        assert main(words) == 0
         found = study.result(run)
         assert found is not None
         assert found.report is not None
@@ -394,9 +389,16 @@ class TestCheckpoints:
         assert np.array_equal(found.report.ranks, expected.ranks)
 
         capsys.readouterr()
-        assert main(["papers", "show", str(table), "--output", str(tmp_path / "study"), "--format", "markdown"]) == 0
+        assert main(["papers", "show", str(table), "--output", str(study.folder), "--format", "markdown"]) == 0
         line = next(line for line in capsys.readouterr().out.splitlines() if "the authors' checkpoint" in line)
         assert f"{expected.text_to_video.sumr:.1f}" in line
+
+        shutil.rmtree(converted / self.NAME)
+        assert main(words) == 0, "what is finished needs no weights"
+        self.save(converted, 1)
+        assert "was measured with another checkpoint" in explained(words, capsys)
+        (study.results / f"{run.key}.yaml").unlink()
+        assert main(words) == 0
 
     def test_only_the_data_decide_beside_the_weights(self, table: Path, tmp_path: Path) -> None:
         def key(**keys: object) -> str:
@@ -411,24 +413,6 @@ class TestCheckpoints:
         rows = by_row("diffusionret-table-1", Choices(changes, checkpoints=Path("converted")))
         kinds = {run.kind: run.config.model for run in rows.values()}
         assert (kinds["train"].query_dim, kinds["checkpoint"].query_dim) == (48, 1)
-
-    def test_another_checkpoint_under_the_same_name_is_noticed(
-        self, table: Path, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        words = self.words(table, tmp_path / "study", toy_cache)
-        self.save(tmp_path / "converted", 0)
-        chosen = Choices({"data.collection": "toy-tiny"}, checkpoints=tmp_path / "converted")
-        run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
-        words += ["--checkpoints", str(tmp_path / "converted"), "--only", run.key]
-        assert main(["papers", "run", *words]) == 0
-        assert main(["papers", "run", *words]) == 0
-        shutil.rmtree(tmp_path / "converted" / self.NAME)
-        assert main(["papers", "run", *words]) == 0, "what is finished needs no weights"
-        self.save(tmp_path / "converted", 1)
-        message = explained(["papers", "run", *words], capsys)
-        assert "was measured with another checkpoint" in message
-        (tmp_path / "study" / "results" / f"{run.key}.yaml").unlink()
-        assert main(["papers", "run", *words]) == 0
 
     def test_a_missing_folder_is_explained_with_the_command_that_makes_it(
         self, table: Path, choices: Choices, tmp_path: Path

@@ -141,14 +141,12 @@ class TestScores:
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
     )
-    def test_auc_agrees_with_a_loop(self, positive: list[float], negative: list[float]) -> None:
+    def test_auc_and_overlap_agree_with_a_loop(self, positive: list[float], negative: list[float]) -> None:
         wins = [(p > n) + 0.5 * (p == n) for p in positive for n in negative]
-        assert PairScores(np.array(positive), np.array(negative)).auc == pytest.approx(sum(wins) / len(wins))
-
-    def test_overlap_is_a_share(self) -> None:
-        edges = np.array([0.0, 0.5, 1.0])
-        assert PairScores(np.array([0.1, 0.2]), np.array([0.8])).overlap(edges) == 0
-        assert PairScores(np.array([0.1, 0.7]), np.array([0.8])).overlap(edges) == 0.5
+        pairs, edges = PairScores(np.array(positive), np.array(negative)), np.array([0.0, 0.5, 1.0])
+        assert pairs.auc == pytest.approx(sum(wins) / len(wins))
+        low = [np.mean(np.array(values) < 0.5) for values in (positive, negative)]
+        assert pairs.overlap(edges) == pytest.approx(min(low) + 1 - max(low))
 
     def test_the_figure_has_a_panel_for_each_domain_over_one_range(self) -> None:
         near = PairScores(np.array([0.2, 0.9]), np.array([-0.5, 0.0, 0.1]))
@@ -187,11 +185,8 @@ class TestAttention:
         assert (box.get_x(), box.get_width(), round(box.get_y(), 6)) == (2.0, 3.0, -0.45)
         assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
         assert axes.get_xlabel() == "seconds"
-
-    def test_without_times_the_axis_counts_frames(self) -> None:
-        axes = attention_figure(AttentionMap(np.ones((1, 4)) / 4, ("x",), "v")).axes[0]
-        assert axes.get_xlabel() == "frame"
-        assert axes.get_xlim() == (0, 4)
+        axes = attention_figure(AttentionMap(np.ones((1, 4)) / 4, ("x",), "v")).axes[0]  # without times
+        assert (axes.get_xlabel(), axes.get_xlim()) == ("frame", (0, 4))
 
 
 class TestFiles:
