@@ -278,7 +278,7 @@ STARTS = {
     "fragments.mp4": (5, "libx264", "frag_keyframe+empty_moov"),
     "late fragments.mp4": (5, "libx264", "frag_keyframe+delay_moov"),
 }
-"""Films of 12 s: their first time stamp in seconds, codec and flags of the container."""
+"""Videos of 12 s: their first time stamp in seconds, codec and flags of the container."""
 
 
 def test_the_moment_is_on_the_screen_whatever_the_first_time_stamp(page: Any, tmp_path: Path) -> None:

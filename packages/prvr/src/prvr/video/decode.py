@@ -130,7 +130,8 @@ class VideoFile:
     def close(self) -> None:
         """Closes the container; what still reads it raises RuntimeError."""
         container, self._container, self._unread = self._container, None, False
-        container.close()
+        if container is not None:
+            container.close()
 
     def sample(self, rate: float) -> Iterator[Frame]:
         """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
@@ -337,8 +338,7 @@ class VideoFile:
     def _seek(self, start: float) -> None:
         """Goes to a key frame before a time; what is not seekable is read from its beginning."""
         if not self._unread:
-            if self._container is not None:
-                self.close()
+            self.close()
             self._open()
         self._unread = False
         if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
