@@ -64,7 +64,7 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     """The encoders that a corpus names; None where it names none, as the public ones.
 
     Raises:
-        DataError: `corpus.json` cannot be read, or the corpus is toy and of another version.
+        DataError: `corpus.json` cannot be read, or it is a toy corpus of another version.
     """
     path, about = corpus.folder / "corpus.json", corpus.about
     if "encoders" in about:

@@ -70,10 +70,6 @@ class ScoreMatrix:
         texts, videos = len(self.encoded.text), sum(len(part) for part in self.encoded.videos)
         return (texts, videos) if direction == "t2v" else (videos, texts)
 
-    def row_ids(self, direction: Direction) -> Sequence[str]:
-        """Ids of the rows; empty if unknown, as those of texts in a search."""
-        return self.encoded.query_ids if direction == "t2v" else self.encoded.video_ids
-
     def column_ids(self, direction: Direction) -> Sequence[str]:
         """Ids of the columns; empty if unknown."""
         return self.encoded.video_ids if direction == "t2v" else self.encoded.query_ids

@@ -76,7 +76,7 @@ class Stage(ABC):
 
         Args:
             direction: one of `directions`.
-            matrix: scores and embeddings of `encoder`, or of the first stage; knows the ids of rows and columns.
+            matrix: scores and embeddings of `encoder`, or of the first stage; knows the ids of columns.
             prepared: the result of `prepare`.
         """
 
