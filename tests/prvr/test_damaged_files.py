@@ -185,13 +185,3 @@ def test_a_configuration_that_does_harm_is_refused(
     file.write_bytes(content)
     assert "mine.yaml" in explained(["train", "--config", str(file), "--output", str(tmp_path / "run")], capsys)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
-def test_a_pipe_or_a_folder_as_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    (tmp_path / "folder.yaml").mkdir()
-    for name in ("pipe", "folder"):
-        for option in ("--config", "--preset"):
-            said = explained(["train", option, str(tmp_path / f"{name}.yaml")], capsys)
-            assert f"{name}.yaml: expected a regular file" in said

@@ -102,11 +102,6 @@ def test_a_missing_file_is_named(tmp_path: Path, videos: dict) -> None:
         open_features(folder)
 
 
-def test_an_unknown_video_is_named(tmp_path: Path, videos: dict) -> None:
-    with open_features(written(tmp_path, videos, "bigfile")) as reader, pytest.raises(DataError, match="'who'"):
-        reader.read("who")
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_bad_number_is_named_by_video_and_row(tmp_path: Path, videos: dict, layout: str, value: float) -> None:
     videos["two#signs#in#it"][1, 3] = value

@@ -24,7 +24,6 @@ from prvr.data import (
     pack,
     write_layout,
 )
-from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import digest
 from prvr.data.packed_files import FORMAT
 from prvr.data.sampling import normalise_rows, sample_video
@@ -260,14 +259,6 @@ def test_bad_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_an_empty_split_is_an_error(corpus: Corpus, tmp_path: Path) -> None:
-    corpus.caption_file("val").write_text("")
-    with pytest.raises(DataError, match=r"colval\.caption\.txt: holds no caption"):
-        pack(corpus, "val", cache_dir=tmp_path / "cache")
-    with pytest.raises(DataError, match=r"coltrain\.caption\.txt.*no such file"):
-        pack(corpus, "train", cache_dir=tmp_path / "cache")
-
-
 def damage(folder: Path, name: str, how: str) -> None:
     path = folder / name
     data = bytearray(path.read_bytes())
@@ -368,26 +359,6 @@ def test_two_processes_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
     assert results[0] == results[1]
     assert results[0][0]  # both built
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [results[0][1]]
-
-
-def test_a_folder_that_another_process_published_first_is_kept_if_sound(tmp_path: Path) -> None:
-    def is_good(folder: Path) -> bool:
-        return (folder / "mark").read_text() == "good"
-
-    target = tmp_path / "target"
-    for name, mark, ours in (("a", "good", True), ("b", "good", False)):
-        with temporary_folder(target) as folder:
-            (folder / "mark").write_text(mark)
-            (folder / "name").write_text(name)
-            assert publish(folder, target, is_good) is ours
-    assert (target / "name").read_text() == "a"
-    (target / "mark").write_text("bad")
-    with temporary_folder(target) as folder:
-        (folder / "mark").write_text("good")
-        (folder / "name").write_text("c")
-        assert publish(folder, target, is_good)
-    assert (target / "name").read_text() == "c"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_header_of_another_format(packed: PackedSplit) -> None:
