@@ -148,12 +148,14 @@ class VideoFile:
         """
         check_rate(rate)
         self._seek(0.0)
-        self._check_samples(math.floor((self.info.duration or 0) * rate), rate)
+        stated, most = math.floor((self.info.duration or 0) * rate), self._limits.samples
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
         matrix: Matrix | None = None
         for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
-            self._check_samples(number + 1, rate)
+            if max(stated, number + 1) > most:
+                reason = f"more than {most:,} frames would be taken of it at {rate:g} per second"
+                raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
             if last is None or frame.rotation != last.rotation:
                 matrix = display_matrix(frame)
             if frame is not last:
@@ -371,11 +373,6 @@ class VideoFile:
                 return packet.pts * packet.time_base - self._origin <= start
         return False
 
-    def _check_samples(self, count: int, rate: float) -> None:
-        if count > self._limits.samples:
-            reason = f"more than {self._limits.samples:,} frames would be taken of it at {rate:g} per second"
-            raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
-
     def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
         try:
             return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
@@ -430,7 +427,10 @@ class VideoFile:
             rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
         """
         packets, marked = self._packets(stream), None
-        if rate is not None and self._says_what_is_needed(rate):
+        # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
+        # of different rates those of another layer may need them.
+        is_marked = self.container in _DATED and self.info.codec == "h264"
+        if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
             unit, origin = float(stream.time_base), float(self._origin)
             marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
         damaged = 0
@@ -448,14 +448,6 @@ class VideoFile:
             yield from frames
         if damaged:
             self.warnings.append(f"{damaged} damaged pieces were skipped")
-
-    def _says_what_is_needed(self, rate: float) -> bool:
-        """Whether frames of H.264 that are not sampled may be left out: packets of these formats say when it is shown.
-
-        HEVC marks frames too, but with layers of different rates those of another layer may need them.
-        """
-        has_time_stamps = self.container in _DATED and self.info.codec == "h264"
-        return has_time_stamps and (self.info.frame_rate or 0) >= _SPARSE * rate
 
     def _packets(self, stream: Any) -> Iterator[Any]:
         """What is stored of a stream, as far as it can be read."""
