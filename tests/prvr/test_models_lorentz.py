@@ -31,7 +31,7 @@ def point(space: Tensor, c: float) -> Tensor:
     return torch.cat([(1 / c + space.square().sum(-1, keepdim=True)).sqrt(), space], -1)
 
 
-def space_part(mixer: LorentzMixer, part: int, x: Tensor, magnitude: str, activation: str) -> Tensor:
+def space_part(mixer: Any, part: int, x: Tensor, magnitude: str, activation: str) -> Tensor:
     """Eq. 14 for one point of n + 1 coordinates."""
     h = torch.relu(x) if activation == "relu" else x
     direction = mixer.qkv.weight[0, part] @ h + mixer.qkv.bias[0, part]
@@ -91,7 +91,7 @@ def test_the_curvature_is_learned_within_a_factor_of_ten() -> None:
 
 @pytest.mark.parametrize("magnitude", ["printed", "bounded"])
 def test_a_point_without_a_direction_is_the_origin(magnitude: str) -> None:
-    mixer = make(lorentz_magnitude=magnitude)
+    mixer: Any = make(lorentz_magnitude=magnitude)
     space = torch.zeros(3, 1, 1, LENGTH, 6, dtype=torch.float64, requires_grad=True)
     found = mixer.magnitude(space, point(torch.randn(1, 1, LENGTH, N, dtype=torch.float64), 1.0))
     assert torch.equal(found, torch.zeros_like(space))

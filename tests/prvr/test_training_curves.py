@@ -34,7 +34,7 @@ def test_curves_show_the_loss_and_mark_the_epoch_that_is_saved(history: list, sa
     left, right = curves_figure(history).axes
     assert [line.get_label() for line in left.lines] == ["total", "triplet"]
     mark = next(line for line in right.lines if str(line.get_label()).startswith("saved"))
-    assert mark.get_xydata().tolist() == [list(saved)]
+    assert np.asarray(mark.get_xydata()).tolist() == [list(saved)]
 
 
 def test_chance_stands_beside_the_curve_where_it_is_known() -> None:

@@ -99,14 +99,15 @@ def train(
     """
     expect_readable(config)
     with open_run(config, output, **options) as run, open_data(config, run, splits, teacher) as data:
+        splits, batches, constants = data
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         model = _retriever(config, run.folder) if retriever is None else retriever
         losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
-        task = RetrievalTask(config, run.accelerator, model, losses, data.batches, data.splits.selection)
+        task = RetrievalTask(config, run.accelerator, model, losses, batches, splits.selection)
 
-        optimizer, scheduler = task.optimizer(max(1, len(data.batches) * config.train.epochs))
-        trainer = Trainer(config, task, run, optimizer, scheduler, len(data.batches), data.constants)
-        report = trainer.train(lambda: task.evaluate(data.splits.report, run))
+        optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
+        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
+        report = trainer.train(lambda: task.evaluate(splits.report, run))
     return RunResult(
         output=run.folder.path,
         epochs=trainer.epoch,

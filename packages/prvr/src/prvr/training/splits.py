@@ -265,31 +265,14 @@ class Teacher:
         return scores
 
 
-@dataclass(frozen=True)
-class RunData:
-    """What the training of a retriever reads.
-
-    Args:
-        splits: what is learned from, selects and is reported.
-        batches: those of the training split, on the device.
-        teacher: `(q, v)` scores of the training split that `loss.distillation` learns from; None without it.
-    """
-
-    splits: Splits
-    batches: VideoLoader
-    teacher: Float[Tensor, "q v"] | None
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """What is saved of the data in every state: the teacher's scores of one query, by which it is recognised."""
-        return {"teacher": None if self.teacher is None else self.teacher[:1].clone()}
-
-
 @contextmanager
 def open_data(
     config: Config, run: Run, splits: Splits | None = None, teacher: Teacher | None = None
-) -> Iterator[RunData]:
-    """The data of a run; splits that are opened here are closed at the end of the `with` statement.
+) -> Iterator[tuple[Splits, VideoLoader, dict[str, Any]]]:
+    """The splits of a run, its batches on the device, and what is saved of both in every state.
+
+    Splits that are opened here are closed at the end of the `with` statement. Saved are the teacher's scores of one
+    query, by which it is recognised.
 
     Args:
         config: the configuration of the run.
@@ -300,7 +283,8 @@ def open_data(
     with ExitStack() as stack:
         splits = stack.enter_context(closing(open_splits(config))) if splits is None else splits
         scores = _teacher_scores(config, run, splits.train, teacher) if config.loss.weight("distillation") else None
-        yield RunData(splits, training_batches(config, splits.train, run.accelerator, scores), scores)
+        constants = {"teacher": None if scores is None else scores[:1].clone()}
+        yield splits, training_batches(config, splits.train, run.accelerator, scores), constants
 
 
 def _teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teacher | None) -> Tensor:
