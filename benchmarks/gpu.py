@@ -17,7 +17,7 @@ authors     a step of other code and one of ours on the same batches, in turn, c
 
 A line of the output is one configuration: its `result`, or why there is none: `refused` by the preset or the device,
 the `error` with its traceback, or `left_out` because `--seconds` are over. Times are of the host, after waiting for the
-device. `benchmarks/cards.py` predicts epochs from counts, without a GPU.
+device.
 """
 
 import argparse
