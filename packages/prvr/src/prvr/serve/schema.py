@@ -176,7 +176,6 @@ class InfoResponse(BaseModel):
 
     videos: int
     progress: ProgressResponse
-    windows: int
     hours: float
     model: str
     pictures: bool = Field(description="whether this index can be searched by a picture")

@@ -230,7 +230,6 @@ class Service:
         return InfoResponse(
             videos=len(self.catalogue),
             progress=ProgressResponse(done=done, total=total, error=self.source.error),
-            windows=self._info.windows,
             hours=self._info.seconds / 3600,
             model=self._model.name,
             pictures=self._reads_pictures,
