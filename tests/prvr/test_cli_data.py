@@ -52,15 +52,6 @@ class TestMake:
         assert str(tmp_path / "toy-tiny") in error
         assert "'seed': 3" in error
 
-    def test_another_light(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        command = ["data", "make", "--output", str(tmp_path), "--size", "tiny", "--look"]
-        assert main([*command, "dusk"]) == 0
-        folder = tmp_path / "toy-tiny-dusk"
-        assert f"prvr evaluate RUN --transfer {folder}" in capsys.readouterr().out
-        assert json.loads((folder / "corpus.json").read_text())["look"] == "dusk"
-        assert int(features.call_args.args[0].max()) == 14  # of black frames, the light that lies over everything
-        assert "look 'night' is not one of day, dusk, haze" in explained([*command, "night"], capsys)
-
     @pytest.mark.parametrize(
         ("failure", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
     )

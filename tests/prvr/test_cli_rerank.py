@@ -13,14 +13,9 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.config import load_config
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.metrics import ranks
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import build_retriever, load_pretrained
-from prvr.stages import ScoreMatrix, load_rerankers, reranker_inputs
-from prvr.systems import open_system
-from prvr.training import open_split
+from prvr.stages import load_rerankers
 from prvr.training.checkpoint import derived_seed
 
 QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
@@ -96,10 +91,10 @@ class TestTrain:
         assert reranker.config.weight == 1.0
         assert 0.015 < reranker.denoiser.query.weight.std() < 0.03  # torch's own maps of this width: 0.14
 
-    def test_purely_generative_over_a_retriever_that_is_not_trained(
+    def test_a_retriever_that_is_not_trained(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        first, second = tmp_path / "untrained", tmp_path / "generator"
+        first = tmp_path / "untrained"
         config, epochs = work.retriever / "config.yaml", ["--train.epochs", "0"]
         assert main(["train", "--config", str(config), *epochs, "--output", str(first), "--device", "cpu", "-q"]) == 0
         assert "the model is not trained" in capsys.readouterr().out
@@ -109,20 +104,6 @@ class TestTrain:
         assert all(torch.equal(start[name], kept[name]) for name in start)
         assert "Without any training" in (first / "best" / "README.md").read_text()
         assert main(["train", "--resume", "--output", str(first), "--device", "cpu", "-q"]) == 0
-        words = ["--preset", "diffusionret-stage2-paper", "--strategy", "generative", "--train.epochs", "1"]
-        words += ["--reranker.steps", "3", "--retriever", str(first), "--output", str(second), "--device", "cpu", "-q"]
-        assert main(["train", *words]) == 0
-        system = open_system(second)
-        with open_split(values, "test") as split:
-            encoded = encode_split(system.pipeline.first, split)
-            inputs = reranker_inputs(encoded, (reranker := load_rerankers(second)["t2v"]).config)
-            # Of the scores the generator sees the order alone, which says who starts from which noise.
-            scores = ScoreMatrix(system.pipeline.first, encoded).rows("t2v", slice(0, len(split.captions)))
-            likely = reranker.rerank(scores, inputs.text, inputs.frames, inputs.mask) - scores.amax(1, keepdim=True)
-            report = evaluate(system.pipeline, split, EvaluationConfig(bootstrap=0))
-            right = torch.from_numpy(split.relevant_matrix)
-        assert torch.allclose(likely.sum(1), torch.ones(len(likely)), atol=1e-4)  # a probability of the whole gallery
-        assert report.ranks.tolist() == ranks(likely, right).tolist()
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from prvr.config.losses import LOSSES, LossConfig, with_weights
-from prvr.config.model import ModelConfig, expect_read
+from prvr.config.model import BLOCKS, FUSIONS, ModelConfig
 from prvr.config.run import Config
-from prvr.errors import DataError, InputError, PrvrError, unknown_name
+from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
 _T = TypeVar("_T")
@@ -292,11 +292,24 @@ def load_config(
         set_key(values, key, value, f"override {key!r}")
     config = validated(Config, values, source)
     if isinstance(config.model, ModelConfig) and not shared:
-        try:
-            expect_read(config.model, [key.removeprefix("model.") for key in overrides or ()])
-        except InputError as error:
-            raise ConfigError(f"{source}: {error}") from error
+        _expect_read(config.model, overrides or {}, source)
     return config
+
+
+def _expect_read(model: ModelConfig, overrides: Mapping[str, Any], source: str) -> None:
+    """Refuses overrides that only blocks or fusions read that the model does not have.
+
+    A preset may hold such keys, for those that are based on it; a key that somebody sets must have an effect.
+    """
+    parts = {(BLOCKS, block.space) for block in model.blocks} | {(FUSIONS, model.fusion)}
+    for key, value in overrides.items():
+        needed = [(registry, entry) for registry in (BLOCKS, FUSIONS) for entry in registry]
+        readers = [(r, entry.name) for r, entry in needed if key.removeprefix("model.") in entry.needs]
+        if readers and parts.isdisjoint(readers):
+            names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
+            raise ConfigError(
+                f"{source}: {key}={value!r} has no effect: only {names} reads it. Remove it, or choose such a part"
+            )
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Blocks and fusions are registered here, with the keys of `model` that they alone
 entry here, and its test.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -288,33 +288,3 @@ class ModelConfig:
         generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
         both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
         return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
-
-
-def expect_read(model: ModelConfig, keys: Iterable[str]) -> None:
-    """Refuses keys that were set for a model in which no part reads them.
-
-    A preset may hold keys for the blocks or the fusion of those that are based on it; a key that somebody sets must
-    have an effect.
-
-    Args:
-        model: the configuration.
-        keys: names of its fields that were set.
-
-    Raises:
-        InputError: only blocks or fusions that the model does not have read one of them.
-
-    Examples:
-        >>> expect_read(ModelConfig(video_dim=8, query_dim=8), ["lorentz_dim"])
-        Traceback (most recent call last):
-        ...
-        prvr.errors.InputError: model.lorentz_dim=127 has no effect: only space='lorentz' reads it. Remove it, or ...
-    """
-    parts = {(BLOCKS, block.space) for block in model.blocks} | {(FUSIONS, model.fusion)}
-    for key in keys:
-        readers = [(registry, entry.name) for registry in (BLOCKS, FUSIONS) for entry in registry if key in entry.needs]
-        if readers and parts.isdisjoint(readers):
-            names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
-            raise InputError(
-                f"model.{key}={getattr(model, key)!r} has no effect: only {names} reads it. Remove it, or choose "
-                "such a part"
-            )
