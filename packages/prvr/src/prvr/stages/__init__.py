@@ -6,7 +6,7 @@ from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.network import RerankerInputs
 from prvr.stages.diffusion.reranking import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
 from prvr.stages.joint_space import ZeroShotSettings, ZeroShotStage
-from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns, merge_top_k, rescore_best
+from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.pipelines import Pipeline
 from prvr.stages.qb_norm import QBNormSettings, QBNormStage, QueryBank, qb_norm
 from prvr.stages.second_retriever import RetrieverSettings, RetrieverStage
@@ -45,5 +45,4 @@ __all__ = [
     "merge_top_k",
     "qb_norm",
     "reranker_inputs",
-    "rescore_best",
 ]
