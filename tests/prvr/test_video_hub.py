@@ -120,7 +120,7 @@ def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
         with pytest.raises(DownloadNeeded):
             open_encoder(f"owner/damaged{place}")
     counted, scan = [], huggingface_hub.scan_cache_dir
-    monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda: counted.append(1) or scan())
+    monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda cache: counted.append(1) or scan(cache))
     assert choose_encoder(False) == "owner/clip"
     assert len(counted) == 1
     assert choose_encoder(True) == "toy"

@@ -176,10 +176,10 @@ def _cached(name: str) -> Path | None:
 
 def local_models() -> dict[str, str]:
     """The type of each model of transformers in the cache of the Hugging Face hub, by its name, last used first."""
-    from huggingface_hub import CacheNotFound, scan_cache_dir
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:
-        repositories = [repository for repository in scan_cache_dir().repos if repository.repo_type == "model"]
+        repositories = [entry for entry in scan_cache_dir(constants.HF_HUB_CACHE).repos if entry.repo_type == "model"]
     except (CacheNotFound, OSError):
         return {}
     types: dict[str, str] = {}

@@ -16,6 +16,7 @@ from prvr.data.synthetic.mp4 import DRAWN
 from prvr.data.synthetic.toy_corpus import MOTION, with_motion
 from prvr.data.synthetic.world import FRAME
 from prvr.errors import DataError
+from prvr.reading import printable
 from prvr.video.decode import VideoError, open_video
 from prvr.video.encoders import ENCODERS, TOY, EncoderFamily, Identity
 
@@ -105,8 +106,8 @@ def refuse_foreign(encoder: Identity, videos: Iterable[Path], named: bool = Fals
     if foreign is None:
         return
     message = (
-        f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. Pass another encoder "
-        "with --encoder NAME."
+        f"{printable(str(foreign))} is not a video of the toy corpus, and the encoder toy supports no others. Pass "
+        "another encoder with --encoder NAME."
     )
     if not named:
         raise DataError(message)
