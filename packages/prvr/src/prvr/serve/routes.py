@@ -19,9 +19,7 @@ from prvr.serve.workers import Busy
 
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
-_CHUNK = (
-    256 * 1024
-)  # bytes of a file that are read at once: with the 64 KiB of Starlette a download is three times slower
+_CHUNK = 256 * 1024  # bytes of a file that are read at once: with the 64 KiB of Starlette a download is slower
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
 
