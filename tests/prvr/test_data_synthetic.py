@@ -108,7 +108,7 @@ def test_near_misses_are_those_of_plain_loops_and_every_sentence_has_some(tiny: 
 @pytest.mark.usefixtures("unchecked")  # for speed: it draws until it gives up
 def test_a_gallery_without_room_for_near_misses_is_an_error() -> None:
     with pytest.raises(ValueError, match="20 or more"):
-        draw_split("test", 3, 0)
+        draw_split("test", 2, 0)
 
 
 WORDS: dict[str, Mapping[str, Iterable[str]]] = {

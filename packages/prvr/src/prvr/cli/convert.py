@@ -291,7 +291,8 @@ def _show(conversion: "Conversion", what: str = "") -> None:
     for split in next(iter(conversion.counts.values())):
         table.add_row(split, *(f"{numbers.get(split, 0):,}" for numbers in conversion.counts.values()))
     stdout().print(table)
-    print(*conversion.notes, sep="\n")
+    for note in conversion.notes:
+        print(note)
 
 
 def _open_features(path: Path) -> "FeatureReader":
