@@ -56,6 +56,7 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "caches"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))  # Linux
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         patch.setenv("LOCALAPPDATA", str(folder))  # Windows
         yield folder
 

@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prvr.search.manifest import MODEL, SEGMENTS, Manifest
+from prvr.search.index import VideoIndex
+from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.model import ModelIdentity, RowSet
 from prvr.search.segments import VideoVectors, write_segment
-from prvr.search.vectors import Dtype, WindowRows, pack_rows
-from prvr.video import Identity, StoreHeader, VideoEntry
+from prvr.search.vectors import WindowRows, pack_rows
+from prvr.video import FeatureSpec, Identity, VideoEntry
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
 PER_SEGMENT = 1_000  # videos
@@ -43,13 +44,16 @@ class BenchModel:
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
 
-    def save(self, folder: Path) -> None:
-        raise TypeError("vectors are written as they are, no video is encoded")
+
+SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)
 
 
 def bench_model(queries: np.ndarray) -> BenchModel:
-    nobody = Identity("bench", "0" * 64, "none")
-    return BenchModel(queries, ModelIdentity("zero-shot", "bench", "0" * 64, nobody, nobody))
+    return BenchModel(queries, ModelIdentity("zero-shot", "bench", "0" * 64, SPEC.encoder, SPEC.encoder))
+
+
+def open_index(folder: Path, model: BenchModel, backend: str) -> VideoIndex:
+    return VideoIndex(folder, model, SPEC, window=None, stride=None, backend=backend)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -93,10 +97,9 @@ def statistics(videos: int = 200) -> tuple[float, float]:
     return float(within.mean()), float(across)
 
 
-def write_index(folder: Path, videos: int, frames: int, queries: int, dtype: Dtype) -> tuple[np.ndarray, float]:
+def write_index(folder: Path, videos: int, frames: int, queries: int) -> tuple[np.ndarray, float]:
     """Writes an index; returns the queries, each near a clip of some video, and the seconds of writing alone."""
     (folder / SEGMENTS).mkdir(parents=True)
-    (folder / MODEL).mkdir()
     generator = np.random.default_rng(3)
     meant = np.sort(generator.integers(videos, size=queries))
     texts, records, spent = [], [], 0.0
@@ -107,28 +110,15 @@ def write_index(folder: Path, videos: int, frames: int, queries: int, dtype: Dty
             clip = clips[video, generator.integers(CLIPS)]
             texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
         start = time.perf_counter()
-        records.append(write_segment(folder, [_video(first, i, clips[i], fine[i], dtype) for i in range(number)]))
+        records.append(write_segment(folder, [_video(first, i, clips[i], fine[i]) for i in range(number)]))
         spent += time.perf_counter() - start
     model = bench_model(np.stack(texts).astype(np.float32))
-    Manifest(
-        index_id=f"bench{videos}",
-        model=model.identity,
-        encoder=StoreHeader(model.identity.frames, 2.0, DIM, DIM),
-        dtype=dtype,
-        window=None,
-        stride=None,
-        dim=DIM,
-        clips=CLIPS,
-        clip_weight=model.clip_weight,
-        frame_weight=model.frame_weight,
-        model_files={},
-        next_key=videos,
-        segments=tuple(records),
-    ).write(folder)
+    manifest = Manifest.new(model, SPEC, None, None, bank=0)
+    replace(manifest, next_key=videos, segments=tuple(records)).write(folder)
     return model.queries, spent
 
 
-def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray, dtype: Dtype) -> VideoVectors:
+def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray) -> VideoVectors:
     name = f"{first + i:09d}"
     entry = VideoEntry(name, name, 0, 0, name.zfill(64), max(60.0, len(frames) / 2), len(frames), 640, 360, "h264")
     return VideoVectors(
@@ -137,7 +127,7 @@ def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray, dtype: Dty
         np.array([[0.0, 60.0]]),
         np.array([len(frames)], np.int64),
         {
-            name: WindowRows(pack_rows(rows, dtype), np.array([len(rows)], np.int64))
+            name: WindowRows(pack_rows(rows), np.array([len(rows)], np.int64))
             for name, rows in (("clips", clips), ("frames", frames))
         },
     )

@@ -15,11 +15,11 @@ search:        one sentence, zero-shot, over an index of films of noise
 """
 
 import importlib
-import io
+import inspect
 import tempfile
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,9 @@ def first_of(*places: str) -> Any:
     raise ImportError(f"this checkout has none of {', '.join(places)}")
 
 
-def toy() -> tuple[str, str]:
-    """The name of the toy corpus and its encoder in this checkout, and the option of `prvr extract` for its output."""
-    now = "hybrid-toy" in first_of("prvr.config:preset_names")()
-    return ("toy", "--output") if now else ("embedded", "--out")
+def toy() -> str:
+    """The name of the toy corpus and its encoder in this checkout."""
+    return "toy" if "hybrid-toy" in first_of("prvr.config:preset_names")() else "embedded"
 
 
 def tasks(folder: str, videos: int, small: bool) -> Tasks:
@@ -129,12 +128,13 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:
-    encoder = first_of("prvr.video:open_encoder")(toy()[0])
-    extract, film = first_of("prvr.video:extract"), write_film(work / "film.mp4", seconds, 360)
+    encoder = first_of("prvr.video:open_encoder")(toy())
+    film = write_film(work / "film.mp4", seconds, 360)
+    encode, opened = first_of("prvr.video:encode_video"), first_of("prvr.video:open_video")
 
     def run() -> None:
-        with tempfile.TemporaryDirectory(dir=work) as folder:
-            extract([film], encoder, Path(folder) / "store")
+        with opened(film) as video:
+            encode(video, encoder, 2.0)
 
     return run
 
@@ -142,7 +142,7 @@ def extraction(work: Path, seconds: float) -> Callable[[], object]:
 def evaluation(work: Path, small: bool) -> Callable[[], object]:
     import prvr
 
-    name, _ = toy()
+    name = toy()
     where = {"data.collection": f"{name}-tiny", "data.cache_dir": str(work)}
     config = prvr.load_config(
         f"hybrid-{name}", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {})
@@ -157,20 +157,15 @@ def evaluation(work: Path, small: bool) -> Callable[[], object]:
 
 
 def search(work: Path, videos: int) -> Callable[[], object]:
-    main, (encoder, output) = first_of("prvr.cli:main"), toy()
     films = work / "films"
     films.mkdir()
     for number in range(videos):
         write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
-    with redirect_stdout(io.StringIO()):
-        for words in (
-            ["extract", str(films), "--encoder", encoder, output, str(work / "store")],
-            ["index", "add", str(work / "index"), "--store", str(work / "store"), "--model", "zero-shot"],
-        ):
-            if code := main(words):
-                raise SystemExit(f"prvr {' '.join(words)} ended with code {code}")
-    index = first_of("prvr.search:VideoIndex", "prvr.search.index:VideoIndex").open(work / "index")
-    return partial(index.search, "a red square moves to the left")
+    library = first_of("prvr:Library", "prvr.search:Library")
+    place = "home" if "home" in inspect.signature(library).parameters else "state"
+    opened = library(films, encoder=toy(), device="cpu", **{place: work / "library"})
+    opened.update()
+    return partial(opened.index.search, "a red square moves to the left")
 
 
 def write_film(path: Path, seconds: float, height: int, seed: int = 0) -> Path:

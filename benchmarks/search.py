@@ -40,7 +40,7 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import bench_model, statistics, write_index
+from _vectors import bench_model, open_index, statistics, write_index
 
 K = 10
 
@@ -71,10 +71,8 @@ def plain(folder: Path, queries: int, float32: bool) -> Tasks:
 
 def searched(folder: Path, queries: int, backend: str, server: int | None) -> Tasks:
     """Whole searches by a backend that is brought up to date first."""
-    from prvr.search.index import VideoIndex
-
     model, now = bench_model(np.load(folder / "queries.npy")[:queries]), clock()
-    index = VideoIndex(folder, model=model, backend=backend)  # type: ignore[arg-type]
+    index = open_index(folder, model, backend)
     start = now()
     index._in_step(index.source)
     sync, expected = now() - start, json.loads((folder / "exact.json").read_text())
@@ -98,10 +96,8 @@ def searched(folder: Path, queries: int, backend: str, server: int | None) -> Ta
 
 def exact_hits(folder: Path) -> list[list[str]]:
     """What should be found, by the scores of all videos, a group of queries at a time."""
-    from prvr.search.index import VideoIndex
-
     queries = np.load(folder / "queries.npy")
-    index = VideoIndex(folder, model=bench_model(queries), backend="exact")  # type: ignore[arg-type]
+    index = open_index(folder, bench_model(queries), "exact")
     return [[hit.video_id for hit in result.hits] for result in index.search_many([*map(str, range(len(queries)))], K)]
 
 
@@ -179,7 +175,6 @@ def main() -> None:
         frames=128,
         queries=50,
         rounds=5,
-        dtype=option("float16", choices=["float16", "float32", "int8"]),
         backends=["plain", "plain32", "exact", "faiss"],
         folder=option(None, "kept; the indexes in it are used again", type=Path),
         table=option([], "only print the tables of such files", type=Path),
@@ -193,7 +188,7 @@ def main() -> None:
         for videos in args.videos:
             folder = (args.folder or Path(temporary)) / str(videos)
             if not (folder / "about.json").exists():
-                queries, writing = write_index(folder, videos, args.frames, args.queries, args.dtype)
+                queries, writing = write_index(folder, videos, args.frames, args.queries)
                 np.save(folder / "queries.npy", queries)
                 (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder)))
                 (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))

@@ -1,9 +1,9 @@
 """What several clients at once cost each of them: latencies of searches on loopback, as ratios to one client.
 
-    python benchmarks/serve.py [--clients 8] [--seconds 60] [--videos 20] [--index FOLDER]
+    python benchmarks/serve.py [--clients 8] [--seconds 60] [--videos 20] [--folder FOLDER]
 
 A server in a process of its own, clients as threads of this one, each with a connection that it keeps. Every client
-asks the next query as soon as it has an answer. Without --index, an index of drawn videos is made (no training).
+asks the next query as soon as it has an answer. Without --folder, videos are drawn (no training).
 """
 
 import statistics
@@ -19,21 +19,14 @@ import httpx2
 from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import write_corpus
 from prvr.data.synthetic import write_videos
-from prvr.search import VideoIndex, open_model
-from prvr.video import VideoStore, extract, open_encoder
 
 QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape in ("circle", "square", "star")
            for does in ("rises", "spins", "moves to the left")]  # fmt: skip
 
 
-def make_index(work: Path, videos: int) -> Path:
+def make_videos(work: Path, videos: int) -> Path:
     corpus = write_corpus(work, "tiny")
-    films = write_videos(corpus, corpus.split("test").video_ids[:videos])
-    extract([films], open_encoder("toy"), work / "store")
-    store = VideoStore(work / "store")
-    with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
-        index.add(store)
-    return work / "index"
+    return write_videos(corpus, corpus.split("test").video_ids[:videos])
 
 
 def ask(address: str, until: float, turn: int) -> tuple[list[float], int]:
@@ -62,12 +55,22 @@ def main() -> None:
         clients=8,
         seconds=option(60.0, "with all clients; half of it with one"),
         videos=20,
-        index=option(None, "folder of an index; default: one of drawn videos", type=Path),
+        folder=option(None, "of videos; default: drawn ones", type=Path),
     )
     print(environment())
     with tempfile.TemporaryDirectory() as work:
-        index = args.index or make_index(Path(work), args.videos)
-        command = [sys.executable, "-m", "prvr.cli", "serve", str(index), "--port", "0"]
+        folder = args.folder or make_videos(Path(work), args.videos)
+        command = [
+            sys.executable,
+            "-m",
+            "prvr.cli",
+            "serve",
+            str(folder),
+            "--library",
+            f"{work}/library",
+            "--port",
+            "0",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None

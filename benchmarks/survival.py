@@ -1,18 +1,12 @@
 """What a kill costs: nothing that was there. Killed at drawn moments, run again, compared with a run left alone.
 
-    python benchmarks/survival.py [--what train extract add update demo] [--kills 20] [--inside 5] [--seed 0]
+    python benchmarks/survival.py [--what train demo] [--kills 20] [--inside 5] [--seed 0]
 
 train: a small hybrid (dropout, hard negatives, registers with Gaussian noise) with `prvr train`, saved after each step.
 The moments of the `kill -9` are drawn over all saves of the run; `--inside` of them lie inside a write: there the
 killer looks for the half-written file and kills as soon as it has the drawn share of its size. A kill that came too
 late for that is repeated at the next save. After each, the last state must be readable; in the end weights, optimiser,
 history, best checkpoint and evaluation must equal those of the straight run bit by bit.
-
-extract, add, update: a store is made of 12 videos; an index is made, and 30 videos go into it; of an index 10 videos
-change, 10 are new and 5 gone. Each kill starts from the same state. `--inside` of them lie inside a write: after half
-of a file, after all of it but before it has its name, or right after the renaming. The others fall at any time. After
-each the store or index must be whole (an index: every video is found); then the same again, undisturbed, must end in
-the files of a run that nobody disturbed.
 
 demo: `prvr demo --quick` with a smaller model, killed at any time; every fourth time it begins without its corpus.
 After each, in the same cache, what is there must be whole; in the end a demo must find what an undisturbed one found.
@@ -30,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -40,11 +33,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
 from commands import SMALL
-from kills import POINTS, at_write, killed
-from search_files import QUERY
-from search_files import contents as index_contents
-from search_kills import Case, adding, small_segments, updating
-from search_kills import half_written as left_of_index
 from training_runs import same
 
 from _harness import option, parse_options
@@ -52,9 +40,7 @@ from prvr.cli import demo
 from prvr.cli import main as prvr_command
 from prvr.config import Config, dump_config, load_config
 from prvr.data.atomic import HALF_WRITTEN, MARK
-from prvr.search import VideoIndex, verify_index
 from prvr.training.checkpoint import load_state
-from prvr.video import VideoStore
 
 STEPS = 6  # per epoch: 60 videos by 10
 SAVES = STEPS + 1  # per epoch: after each step, and when the epoch is evaluated
@@ -228,133 +214,6 @@ def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -
     return not wrong and count >= args.kills and inside >= args.inside
 
 
-@dataclass(frozen=True)
-class Extraction:
-    """A store that is made of videos; in the place of a `Case`."""
-
-    videos: Path
-    before: None = None
-
-    def act(self, store: Path) -> None:
-        from video_files import MeanColour
-
-        from prvr.video import extract
-
-        extract([self.videos], MeanColour(), store, batch_size=4)
-
-
-def extracting(folder: Path) -> Extraction:
-    from video_files import noise, write_video
-
-    (folder / "videos").mkdir()
-    for number in range(12):
-        write_video(folder / "videos" / f"v{number:02}.mp4", noise(60, number))
-    return Extraction(folder / "videos")
-
-
-def check_store(store: Path) -> str:
-    if not (store / "store.json").exists():
-        return "no store yet"
-    VideoStore(store).verify()
-    return f"{len(VideoStore(store).video_ids)} videos"
-
-
-def store_contents(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in store.rglob("*") if path.is_file() and path.name != ".lock"}
-
-
-def left_of_store(store: Path) -> list[Path]:
-    return list(store.rglob(f"*{HALF_WRITTEN}"))
-
-
-def check_index(index: Path) -> str:
-    if not (index / "index.json").exists():
-        return "no index yet"
-    with VideoIndex.open(index) as opened:
-        hits = len(opened.search(QUERY, 999).hits)
-        wrong = [*verify_index(index), *(["a video is not found"] if hits != len(opened) else [])]
-        return "WRONG: " + "; ".join(wrong) if wrong else f"{len(opened)} videos"
-
-
-def found_in_index(index: Path) -> tuple[Any, ...]:
-    with VideoIndex.open(index) as opened:
-        return index_contents(opened), opened.search(QUERY, 999), verify_index(index)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is killed in processes of its own, and how its end is judged.
-
-    Args:
-        make: prepares it in a folder.
-        check: says what a kill has left; starts with WRONG if it is not whole.
-        found: what must be the same in the end.
-        left: what a kill has left that does not count.
-        writes: how many files a run writes at least, and how many names it gives.
-    """
-
-    make: Callable[[Path], Any]
-    check: Callable[[Path], str]
-    found: Callable[[Path], Any]
-    left: Callable[[Path], list[Path]]
-    writes: tuple[int, int]
-
-
-KINDS = {
-    "extract": Kind(extracting, check_store, store_contents, left_of_store, (13, 13)),
-    "add": Kind(lambda folder: adding(folder, 30), check_index, found_in_index, left_of_index, (60, 12)),
-    "update": Kind(lambda folder: updating(folder, 30), check_index, found_in_index, left_of_index, (60, 12)),
-}
-
-
-def change_survives(name: str, args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
-    kind = KINDS[name]
-    small_segments()
-    case: Case | Extraction = kind.make(folder)
-
-    def begun(target: Path) -> Path:
-        if case.before is not None:
-            shutil.copytree(case.before, target)
-        return target
-
-    straight = begun(folder / "straight")
-    began = time.perf_counter()
-    assert not killed(lambda: case.act(straight))
-    whole = time.perf_counter() - began
-    print(f"{name}: {kind.check(straight)} in the end, nobody disturbing")
-    moments: list[tuple[str, int]] = [("any time", 0)] * (args.kills - args.inside)
-    for i in range(args.inside):
-        point = POINTS[i % len(POINTS)]
-        moments.append((point, rng.randint(1, kind.writes[point == "renamed"])))
-    rng.shuffle(moments)
-    good, landed, done = True, 0, 0
-    while moments:
-        point, write = moments.pop(0)
-        target = begun(folder / f"{name}-{done}")
-        after = rng.uniform(0, whole) if point == "any time" else None
-        if not killed(partial(case.act, target), None if after is not None else at_write(write, point), after):
-            shutil.rmtree(target)  # it was done before: draw again
-            moments.append((point, max(1, write // 2)))
-            continue
-        done += 1
-        left, state = kind.left(target), kind.check(target)
-        landed += bool(left)
-        case.act(target)
-        inside = [path for path in kind.left(target) if path.is_relative_to(target)]
-        same = kind.found(target) == kind.found(straight) and not inside
-        good &= same and not state.startswith("WRONG")
-        where = point if point == "any time" else f"{point}, write {write}"
-        what = ", ".join(path.name[:22] for path in left) or "nothing"
-        print(
-            f"{done:3} {where:24} {state:14} left over: {what}; run again: {'equal' if same else 'DIFFERS'}", flush=True
-        )
-        shutil.rmtree(target)
-        for path in folder.glob(f"{HALF_WRITTEN}-*"):
-            shutil.rmtree(path)
-    print(f"{name}: killed {done} times, {landed} left something; {'all is well' if good else 'SOMETHING WAS LOST'}\n")
-    return good
-
-
 def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
     def begin_demo(cache: str, output: str) -> BaseProcess:
         def prepare() -> None:
@@ -381,19 +240,16 @@ def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) ->
         run = folder / f"run-{done}"
         done += 1
         behind = saved(run)
-        states = [check_store(run / "store"), check_index(run / "index")] if run.exists() else ["no folder yet"]
-        good &= not any(state.startswith("WRONG") for state in states)
-        print(f"{done:3} after {finish_within:4.1f} of {whole:.1f} s: {behind} saves, {', '.join(states)}", flush=True)
+        print(f"{done:3} after {finish_within:4.1f} of {whole:.1f} s: {behind} saves", flush=True)
     finish(begin_demo("cache", "last"))
     for name in ("evaluation.json", "evaluation_ranks.npz", "best/model.safetensors"):
         good &= (folder / "straight" / name).read_bytes() == (folder / "last" / name).read_bytes()
-    good &= check_index(folder / "last" / "index") == check_index(folder / "straight" / "index")
     print(f"demo: killed {done} times; {'the last one found the same' if good else 'THE LAST ONE DIFFERS'}\n")
     return good
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    kinds = ["train", *KINDS, "demo"]
+    kinds = ["train", "demo"]
     args = parse_options(
         __doc__,
         words,
@@ -410,10 +266,7 @@ def main(words: Sequence[str] | None = None) -> None:
         print(f"{name}, seed {args.seed}: {args.kills} kills")
         rng = random.Random(f"{args.seed} {name}")
         with tempfile.TemporaryDirectory() as folder:
-            if name in KINDS:
-                good &= change_survives(name, args, rng, Path(folder))
-            else:
-                good &= (train_survives if name == "train" else demo_survives)(args, rng, Path(folder))
+            good &= (train_survives if name == "train" else demo_survives)(args, rng, Path(folder))
     sys.exit(not good)
 
 

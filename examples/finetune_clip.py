@@ -2,7 +2,7 @@
 
     python examples/finetune_clip.py FILMS CAPTIONS.csv --clip openai/clip-vit-base-patch32 --device cuda
 
-CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. The same on the command line: `prvr extract
+CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. The same on the command line: `prvr export
 --encoder pixels:CLIP`, `prvr convert captions`, `prvr train --preset diffusionret-msrvtt-pixels`. Without arguments:
 films that prvr draws and a small CLIP of random weights, to show the steps: the result is not a good model.
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from prvr import Library
 from prvr.config import load_config
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
@@ -24,7 +25,7 @@ from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
 from prvr.models import load_pretrained
 from prvr.training import train
-from prvr.video import VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import open_encoder, open_featurizer
 
 
 def small_example(folder: Path) -> tuple[Path, Path, str]:
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.0, help="pictures per second")
     parser.add_argument("--backbone-lr", type=float, default=1e-7, help="of the CLIP; all else has 1e-3")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("finetuned"), help="new folder for pictures, corpus and run")
+    parser.add_argument("--out", type=Path, default=Path("finetuned"), help="new folder for features, corpus and run")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if args.films is None:
@@ -72,8 +73,10 @@ def main() -> None:
         elif args.captions is None:
             parser.error("name a CSV of captions too")
         encoder, tokens = open_encoder(f"pixels:{args.clip}"), open_featurizer(f"pixels:{args.clip}")
-        extract([args.films], encoder, args.out / "store", rate=args.rate)
-        corpus = convert_captions(args.captions, VideoStore(args.out / "store"), tokens, args.out / "data" / "films")
+        where = {"encoder": f"pixels:{args.clip}", "rate": args.rate, "home": args.out / "library"}
+        with Library(args.films, **where, device=args.device) as library:
+            library.update()
+            corpus = convert_captions(args.captions, library.features(), tokens, args.out / "data" / "films")
         changes = {
             "model.clip": args.clip,
             "model.video_dim": encoder.dim,

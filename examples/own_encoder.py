@@ -49,7 +49,7 @@ def main() -> None:
             picture = np.full((64, 64, 3), 40, np.uint8)
             picture[:, :, place] = 200
             write_mp4(videos / f"{colour}.mp4", np.stack([picture] * 8), fps=2.0)
-        with Library(videos, encoder="own_encoder:Colours", state=Path(folder) / "library") as library:
+        with Library(videos, encoder="own_encoder:Colours", home=Path(folder) / "library") as library:
             for query in ("something red", "a green video"):
                 hits = library.search(query).hits
                 print(query, *(f"{hit.video_id} {hit.score:.2f}" for hit in hits), sep="  ")

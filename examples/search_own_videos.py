@@ -1,7 +1,7 @@
-"""Search a folder of videos: extract, search without training, add captions, train, search again.
+"""Search a folder of videos without training, add captions, train, search again.
 
-The films here are drawn by prvr. With your own, name CLIP instead of `toy` and leave out `draw`; every step is a
-command too: prvr extract, convert captions, train, index, search. So few films and epochs do not train a good model.
+The videos here are drawn by prvr. With your own, name CLIP instead of `toy` and leave out `draw`; every step is a
+command too: prvr search, convert captions, train, search --model. So few videos and epochs do not train a good model.
 """
 
 import csv
@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 import prvr
+from prvr import Library
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
-from prvr.search import VideoIndex, open_model
 from prvr.training import train
-from prvr.video import VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import open_featurizer
 
 SENTENCE = "a small blue circle rises"
 SMALL = {
@@ -42,12 +42,9 @@ def draw(folder: Path) -> None:
         table.writerows([s.video_id, s.text, s.start, s.end] for s in scenes.sentences)
 
 
-def search(folder: Path, store: VideoStore, model: str) -> None:
-    with VideoIndex.create(folder, open_model(model, store.header), store.header) as index:
-        index.add(store)
-        print(f"{SENTENCE!r}, {'without' if model == 'zero-shot' else 'with'} training:")
-        for hit in index.search(SENTENCE, k=3).hits:
-            print(f"  {hit.video_id}  {hit.start:5.1f} - {hit.end:5.1f} s  score {hit.score:.3f}")
+def search(library: Library) -> None:
+    for hit in library.search(SENTENCE, k=3).hits:
+        print(f"  {hit.video_id}  {hit.start:5.1f} - {hit.end:5.1f} s  score {hit.score:.3f}")
 
 
 def main() -> None:
@@ -55,16 +52,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         draw(here)
-        report = extract([here / "films"], open_encoder("toy"), here / "store")
-        store = VideoStore(here / "store")
-        print(f"{len(report.extracted)} films, {sum(map(store.duration, store.video_ids)):.0f} s")
-        search(here / "zero-shot", store, "zero-shot")
+        with Library(here / "films", encoder="toy", home=here / "library") as library:
+            print(f"{SENTENCE!r}, without training:")
+            search(library)
+            features = library.features()
 
-        made = convert_captions(here / "films.csv", store, open_featurizer("toy"), here / "captioned")
+        made = convert_captions(here / "films.csv", features, open_featurizer("toy"), here / "captioned")
         print(f"captions: {made.counts['captions']}")
         where = {"data.root": str(here), "data.cache_dir": str(here / "cache"), "train.protocol": "val"}
         train(prvr.load_config("hybrid-toy", SMALL | where), output=here / "run", device="cpu")
-        search(here / "trained", store, str(here / "run"))
+        with Library(here / "films", encoder="toy", home=here / "library", model=here / "run") as library:
+            print(f"{SENTENCE!r}, with training:")  # no video is encoded again
+            search(library)
 
 
 if __name__ == "__main__":

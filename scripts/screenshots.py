@@ -1,4 +1,4 @@
-"""The pictures of the page in the documentation: an index of drawn videos, a server, a browser.
+"""The pictures of the page in the documentation: drawn videos, a server, a browser.
 
     python scripts/screenshots.py [--out docs/images] [--videos 40]
 
@@ -18,36 +18,33 @@ from playwright.sync_api import sync_playwright
 
 from prvr.data import write_corpus
 from prvr.data.synthetic import write_videos
-from prvr.search import VideoIndex, open_model
+from prvr.search import Library
 from prvr.serve import serve
-from prvr.video import VideoStore, extract, open_encoder
 
 SIZES = {"results": (1280, 860, "light"), "playing": (1280, 860, "light"), "phone": (390, 844, "dark")}
 
 
-def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
+def make_videos(work: Path, videos: int) -> tuple[Path, list[str]]:
     corpus = write_corpus(work, "tiny")
     test = corpus.split("test")
     names = test.video_ids[:videos]
-    extract([write_videos(corpus, names)], open_encoder("toy"), work / "store")
-    store = VideoStore(work / "store")
-    with VideoIndex.create(work / "index", open_model("toy-world", store.header), store.header) as index:
-        index.add(store)
-    return work / "index", [caption.text for caption in test.captions if caption.video_id in names]
+    return write_videos(corpus, names), [caption.text for caption in test.captions if caption.video_id in names]
 
 
-def address_of(index: Path) -> str:
+def address_of(folder: Path, home: Path) -> str:
     """The address of a server that ends with this process."""
     addresses: list[str] = []
     # signals are the main thread's: this one only serves
-    threading.Thread(target=_serve, args=(index, addresses.append), daemon=True).start()
+    threading.Thread(target=_serve, args=(folder, home, addresses.append), daemon=True).start()
     while not addresses:
         time.sleep(0.05)
     return addresses[0]
 
 
-def _serve(index: Path, started: Any) -> None:
-    serve(VideoIndex.open(index), port=0, started=started)
+def _serve(folder: Path, home: Path, started: Any) -> None:
+    with Library(folder, model="toy-world", encoder="toy", home=home) as library:
+        library.update()
+        serve(library.index, port=0, started=started)
 
 
 def pictures(address: str, query: str, out: Path, browser: str) -> None:
@@ -86,14 +83,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     parser.add_argument("--videos", type=int, default=40)
     parser.add_argument("--query", help="default: a sentence about one of them")
-    parser.add_argument("--index", type=Path, help="one that is there, instead of drawn videos")
+    parser.add_argument("--folder", type=Path, help="of toy videos, instead of ones that are drawn")
     parser.add_argument("--browser", default=shutil.which("chromium"))
     args = parser.parse_args()
     if args.browser is None:
         sys.exit("no chromium here: name one with --browser")
     with tempfile.TemporaryDirectory() as work:
-        index, captions = (args.index, []) if args.index else make_index(Path(work), args.videos)
-        pictures(address_of(index), args.query or captions[0], args.out, args.browser)
+        folder, captions = (args.folder, []) if args.folder else make_videos(Path(work), args.videos)
+        pictures(address_of(folder, Path(work) / "library"), args.query or captions[0], args.out, args.browser)
 
 
 if __name__ == "__main__":

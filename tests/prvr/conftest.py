@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from search_files import make_index, some_videos, write_store
+from search_files import make_features, make_index, some_videos
 from training_runs import StraightRuns, make_config
 from video_files import hostile_folder
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.search import VideoIndex
 from prvr.training import RunResult, Splits, open_splits
-from prvr.video import VideoStore
+from prvr.video import VideoFeatures
 
 
 @pytest.fixture(scope="session")
@@ -41,15 +41,15 @@ def straight(straight_runs: StraightRuns) -> RunResult:
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
+def features() -> VideoFeatures:
     """Features of eight videos, v000.mp4 to v007.mp4."""
-    return write_store(tmp_path_factory.mktemp("videos") / "store", some_videos([30, 7, 1, 24, 25, 60, 12, 90]))
+    return make_features(some_videos([30, 7, 1, 24, 25, 60, 12, 90]))
 
 
 @pytest.fixture
-def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    """A zero-shot index of the store, which a test may change."""
-    return make_index(tmp_path / "index", store=store)
+def index(features: VideoFeatures, tmp_path: Path) -> VideoIndex:
+    """A zero-shot index of these videos, which a test may change."""
+    return make_index(tmp_path / "index", features=features)
 
 
 @pytest.fixture(scope="session")

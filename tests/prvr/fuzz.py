@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from commands import SMALL
-from damaged_films import sound_films
 from file_formats import READERS, Reader
 from fuzzing import damages
 from golden import Golden
-from search_files import forget, make_index, some_videos, tiny_model, write_store
+from search_files import TOY, make_features, make_index, some_videos
 
 from prvr.config import Config, load_config
 from prvr.corpora import benchmark_of
@@ -32,11 +31,12 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files
 from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.search import VideoIndex, verify_index
+from prvr.search import Library, VideoIndex
 from prvr.stages import load_rerankers
 from prvr.training import open_splits, read_reranker_config, reranker_run_config, train, train_reranker
 from prvr.training.checkpoint import load_state
-from prvr.video import VideoStore, extract, open_encoder
+from prvr.video import Storage
+from prvr.video.storage import encoder_key
 
 SECONDS = 30
 """A case that takes longer counts as a hang."""
@@ -212,40 +212,32 @@ def _config(root: Path) -> Config:
     return load_config("hybrid-toy", SMALL | changes | places)
 
 
-def _make_store(folder: Path) -> None:
-    write_store(folder / "store", some_videos([5, 9]))
+def _make_library(folder: Path) -> None:
+    storage, features = Storage(folder / "library"), make_features(some_videos([5, 9, 6, 4]))
+    key = storage.add_encoder(TOY)
+    for entry in features.entries.values():
+        storage.add(key, entry.sha256, features.read(entry.id), {"duration": entry.duration})
 
 
-def _read_store(folder: Path) -> object:
-    store = VideoStore(folder / "store")
-    if problems := store.verify():
-        raise PrvrError(str(problems[0]))
-    return [(store.entries[video], store.read(video).tobytes()) for video in store.video_ids]
+def _read_library(folder: Path) -> object:
+    storage, key = Storage(folder / "library"), encoder_key(TOY)
+    shas = sorted(storage.encoded(key))
+    for problem in storage.check(key, TOY, shas).values():
+        raise PrvrError(problem)
+    return [(sha256, storage.read_features(key, sha256).tobytes()) for sha256 in shas]
 
 
-def _make_index(folder: Path, model: str, **options: Any) -> None:
-    videos = some_videos([5, 9, 6, 4])
-    weights = tiny_model(folder.parent / "model", branches="clips") if model == "trained" else model
-    store = forget(write_store(folder.parent / "store", videos), "v003.mp4")
-    with make_index(folder / "index", weights, store, **options) as index:
-        index.add(write_store(folder.parent / "store", videos))
-        index.remove(["v001.mp4"])
+def _index(folder: Path, backend: str) -> VideoIndex:
+    return make_index(folder / "index", features=make_features(some_videos([5, 9, 6, 4])), backend=backend)
 
 
-def _make_zero_shot(folder: Path) -> None:
-    _make_index(folder, "zero-shot")
-
-
-def _make_trained(folder: Path) -> None:
-    _make_index(folder, "trained", dtype="int8", window=2.0, stride=1.0)
+def _make_index(folder: Path) -> None:
+    _index(folder, "exact").close()
 
 
 def _read_index(folder: Path) -> object:
-    with VideoIndex.open(folder / "index", backend="exact") as index:
-        hits = index.search("a red circle jumps", 9).hits
-        if problems := verify_index(folder / "index"):
-            raise PrvrError(problems[0])
-        return hits
+    with _index(folder, "exact") as index:
+        return index.search("a red circle jumps", 9).hits
 
 
 def _make_run(folder: Path) -> None:
@@ -321,27 +313,26 @@ def _read_checkpoint(folder: Path) -> object:
 
 
 def _make_faiss(folder: Path) -> None:
-    _make_zero_shot(folder)
-    with VideoIndex.open(folder / "index", backend="faiss") as index:
-        index.search("a person", 3)
+    _read_faiss(folder)
 
 
 def _read_faiss(folder: Path) -> object:
-    with VideoIndex.open(folder / "index", backend="faiss") as index:
-        return index.search("a red circle jumps", 9).hits
+    with _index(folder, "faiss") as index:
+        return index.search("a red circle jumps", 3).hits
 
 
 def _read_films(folder: Path) -> object:
     """Features of all films; that one is damaged must not stop the others."""
-    place = folder.with_name("store-of-films")
-    shutil.rmtree(place, ignore_errors=True)
-    report = extract([folder], open_encoder("toy"), place)
-    if len(report.failed) > 1:
-        raise AssertionError(f"{len(report.failed)} films failed, one is damaged")
-    store = VideoStore(place)
-    if report.failed:
-        raise PrvrError(report.failed[0].reason)
-    return [(video, store.read(video).tobytes()) for video in store.video_ids]
+    home = folder.with_name("library-of-films")
+    shutil.rmtree(home, ignore_errors=True)
+    with Library(folder, encoder="toy", home=home) as library:
+        failed = library.update().unreadable
+        if len(failed) > 1:
+            raise AssertionError(f"{len(failed)} films failed, one is damaged")
+        if failed:
+            raise PrvrError(failed[0].reason)
+        features = library.features()
+    return [(video, features.read(video).tobytes()) for video in features.video_ids]
 
 
 def _reading(reader: Reader) -> Callable[[Path], str]:
@@ -351,9 +342,9 @@ def _reading(reader: Reader) -> Callable[[Path], str]:
 
 ITEMS = (
     Item("film", sound_films, _read_films, sealed=False),
-    Item("store", _make_store, _read_store, sealed=True, loose=(".safetensors",)),
-    Item("index", _make_zero_shot, _read_index, sealed=True),
-    Item("index of a trained model", _make_trained, _read_index, sealed=True),
+    Item("features", _make_library, _read_library, sealed=True, only=(".npy",)),
+    Item("library", _make_library, _read_library, sealed=False, only=(".sqlite",)),
+    Item("index", _make_index, _read_index, sealed=False),
     Item("faiss files", _make_faiss, _read_faiss, sealed=True, only=(".faiss",)),
     Item("run", _make_run, _read_run, sealed=True, only=(".pt", ".safetensors", ".json", ".npz")),
     Item("run of stage 2", _make_reranker, _read_reranker, sealed=True, only=(".pt", ".safetensors", ".json", ".npz")),

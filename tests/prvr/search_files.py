@@ -1,9 +1,8 @@
-"""Stores of features and models that the tests of search share: no video is decoded."""
+"""Features and models that the tests of search share: no video is decoded."""
 
 import hashlib
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +11,67 @@ from jaxtyping import Float32
 
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
-from prvr.search import SearchModel, SearchResult, VideoIndex, open_model
-from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder
-from prvr.video.store import entry_path, write_entry, write_header
+from prvr.data.hashes import hash_file
+from prvr.search import Library, SearchModel, VideoIndex, open_model
+from prvr.video import FeatureSpec, Storage, VideoEntry, VideoFeatures, list_videos, open_encoder
 
 QUERY = "a red square moves left"
-TOY = StoreHeader(open_encoder("toy").identity, 2.0, 512, 256)
-"""Header of a store of the toy encoder, at 2 frames per second."""
+TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)
+"""The features of the toy encoder, at 2 frames per second."""
 
 
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_store(
-    folder: Path, videos: Mapping[str, Float32[np.ndarray, "_ f"]], header: StoreHeader = TOY
-) -> VideoStore:
-    """A store with these features; the sha256 of a video's file follows from them."""
-    if not (folder / "store.json").exists():
-        (folder / "videos").mkdir(parents=True)
-        write_header(folder, header)
+def make_features(videos: Mapping[str, Float32[np.ndarray, "_ f"]], spec: FeatureSpec = TOY) -> VideoFeatures:
+    """Features as a library gives them; the sha256 of a video's file follows from them."""
+    entries = {}
     for video, features in videos.items():
         content, frames = hashlib.sha256(features.tobytes()).hexdigest(), len(features)
-        entry = VideoEntry(video, f"/videos/{video}", 1000, 0, content, frames / header.rate, frames, 64, 48, "h264")
-        write_entry(folder, header, entry, features)
-    return VideoStore(folder)
+        entries[video] = VideoEntry(
+            video, f"/videos/{video}", 1000, 0, content, frames / spec.rate, frames, 64, 48, "h264"
+        )
+    return VideoFeatures(spec, entries, lambda entry: videos[entry.id])
 
 
-def noise_store(folder: Path, header: StoreHeader, names: Sequence[str]) -> VideoStore:
+def make_library(folder: Path, features: VideoFeatures) -> Path:
+    """A folder of files that a library knows as videos with these features; none of them is a video."""
+    storage = Storage()
+    key, seen = storage.add_encoder(features.spec), {}
+    for entry in features.entries.values():
+        path = folder / entry.id
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(entry.sha256)
+        about = asdict(entry)
+        for name in ("id", "path", "size", "mtime_ns", "sha256", "frames"):
+            del about[name]
+        storage.add(key, sha256 := hash_file(path), features.read(entry.id), about)
+        seen.setdefault(sha256, []).append(path)
+    listed = {video.path: video for video in list_videos(folder.resolve()).videos}
+    storage.see({sha256: [listed[path.resolve()] for path in paths] for sha256, paths in seen.items()})
+    storage.use_encoder(folder.resolve(), key, named=True)
+    return folder
+
+
+def library_features(folder: Path, encoder: str = "toy", **options: Any) -> VideoFeatures:
+    """The features of real videos, encoded if they are new."""
+    with Library(folder, encoder=encoder, device="cpu", **options) as library:
+        library.update()
+        return library.features()
+
+
+def without(features: VideoFeatures, *videos: str) -> VideoFeatures:
+    """The features without some videos."""
+    entries = {video: entry for video, entry in features.entries.items() if video not in videos}
+    return VideoFeatures(features.spec, entries, lambda entry: features.read(entry.id))
+
+
+def noise_features(spec: FeatureSpec, names: Sequence[str]) -> VideoFeatures:
     """Videos of 10 s with random features; "copy of x" has the content of "x"."""
-    rng, shape = np.random.default_rng(0), (round(10 * header.rate), header.dim)
+    rng, shape = np.random.default_rng(0), (round(10 * spec.rate), spec.dim)
     features = {name.removeprefix("copy of "): rng.standard_normal(shape).astype(np.float32) for name in names}
-    return write_store(folder, {name: features[name.removeprefix("copy of ")] for name in names}, header)
-
-
-def forget(store: VideoStore, *videos: str) -> VideoStore:
-    """The store without some videos."""
-    for video in videos:
-        entry_path(store.folder, video).unlink()
-    return VideoStore(store.folder)
+    return make_features({name: features[name.removeprefix("copy of ")] for name in names}, spec)
 
 
 def walk(rows: int, seed: int, dim: int = 512) -> Float32[np.ndarray, "n f"]:
@@ -91,56 +112,15 @@ def tiny_model(folder: Path, **changes: Any) -> Path:
 
 
 def make_index(
-    folder: Path, model: str | Path | SearchModel = "zero-shot", store: VideoStore | None = None, **options: Any
+    folder: Path, model: str | Path | SearchModel = "zero-shot", features: VideoFeatures | None = None, **options: Any
 ) -> VideoIndex:
-    """An index of the videos of a store; empty without one."""
-    opened = open_model(model, TOY) if isinstance(model, str | Path) else model
-    index = VideoIndex.create(folder, opened, TOY if store is None else store.header, **options)
-    if store is not None:
-        index.add(store)
+    """An index of some videos; without any, it is opened, and empty if it is new."""
+    spec = TOY if features is None else features.spec
+    opened = open_model(model, spec) if isinstance(model, str | Path) else model
+    index = VideoIndex(folder, opened, spec, **options)
+    if features is not None:
+        index.update(features)
     return index
-
-
-def found_in(folder: Path, k: int = 10, **options: Any) -> SearchResult:
-    """What an index that is opened for it finds for `QUERY`."""
-    with VideoIndex.open(folder, **options) as index:
-        return index.search(QUERY, k)
-
-
-def sign(path: Path, change: Callable[[Any], Any]) -> None:
-    """Changes the object in `index.json` or `store.json`, whose own hash is right again afterwards."""
-    body = json.loads(path.read_text())
-    body.pop("sha256")
-    changed = change(body)
-    if isinstance(changed, dict):
-        changed["sha256"] = sha(json.dumps(changed, sort_keys=True))
-    path.write_text(json.dumps(changed))
-
-
-def replace_in_segment(index: Path, number: int, files: Mapping[str, bytes]) -> Path:
-    """Replaces files of a segment, all hashes right again afterwards; gives its folder."""
-
-    def change(body: dict[str, Any]) -> dict[str, Any]:
-        record = body["index"]["segments"][number]
-        folder = index / "segments" / record["name"]
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-            record["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        told = "".join(f"{name}:{stamp['sha256']}\n" for name, stamp in sorted(record["files"].items()))
-        record["name"] = sha(told)[:32]
-        folder.rename(folder.with_name(record["name"]))
-        return body
-
-    sign(index / "index.json", change)
-    record = json.loads((index / "index.json").read_text())["index"]["segments"][number]
-    return index / "segments" / record["name"]
-
-
-def npy(array: np.ndarray) -> bytes:
-    """The content of a `.npy` file."""
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def contents(index: VideoIndex) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
-from search_files import make_index as zero_shot_index
+from search_files import TOY, without
 from video_files import plain, write_video
 
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
-from prvr.search import VideoIndex
+from prvr.search import Library, VideoIndex, open_model
 from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
 from prvr.serve.service import IndexSource, Source
-from prvr.video import VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import TextFeaturizer, VideoFeatures, open_featurizer
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -38,19 +38,27 @@ class Served:
     Args:
         index: its folder.
         films: of the videos.
-        store: of the features.
     """
 
     index: Path
     films: Path
-    store: Path
+
+    def opened(self, text: TextFeaturizer | None = None, backend: str = "auto") -> VideoIndex:
+        """The index, open."""
+        return VideoIndex(self.index, open_model("zero-shot", TOY, text=text), TOY, backend=backend)
+
+    def features(self) -> VideoFeatures:
+        """The features of the films, encoded if they are new."""
+        with Library(self.films, encoder="toy", home=self.index.parent / "library") as library:
+            library.update()
+            return library.features()
 
 
 def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
     """The index of most tests, made once per session by the first worker; read only. Its films, and one of each kind
     that is hard; a sentence about each film."""
     folder = base / "served"
-    served = Served(folder / "index", folder / "films", folder / "store")
+    served = Served(folder / "index", folder / "films")
     with FileLock(base / "served.lock"):
         if not (folder / "told.json").exists():
             told = make_films(root, served.films)
@@ -88,9 +96,10 @@ def make_index(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS) 
     for name in names:
         (films / name).parent.mkdir(parents=True, exist_ok=True)
         write_video(films / name, frames)
-    extract([films], open_encoder("toy"), folder / "store")
-    zero_shot_index(folder / "index", store=VideoStore(folder / "store")).close()
-    return Served(folder / "index", films, folder / "store")
+    served = Served(folder / "index", films)
+    with served.opened() as index:
+        index.update(served.features())
+    return served
 
 
 def hard_films(films: Path) -> None:
@@ -106,7 +115,7 @@ def hard_films(films: Path) -> None:
 
 def app_of(served: Served, **settings: object):
     """The application of an index."""
-    return create_app(VideoIndex.open(served.index), ServeSettings(**settings))  # type: ignore[arg-type]
+    return create_app(served.opened(), ServeSettings(**settings))  # type: ignore[arg-type]
 
 
 class Growing:
@@ -117,8 +126,8 @@ class Growing:
     """
 
     def __init__(self, served: Served) -> None:
-        self.index, self._served, self.error = VideoIndex.open(served.index), served, None
-        self.index.remove([self.index.video_ids[1]])
+        self.index, self._served, self.error = served.opened(), served, None
+        self.index.update(without(served.features(), self.index.video_ids[1]))
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -128,14 +137,14 @@ class Growing:
         return self.index.refresh()
 
     def grow(self) -> None:
-        with VideoIndex.open(self._served.index) as index:
-            index.add(VideoStore(self._served.store))
+        with self._served.opened() as index:
+            index.update(self._served.features())
 
 
 @contextmanager
 def listening(served: Served | Source, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
-    source = IndexSource(VideoIndex.open(served.index)) if isinstance(served, Served) else served
+    source = IndexSource(served.opened()) if isinstance(served, Served) else served
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = Server(source, settings or ServeSettings())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -20,12 +20,11 @@ from prvr.plot import PLOTS
 from prvr.training import read_reranker_config
 
 GROUPS = {
-    "index": ["add", "update", "remove", "info", "verify"],
     "convert": ["checkpoint", "captions", "benchmark"],
     "data": ["make", "show"],
     "plot": PLOTS.names,
 }
-COMMANDS = ["", "demo", "train", "evaluate", "compare", "extract", "search", "serve", "presets", *GROUPS]
+COMMANDS = ["", "demo", "train", "evaluate", "compare", "search", "serve", "library", "export", "presets", *GROUPS]
 COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]
 
 

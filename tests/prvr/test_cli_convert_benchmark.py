@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 from benchmark_files import LSMDC_IDS, WRITERS
 from commands import cells, explained
-from search_files import TOY, noise_store
+from search_files import TOY, noise_features
 
 from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
+from prvr.corpora.exported import export_features
 from prvr.data import open_corpus, pack
-from prvr.video import VideoStore, open_featurizer
+from prvr.video import open_featurizer
 
 MSRVTT = [f"video{i}.mp4" for i in range(4)]
 
 
-def write_store(folder: Path, ids: list[str]) -> Path:
-    """A store of random features under the name of the toy encoder."""
-    return noise_store(folder, TOY, ids).folder
+def exported(folder: Path, ids: list[str]) -> Path:
+    """Random features under the name of the toy encoder, as `prvr export` writes them."""
+    export_features(noise_features(TOY, ids), folder)
+    return folder
 
 
 @pytest.fixture
@@ -37,9 +39,9 @@ def command(annotations: Path, name: str, features: Path, *more: str) -> list[st
             "--output", str(out), "--device", "cpu", *more]  # fmt: skip
 
 
-def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = write_store(annotations / "store", MSRVTT)
-    assert main(command(annotations, "msrvtt", store)) == 0
+def test_an_export_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features = exported(annotations / "features1", MSRVTT)
+    assert main(command(annotations, "msrvtt", features)) == 0
     said = capsys.readouterr().out
     assert "train 2 4 0 0 test 2 2 0 0" in cells(said)
     assert "incomplete" not in said
@@ -50,7 +52,7 @@ def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFi
         assert (split.feature_dim, split.query_dim) == (512, 48)
     encoders = corpus_encoders(corpus)
     assert encoders is not None
-    assert (encoders.frames, encoders.joint_dim) == (VideoStore(store).encoder, 256)
+    assert (encoders.frames, encoders.joint_dim) == (TOY.encoder, 256)
     assert encoders.text == open_featurizer("toy").identity
     sentences = read_sentences(corpus, "test")
     assert sentences is not None
@@ -74,10 +76,10 @@ def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytes
 
 
 def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = write_store(annotations / "store", MSRVTT[1:3])
-    said = explained(command(annotations, "msrvtt", store), capsys)
+    features = exported(annotations / "features2", MSRVTT[1:3])
+    said = explained(command(annotations, "msrvtt", features), capsys)
     assert "no features for 1 of 2 videos of train: video0." in said
-    assert main(command(annotations, "msrvtt", store, "--allow-missing")) == 0
+    assert main(command(annotations, "msrvtt", features, "--allow-missing")) == 0
     said = capsys.readouterr().out
     assert "train 1 2 1 0" in cells(said)
     assert "incomplete benchmark" in said
@@ -85,10 +87,10 @@ def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.C
 
 def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = ["1@N00_11_aa.avi", "2@N00_22_bb.mov", "3@N00_33_cc.m4v", "4@N00_44_dd.mp4"]
-    assert main(command(annotations, "didemo", write_store(annotations / "store", ids))) == 0
+    assert main(command(annotations, "didemo", exported(annotations / "features3", ids))) == 0
     assert "train 2 2 0 1" in cells(capsys.readouterr().out)
     names = ["-4wsuPCjDBc_5_15.avi", "mv89psg6zh4_33_46.avi", "R2DvpPTfl-E_20_25.avi"]
-    assert main(command(annotations, "msvd", write_store(annotations / "other", names))) == 0
+    assert main(command(annotations, "msvd", exported(annotations / "features4", names))) == 0
     assert "1 captions without a letter or digit omitted" in capsys.readouterr().out
 
 
@@ -96,7 +98,7 @@ def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixt
     ("change", "expected"),
     [
         ({"msrvtt": "msrvt"}, "did you mean msrvtt"),
-        ({"--features": "nowhere"}, "no frame features"),
+        ({"--features": "nowhere"}, "no such file or directory"),
         ({"--annotations": "nowhere"}, "expected MSRVTT_data.json"),
         ({"--text": "no/such-model"}, "no/such-model"),
     ],
@@ -104,7 +106,7 @@ def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixt
 def test_mistakes_are_explained(
     annotations: Path, change: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = command(annotations, "msrvtt", write_store(annotations / "store", MSRVTT), "--text", "toy")
+    words = command(annotations, "msrvtt", exported(annotations / "features5", MSRVTT), "--text", "toy")
     for key, value in change.items():
         place = words.index(key)
         words[place + key.startswith("--")] = value

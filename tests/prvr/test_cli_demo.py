@@ -19,7 +19,7 @@ from prvr.data import open_corpus, pack
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
-from prvr.search import VideoIndex
+from prvr.search import Library
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +111,19 @@ def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cac
         assert (picture.format, picture.width) == ("PNG", 1140)
 
 
-def test_it_leaves_an_index_of_files(
+def test_it_leaves_videos_to_search(
     shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(shown.folder)
     run = Path("runs/demo")
-    named = re.search(r"^prvr (search .*) \"(.*)\"$", shown.out, flags=re.MULTILINE)
-    assert named is not None
-    assert f"prvr serve {run / 'index'}" in shown.out
-    assert main([*named[1].split(), named[2], "-k", "2"]) == 0
+    named = [*re.finditer(r"^prvr (search .*) \"(.*)\" (--model .*)$", shown.out, flags=re.MULTILINE)][-1]
+    assert f"prvr serve {run / 'videos'} --model {run}" in shown.out
+    assert main([*named[1].split(), named[2], *named[3].split(), "-k", "2"]) == 0
     assert len(re.findall(r"^\d .*test\d{4}\.mp4", capsys.readouterr().out, flags=re.MULTILINE)) == 2
-    with VideoIndex.open(run / "index") as index:
-        assert index.verify() == ()
-        assert set(index.video_ids) == {path.name for path in (run / "videos").iterdir()}
-        assert len(index) == 4
-        assert index.model.identity.kind == "trained"
+    with Library(run / "videos", model=run) as library:
+        assert set(library.index.video_ids) == {path.name for path in (run / "videos").iterdir()}
+        assert len(library.index) == 4
+        assert library.index.model.identity.kind == "trained"
 
 
 def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_decoder(
@@ -140,6 +138,6 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert str(Path("runs/demo-1/best")) in out
     assert list(Path("runs/demo").iterdir()) == []
     assert "Skipped the search with the model that ships with prvr: " in out
-    assert "Skipped the index of video files: " in out
+    assert "Skipped the search of video files: " in out
     assert "prvr[video]" in out
     assert not Path("runs/demo-1/videos").exists()

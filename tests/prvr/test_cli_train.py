@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from commands import SMALL, cells, explained
-from search_files import some_videos, write_store
+from search_files import make_features, make_library, some_videos
 
 import prvr
 from prvr.cli import main
@@ -165,16 +165,14 @@ class TestEvaluate:
     def test_weights_that_are_not_those_that_were_saved_are_refused(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        run, index, store = tmp_path / "run", tmp_path / "index", write_store(tmp_path / "store", some_videos([9]))
+        run, films = tmp_path / "run", make_library(tmp_path / "films", make_features(some_videos([9])))
         shutil.copytree(work.a, run)
         file = run / "best" / "model.safetensors"
         weights = bytearray(file.read_bytes())
         weights[-2] ^= 1
         file.write_bytes(weights)
-        adding = ["index", "add", str(index), "--store", str(store.folder), "--model", str(run)]
-        for arguments in (["evaluate", str(run)], adding):
+        for arguments in (["evaluate", str(run)], ["search", str(films), "red", "--model", str(run)]):
             assert "model.safetensors: is damaged or was changed" in explained(arguments, capsys)
-        assert not index.exists()
         file.write_bytes(b"no tensors")
         assert str(run / "best") in explained(["evaluate", str(run)], capsys)
 

@@ -9,7 +9,7 @@ import pytest
 from benchmark_files import WRITERS
 from commands import explained
 from runs_of_retrievers import write_run
-from search_files import TOY, noise_store
+from search_files import TOY, noise_features
 
 from prvr.cli import main
 from prvr.corpora import benchmark
@@ -36,7 +36,7 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
     ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
-    store, text = noise_store(root / f"{name}-store", TOY, ids), open_featurizer("toy")
+    store, text = noise_features(TOY, ids), open_featurizer("toy")
     folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).path
     about = json.loads((folder / "corpus.json").read_text())
     about.pop("encoders")

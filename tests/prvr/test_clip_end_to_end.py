@@ -11,6 +11,7 @@ import pytest
 import torch
 from benchmark_files import EXPECTED, WRITERS
 from plain_diffusionret import PlainDiffusionRet
+from search_files import make_index, without
 from training_runs import StopInEpoch, interrupt, same_end
 from video_files import noise, write_video
 from video_models import square_clip, tiny_siglip
@@ -18,6 +19,7 @@ from video_models import square_clip, tiny_siglip
 from prvr import Pipeline, Retriever
 from prvr.cli import main
 from prvr.config import Config, ModelConfig, dump_config, load_config
+from prvr.corpora.exported import read_export
 from prvr.data import PackSettings, open_corpus, pack, sample_video
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
@@ -25,12 +27,11 @@ from prvr.data.synthetic.scenes import draw_split
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
-from prvr.search import VideoIndex, open_model
 from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.training import open_split, resume, train
 from prvr.training.checkpoint import derived_seed
 from prvr.training.splits import open_splits
-from prvr.video import VideoStore, open_encoder, open_featurizer
+from prvr.video import open_encoder, open_featurizer
 
 pytest.importorskip("av")
 pytest.importorskip("transformers")
@@ -43,7 +44,7 @@ class Films:
     """A CLIP, films, and the corpus of their pictures and token numbers."""
 
     clip: Path
-    store: Path
+    features: Path
     root: Path
     config: Path
 
@@ -61,10 +62,10 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Films:
         write_video(folder / "videos" / f"{number}.mp4", noise(2 + number, seed=number), fps=2)
         lines += [f"{number}.mp4,{TEXTS[number % 4]}", f"{number}.mp4,{TEXTS[number // 4]} {'blue ' * (number % 9)}"]
     (folder / "films.csv").write_text("\n".join(lines))
-    store, root = folder / "store", folder / "data"
-    words = ["--encoder", f"pixels:{clip}", "--output", str(store), "-q"]
-    assert main(["extract", str(folder / "videos"), *words]) == 0
-    words = ["--features", str(store), "--output", str(root), "--test", "0.25", "--val", "0.25", "-q"]
+    exported, root = folder / "features", folder / "data"
+    words = ["--encoder", f"pixels:{clip}", "--output", str(exported), "-q"]
+    assert main(["export", str(folder / "videos"), *words]) == 0
+    words = ["--features", str(exported), "--output", str(root), "--test", "0.25", "--val", "0.25", "-q"]
     assert main(["convert", "captions", str(folder / "films.csv"), *words]) == 0
     changes = {"model.clip": str(clip), "model.video_dim": 768, "model.hidden": 16, "model.heads": 2, "model.depth": 2}
     changes |= {"model.max_frames": 6, "model.max_words": 14, "optim.lr": 1e-2, "optim.backbone_lr": 1e-4}
@@ -72,7 +73,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Films:
     changes |= {"train.epochs": 2, "train.batch_size": 3, "train.chunk_videos": None, "train.protocol": "val"}
     config = folder / "films.yaml"
     config.write_text(dump_config(load_config("diffusionret-msrvtt-pixels", changes)))
-    return Films(clip, store, root, config)
+    return Films(clip, exported, root, config)
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +84,11 @@ def run(films: Films, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_and_token_numbers_reach_the_model_as_they_are(films: Films) -> None:
-    store, text = VideoStore(films.store), open_featurizer(f"pixels:{films.clip}")
+    features, text = read_export(films.features), open_featurizer(f"pixels:{films.clip}")
     config = films.read()
     with open_split(config, "train") as split:
         for number, video in enumerate(split.video_ids):
-            rows = store.read(video)
+            rows = features.read(video)
             clips, frames = (tensor.numpy() for tensor in split.video(number))
             every = [np.flatnonzero((rows == frame).all(1))[0] for frame in frames]
             assert every == sorted(set(every))  # pictures, in order, none of them a mean of others
@@ -97,7 +98,7 @@ def test_pictures_and_token_numbers_reach_the_model_as_they_are(films: Films) ->
         for number, caption in enumerate(split.captions):
             assert np.array_equal(split.query(number).numpy(), text.words(caption)[:14])
     assert text.words("a red circle").ravel().tolist() == [12, 0, 2, 3, 13]
-    assert not store.joint_dim
+    assert not features.joint_dim
 
 
 def printed(out: str) -> list[str]:
@@ -119,7 +120,7 @@ def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     lines = [f"{sentence.video_id}.mp4,{sentence.text}" for sentence in brief]
     (tmp_path / "captions.csv").write_text("\n".join(["video,text", *lines]))
     monkeypatch.chdir(tmp_path)
-    assert main(["extract", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--output", "store"]) == 0
+    assert main(["export", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--output", "features"]) == 0
     command = printed(capsys.readouterr().out)
     assert command[:3] == ["convert", "captions", "CAPTIONS.csv"]
     command[2] = "captions.csv"
@@ -146,9 +147,17 @@ def test_a_benchmark_of_pictures_says_how_its_clip_is_trained(
     for number, video in enumerate(video for split in EXPECTED["didemo"].values() for video in split):
         write_video(tmp_path / "videos" / f"{video}.mp4", noise(2, seed=number), fps=2)
     WRITERS["didemo"](tmp_path)
-    store = ["--encoder", f"pixels:{films.clip}", "--output", str(tmp_path / "store"), "-q"]
-    assert main(["extract", str(tmp_path / "videos"), *store]) == 0
-    command = ["convert", "benchmark", "didemo", "--annotations", str(tmp_path), "--features", str(tmp_path / "store")]
+    options = ["--encoder", f"pixels:{films.clip}", "--output", str(tmp_path / "features"), "-q"]
+    assert main(["export", str(tmp_path / "videos"), *options]) == 0
+    command = [
+        "convert",
+        "benchmark",
+        "didemo",
+        "--annotations",
+        str(tmp_path),
+        "--features",
+        str(tmp_path / "features"),
+    ]
     assert main([*command, "--output", str(tmp_path / "data"), "--collection", "pictures"]) == 0
     command = printed(capsys.readouterr().out)
     assert command[:3] == ["train", "--preset", "diffusionret-msrvtt-pixels"]
@@ -265,21 +274,18 @@ def test_the_preset_of_the_released_code_trains_along(films: Films, tmp_path: Pa
 
 
 def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, tmp_path: Path) -> None:
-    """Over a first stage that reads the same store."""
+    """Over a first stage that reads the same features."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"video_dim": 768, "query_dim": 1, "hidden": 8, "heads": 2, "num_clips": 4}
     first = Retriever(ModelConfig(**sizes, max_frames=9, max_words=15, lorentz_dim=7)).eval()
     stage = RetrieverStage.load(RetrieverSettings(combine="replace", top_k=10), run, None)
     pipeline = Pipeline(first, [stage])
     pipeline.save_pretrained(tmp_path / "saved")
-    store, settings = VideoStore(films.store), PackSettings.of(first.config, keep_last=True)
+    features, settings = read_export(films.features), PackSettings.of(first.config, keep_last=True)
     with pack(open_corpus(films.root, "films"), "train", cache_dir=tmp_path, settings=settings) as split:
         report = evaluate(pipeline, split, EvaluationConfig(bootstrap=0))
-        model = open_model(tmp_path / "saved", store.header)
-        with VideoIndex.create(tmp_path / "index", model, store.header, dtype="float32") as index:
-            index.add(store)
-            index.remove([video for video in store.video_ids if video not in split.video_ids])
-        with VideoIndex.open(tmp_path / "index") as index:  # from its own copy of everything
+        others = [video for video in features.video_ids if video not in split.video_ids]
+        with make_index(tmp_path / "index", tmp_path / "saved", without(features, *others)) as index:
             results = [[hit.video_id for hit in index.search(caption, 10).hits] for caption in split.captions]
         relevant = [[split.video_ids[video] for video in videos] for videos in split.relevant]
         assert (report.ranks != evaluate(first, split, EvaluationConfig(bootstrap=0)).ranks).any()

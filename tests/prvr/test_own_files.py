@@ -2,23 +2,19 @@
 
 import os
 import shutil
-import signal
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from kills import die, killed
-from search_files import make_index, some_videos, walk, write_store
+from search_files import make_features, make_index, some_videos, walk, without
 
 from prvr.data import DataError, open_corpus, pack
 from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder
-from prvr.search import VideoIndex, writing
+from prvr.search import VideoIndex
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
-from prvr.video import VideoStore
-from prvr.video.store import opened_for_writing
+from prvr.video import VideoFeatures
 
 LONG_AGO = (0, 0)
 
@@ -37,13 +33,13 @@ def intact(folder: Path) -> bool:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> VideoStore:
-    return write_store(tmp_path / "features" / "store", some_videos([7, 24]))
+def features() -> VideoFeatures:
+    return make_features(some_videos([7, 24]))
 
 
 @pytest.fixture
-def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    return make_index(tmp_path / "home" / "index", store=store)
+def index(features: VideoFeatures, tmp_path: Path) -> VideoIndex:
+    return make_index(tmp_path / "home" / "index", features=features)
 
 
 def killed_while_writing(target: Path) -> Path:
@@ -181,97 +177,39 @@ def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Pa
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.tex"]
 
 
-# Indices and stores.
+# Indices.
 
 
-def drop(index: VideoIndex, store: VideoStore) -> None:
-    index.remove(["v000.mp4"])
-
-
-def update(index: VideoIndex, store: VideoStore) -> None:
-    index.update(write_store(store.folder, {"v000.mp4": walk(9, 5), "new.mp4": walk(8, 6)}))
-
-
-@pytest.mark.parametrize("act", [drop, update])
-def test_changing_an_index_leaves_the_folders_of_others_alone(
-    index: VideoIndex, store: VideoStore, act: Callable[[VideoIndex, VideoStore], None]
-) -> None:
-    segments = index.folder / "segments"
-    kept = [thesis(segments / name) for name in ("mine", "0123456789abcdef" * 2, ".tmp-mine", ".prvr-tmp-new-00000000")]
-    (index.folder / "mine.prvr-tmp").write_text("mine")
-    (segments / ("f" * 32)).mkdir()  # of which a kill left nothing but the folder: it goes
-    act(index, store)
-    assert all(map(intact, kept))
-    assert (index.folder / "mine.prvr-tmp").exists()
-    assert len([path for path in segments.iterdir() if path not in kept]) == len(index.source.segments)
-
-
-def test_a_manifest_of_another_index_costs_no_segment(index: VideoIndex, store: VideoStore, tmp_path: Path) -> None:
-    whole = (index.folder / "index.json").read_bytes()
-    before = sorted((index.folder / "segments").rglob("*"))
-    with make_index(tmp_path / "other") as other:
-        shutil.copy(other.folder / "index.json", index.folder / "index.json")
-    VideoIndex.open(index.folder).add(write_store(tmp_path / "more", {"more.mp4": walk(9, 3)}))
-    assert set(before) <= set((index.folder / "segments").rglob("*"))
-    (index.folder / "index.json").write_bytes(whole)
-    assert index.verify() == ()
-
-
-def test_an_index_whose_segments_are_a_link_is_refused(index: VideoIndex, store: VideoStore, tmp_path: Path) -> None:
+def test_an_index_whose_segments_are_a_link_deletes_nothing(index: VideoIndex, tmp_path: Path) -> None:
     segments = index.folder / "segments"
     segments.rename(tmp_path / "elsewhere")
     thesis(tmp_path / "elsewhere" / "mine")
     segments.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    before = sorted(tmp_path.rglob("*"))
-    for act in (lambda: VideoIndex.open(index.folder), lambda: index.add(store), lambda: index.remove(["v000.mp4"])):
-        with pytest.raises(DataError, match=r"segments: expected a folder inside the index, found a symbolic link"):
-            act()
-    assert "symbolic link" in index.verify()[0]
-    assert sorted(tmp_path.rglob("*")) == before
+    before = sorted((tmp_path / "elsewhere").rglob("*"))
+    with suppress(DataError):
+        index.update(make_features({"v000.mp4": walk(9, 5), "new.mp4": walk(8, 6)}))
+    assert set(before) <= set((tmp_path / "elsewhere").rglob("*"))
 
 
-def test_faiss_clears_away_only_its_own_files(index: VideoIndex, store: VideoStore) -> None:
+def test_faiss_clears_away_only_its_own_files(index: VideoIndex, features: VideoFeatures) -> None:
     pytest.importorskip("faiss")
     folder = index.folder / "backends" / "faiss"
     folder.mkdir(parents=True)
     (folder / "mine.faiss").write_text("mine")
     (folder / f"clips.faiss.{7:016x}.prvr-tmp").write_text("half-written")
-    with VideoIndex.open(index.folder, backend="faiss") as opened:
+    with make_index(index.folder, backend="faiss") as opened:
         opened.search("a red square", 1)
-        opened.remove(["v000.mp4"])
+        opened.update(without(features, "v000.mp4"))
         opened.search("a red square", 1)
     assert (folder / "mine.faiss").read_text() == "mine"
     assert {path.name for path in folder.iterdir()} <= {"mine.faiss", "clips.faiss", ".lock"}
 
 
-def test_a_lock_that_is_a_link_into_somebodys_file_is_refused(index: VideoIndex, store: VideoStore) -> None:
+def test_a_lock_that_is_a_link_into_somebodys_file_is_refused(index: VideoIndex, features: VideoFeatures) -> None:
     mine = index.folder.parent / "mine"
     mine.write_text("mine")
     (index.folder / ".lock").unlink()
     (index.folder / ".lock").symlink_to(mine)
     with pytest.raises(DataError, match=r"\.lock: is a symbolic link"):
-        index.remove(["v000.mp4"])
+        index.update(features)
     assert mine.read_text() == "mine"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
-@pytest.mark.parametrize("kind", ["store", "index"])
-def test_one_process_writes_until_it_dies(index: VideoIndex, store: VideoStore, kind: str) -> None:
-    def opened() -> AbstractContextManager[object]:
-        if kind == "index":
-            return writing.opened_for_writing(index.folder)
-        return opened_for_writing(store.folder, store.header)
-
-    said, saying = os.pipe()
-    if (child := os.fork()) == 0:
-        with opened():
-            os.write(saying, b".")
-            time.sleep(300)
-        os._exit(0)
-    os.read(said, 1)
-    with pytest.raises(DataError, match=f"another process is writing this {kind}"), opened():
-        pass
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with opened():
-        pass

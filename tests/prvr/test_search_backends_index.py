@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from search_files import make_index, some_videos, tiny_model, write_store
+from search_files import make_features, make_index, some_videos, tiny_model, without
 
 from prvr.search import VideoIndex
 from prvr.search.ranking import enough
@@ -20,17 +20,21 @@ BACKENDS = ["faiss", "milvus"]
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Several segments; every third video has two windows; every tenth was removed. By what makes the score."""
     base = tmp_path_factory.mktemp(request.param)
-    model = tiny_model(base / "model", branches=request.param)
-    store = write_store(base / "store", some_videos([30 if number % 3 == 0 else 12 for number in range(VIDEOS)]))
-    with make_index(base / request.param, model, dtype="float32", window=10.0, stride=5.0) as index:
-        index.add(store)
-        index.remove(store.video_ids[::10])
+    tiny_model(base / "model", branches=request.param)
+    features = make_features(some_videos([30 if number % 3 == 0 else 12 for number in range(VIDEOS)]))
+    with opened(base / request.param) as index:
+        index.update(features)
+        index.update(without(features, *features.video_ids[::10]))
         assert len(index.source.segments) > 1
     return base / request.param
 
 
+def opened(folder: Path, backend: str = "exact") -> VideoIndex:
+    return make_index(folder, folder.parent / "model", window=10.0, stride=5.0, backend=backend)
+
+
 def searched(folder: Path, k: int, backend: str) -> list[list[tuple[str, float]]]:
-    with VideoIndex.open(folder, backend=backend) as index:
+    with opened(folder, backend) as index:
         return [[(hit.video_id, hit.score) for hit in one.hits] for one in index.search_many(QUERIES, k)]
 
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from search_files import QUERY, TOY, make_index, some_videos, tiny_model
+from search_files import QUERY, TOY, make_features, make_index, some_videos, tiny_model
 
 from prvr.errors import InputError
 from prvr.search import SearchFilter, VideoIndex, open_model
 from prvr.search.ranking import enough
-from prvr.video import VideoEntry, VideoStore
-from prvr.video.store import write_entry, write_header
+from prvr.video import VideoEntry, VideoFeatures
 
 DAY = 24 * 3600
 NAMES = ["Day 1/beach.mp4", "Day 1/night/fire.MKV", "day 10/beach.mp4", "beach.mp4", "holiday [x]/a.webm"]
@@ -84,25 +84,27 @@ COUNT = 120
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
+def features() -> VideoFeatures:
     """Videos of different durations, in three folders; two windows for every third."""
-    folder = tmp_path_factory.mktemp("store")
-    (folder / "videos").mkdir()
-    write_header(folder, TOY)
-    for number, features in enumerate(some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()):
-        name, rows = f"{'abc'[number % 3]}/v{number:03}.mp4", len(features)
-        entry = VideoEntry(
-            name, f"/{name}", 1000, number * DAY * 10**9, f"{number:064}", rows / 2, rows, 64, 48, "h264"
-        )
-        write_entry(folder, TOY, entry, features)
-    return VideoStore(folder)
+    rows = some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()
+    named = {f"{'abc'[number % 3]}/v{number:03}.mp4": some for number, some in enumerate(rows)}
+    made = make_features(named)
+    entries = {
+        name: replace(entry, mtime_ns=number * DAY * 10**9) for number, (name, entry) in enumerate(made.entries.items())
+    }
+    return VideoFeatures(TOY, entries, lambda entry: named[entry.id])
 
 
 @pytest.fixture(scope="module")
-def folder(store: VideoStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(features: VideoFeatures, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("filtered")
-    make_index(base / "index", tiny_model(base / "model"), store, dtype="float32", window=10.0, stride=5.0).close()
+    tiny_model(base / "model")
+    opened(base / "index", features=features).close()
     return base / "index"
+
+
+def opened(folder: Path, **options: Any) -> VideoIndex:
+    return make_index(folder, folder.parent / "model", window=10.0, stride=5.0, **options)
 
 
 FILTERS = [
@@ -121,7 +123,7 @@ def test_the_best_of_those_that_pass_are_found(folder: Path, backend: str, where
         pytest.importorskip("faiss")
     queries, k = [QUERY, "it falls"], 3
     assert enough(k) < COUNT
-    with VideoIndex.open(folder, backend=backend) as index, VideoIndex.open(folder, backend="exact") as exact:
+    with opened(folder, backend=backend) as index, opened(folder, backend="exact") as exact:
         found = index.search_many(queries, k, where=where)
         everything = exact.search_many(queries, COUNT)
         for one, full in zip(found, everything, strict=True):
@@ -133,18 +135,18 @@ def test_the_best_of_those_that_pass_are_found(folder: Path, backend: str, where
         assert index.search_many(queries, k, where=SearchFilter(names=["none"]))[1].hits == ()
 
 
-def test_stages_see_only_what_passes(store: VideoStore, folder: Path, tmp_path: Path) -> None:
+def test_stages_see_only_what_passes(features: VideoFeatures, folder: Path, tmp_path: Path) -> None:
     """The best 5 that pass are re-scored, not those of the best 5 that pass."""
     where = SearchFilter(folders=["c"])
 
     def scores(name: str, where: SearchFilter | None, k: int, **settings: int) -> dict[str, float]:
         stages = [{"kind": "zero_shot", "weight": 10.0, **settings}]
         model = open_model(folder.parent / "model", TOY, stages=stages)
-        with make_index(tmp_path / name, model, store, dtype="float32", window=10.0, stride=5.0) as index:
+        with make_index(tmp_path / name, model, features, window=10.0, stride=5.0) as index:
             return {hit.video_id: hit.score for hit in index.search(QUERY, k, where=where).hits}
 
     full = scores("full", None, COUNT)
-    with VideoIndex.open(folder) as first:
+    with opened(folder) as first:
         best = [hit.video_id for hit in first.search(QUERY, 5, where=where).hits]
     found = scores("best", where, 5, top_k=5)
     assert list(found) == sorted(best, key=lambda video: -full[video]) != best

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from search_files import QUERY, TOY, make_index, some_videos, tiny_model, walk, write_store
+from search_files import (
+    QUERY,
+    TOY,
+    make_features,
+    make_index,
+    make_library,
+    some_videos,
+    tiny_model,
+    walk,
+)
 
 from prvr import Query
 from prvr.cli import main
@@ -16,7 +25,7 @@ from prvr.search import Passage, SearchFilter, SearchResult, VideoIndex, open_mo
 from prvr.search.joint import JointModel
 from prvr.search.query import WITHOUT
 from prvr.search.ranking import enough
-from prvr.video import Identity, StoreHeader, open_encoder, open_featurizer
+from prvr.video import FeatureSpec, Identity, open_encoder, open_featurizer
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
 
@@ -55,7 +64,7 @@ def rows() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def index(rows: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Iterator[VideoIndex]:
     base = tmp_path_factory.mktemp("asked")
-    with make_index(base / "index", store=write_store(base / "store", rows), dtype="float32") as index:
+    with make_index(base / "index", features=make_features(rows)) as index:
         yield index
 
 
@@ -72,7 +81,7 @@ def test_a_picture_finds_the_film_that_shows_it_and_when(index: VideoIndex, tmp_
     best = by_file.hits[0]
     assert {best.video_id, by_file.hits[1].video_id} == {"day 1/sky.mp4", "day 2/meadow.mp4"}
     assert (best.score, best.confidence) == (
-        pytest.approx(1, abs=1e-5),
+        pytest.approx(1, abs=1e-3),
         None,
     )  # the very frame, on no scale of sentences
     sky = next(hit for hit in by_file.hits if hit.video_id == "day 1/sky.mp4")
@@ -96,7 +105,7 @@ def test_a_trained_model_reads_no_picture_and_says_what_to_do(tmp_path: Path) ->
 
 
 def test_pictures_are_read_by_the_encoder_of_the_index_alone() -> None:
-    header = StoreHeader(Identity("toy", TOY.encoder.weights, "cut"), 2.0, 512, 256)
+    header = FeatureSpec(Identity("toy", TOY.encoder.weights, "cut"), 2.0, 512, 256)
     with pytest.raises(DataError, match=r"pictures would be read by toy"):
         JointModel(header, open_featurizer("toy")).encode_picture(square("red"))
 
@@ -113,14 +122,14 @@ def test_a_moment_is_the_mean_of_its_frames(
 ) -> None:
     joint = rows["day 2/meadow.mp4"][:, :256]
     expected = unit((joint[parts] / np.linalg.norm(joint[parts], axis=1, keepdims=True)).sum(0))
-    np.testing.assert_allclose(index.encode(Query(like=("day 2/meadow.mp4", start, end))), expected, atol=1e-5)
+    np.testing.assert_allclose(index.encode(Query(like=("day 2/meadow.mp4", start, end))), expected, atol=1e-3)
 
 
 def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoIndex) -> None:
     for name in ("day 1/red.mp4", *COPIES):
         assert sorted(ids(index.search(Query(like=(name, 0.0))))) == ["day 1/sky.mp4", "day 2/meadow.mp4", "lamp.mp4"]
     found = index.search(Query(like=Passage("day 1/red.mp4", 0.0, 1.0)), k=1)
-    assert found.hits[0].score == pytest.approx(1, abs=1e-5)  # white, as the lamp
+    assert found.hits[0].score == pytest.approx(1, abs=1e-3)  # white, as the lamp
     assert found.query == "like day 1/red.mp4@0:00-0:01"
     inside = index.search(Query(like=("day 1/red.mp4", 0.0)), where=SearchFilter(folders=["backup", "day 1"]))
     assert ids(inside) == ["day 1/sky.mp4"]
@@ -128,9 +137,9 @@ def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoInde
 
 @pytest.mark.parametrize("stages", [(), ({"kind": "zero_shot", "weight": 10.0},)])
 def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp_path: Path, stages) -> None:
-    store = write_store(tmp_path / "store", some_videos([30, 8, 12, 9, 11, 40]))
+    videos = make_features(some_videos([30, 8, 12, 9, 11, 40]))
     model = open_model(tiny_model(tmp_path / "model"), TOY, stages=stages)
-    with make_index(tmp_path / "index", model, store, dtype="float32", window=10.0, stride=5.0) as index:
+    with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)
         assert "v000.mp4" not in ids(result)
@@ -174,10 +183,10 @@ def test_one_sentence_is_asked_as_ever(index: VideoIndex) -> None:
 def test_copies_are_one_hit(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     own = {f"v{number:03}.mp4": walk(4, number % 40) for number in range(120)}  # each film three times
-    make_index(tmp_path / "index", store=write_store(tmp_path / "store", own)).close()
+    make_index(tmp_path / "index", features=make_features(own)).close()
     assert enough(2) < len(own)
     for backend in ("exact", "faiss"):
-        with VideoIndex.open(tmp_path / "index", backend=backend) as index:
+        with make_index(tmp_path / "index", backend=backend) as index:
             everything = index.search(QUERY, 120)
             assert sorted(ids(everything)) == [f"v{number:03}.mp4" for number in range(40)]
             for hit in everything.hits:
@@ -226,9 +235,16 @@ def test_a_model_that_gives_queries_of_another_width(index: VideoIndex, monkeypa
 # The command.
 
 
-def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def films(rows: dict[str, np.ndarray], tmp_path: Path) -> Path:
+    return make_library(tmp_path / "films", make_features(rows))
+
+
+def test_the_command_asks_for_all_of_it(
+    index: VideoIndex, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Image.fromarray(square("blue")).save(tmp_path / "sky.png")
-    place, picture = str(index.folder), str(tmp_path / "sky.png")
+    place, picture = str(films), str(tmp_path / "sky.png")
     like = "day 1/red.mp4@0-1"
     for given, query in (
         (["--image", picture], Query(image=picture)),
@@ -263,8 +279,6 @@ def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsy
         (["--image", __file__], "cannot be read as a picture"),
     ],
 )
-def test_the_command_refuses(
-    index: VideoIndex, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["search", str(index.folder), *given]) == 2
+def test_the_command_refuses(films: Path, given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(films), *given]) == 2
     assert said in capsys.readouterr().err.replace("\n", " ")

@@ -11,26 +11,24 @@ from hypothesis import strategies as st
 from prvr.errors import DataError
 from prvr.search import ranking
 from prvr.search.manifest import SEGMENTS, Manifest
-from prvr.search.model import ModelIdentity
 from prvr.search.ranking import Ranked, near_best, rank, window_timelines
 from prvr.search.segments import VideoVectors, write_segment
 from prvr.search.snapshot import Snapshot
-from prvr.search.vectors import Dtype, WindowRows, pack_rows, unit
-from prvr.video import Identity, StoreHeader, VideoEntry
+from prvr.search.vectors import WindowRows, pack_rows, unit
+from prvr.video import VideoEntry
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
 
 
-def written(folder: Path, seed: int, dtype: Dtype, weights: tuple[float, float], near: float) -> Snapshot:
+def written(folder: Path, seed: int, weights: tuple[float, float], near: float) -> Snapshot:
     """An index of two segments: videos of one to three windows around a few directions, which are `near` each other's
     copies; one has rows of zeros, and every ninth was removed."""
     generator = np.random.default_rng(seed)
     centres = generator.standard_normal((3, DIM))
-    nobody = Identity("some", "0" * 64, "none")
 
     def rows(number: int, count: int) -> WindowRows:
         whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
-        return WindowRows(pack_rows((whole * (number != 4)).astype(np.float32), dtype), np.empty(0, np.int64))
+        return WindowRows(pack_rows((whole * (number != 4)).astype(np.float32)), np.empty(0, np.int64))
 
     videos, key = [], 0
     for number in range(VIDEOS):
@@ -48,17 +46,15 @@ def written(folder: Path, seed: int, dtype: Dtype, weights: tuple[float, float],
     removed = tuple(range(0, VIDEOS // 2, 9))
     records = [write_segment(folder, videos[: VIDEOS // 2]), write_segment(folder, videos[VIDEOS // 2 :])]
     Manifest(
+        key="some",
         index_id="some",
-        model=ModelIdentity("zero-shot", "some", "0" * 64, nobody, nobody),
-        encoder=StoreHeader(nobody, 2.0, DIM, DIM),
-        dtype=dtype,
         window=1.0,
         stride=1.0,
+        rate=2.0,
         dim=DIM,
         clips=CLIPS,
         clip_weight=weights[0],
         frame_weight=weights[1],
-        model_files={},
         next_key=key,
         segments=(replace(records[0], removed=removed), records[1]),
     ).write(folder)
@@ -77,7 +73,6 @@ def listed(found: list[Ranked]) -> list[tuple[int, float]]:
 
 @given(
     seed=st.integers(0, 10**6),
-    dtype=st.sampled_from(["float16", "float32", "int8"]),
     weights=st.sampled_from([(0.7, 0.3), (1.0, 0.0), (0.0, 1.0)]),
     near=st.sampled_from([0.0, 3e-5, 3e-4, 1e-2, 1.0]),
     k=st.sampled_from([1, 2, 7, 40, VIDEOS]),
@@ -87,7 +82,6 @@ def listed(found: list[Ranked]) -> list[tuple[int, float]]:
 def test_the_best_are_those_of_scoring_each_by_itself(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
-    dtype: Dtype,
     weights: tuple[float, float],
     near: float,
     k: int,
@@ -95,7 +89,7 @@ def test_the_best_are_those_of_scoring_each_by_itself(
     against: bool,
 ) -> None:
     """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
-    snapshot = written(tmp_path_factory.mktemp("index"), seed, dtype, weights, near)
+    snapshot = written(tmp_path_factory.mktemp("index"), seed, weights, near)
     generator = np.random.default_rng(seed + 1)
     first = snapshot.stored_rows("clips", [30])[0][:1] * (-1 if against else 1)
     text = unit((first + generator.standard_normal((queries, DIM))).astype(np.float32))
@@ -109,7 +103,7 @@ def test_the_best_are_those_of_scoring_each_by_itself(
 @pytest.mark.parametrize("near", [3e-5, 3e-4, 1e-2, 1.0])
 def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float) -> None:
     """Where scores are far apart, it leaves out nearly all others."""
-    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), near)
+    snapshot = written(tmp_path, 0, (0.7, 0.3), near)
     for text in unit(np.random.default_rng(1).standard_normal((20, DIM)).astype(np.float32)):
         found = near_best(snapshot, text, None, 5)
         assert found is not None
@@ -120,7 +114,7 @@ def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float)
 
 def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor or with a version of torch that adds up products of float16 in float16."""
-    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 3e-4)
+    snapshot = written(tmp_path, 0, (0.7, 0.3), 3e-4)
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
     expected = listed(rank(snapshot, text, None, 5)[0])
     monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
@@ -130,6 +124,6 @@ def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, m
 
 @pytest.mark.parametrize("asked", [None, [np.arange(3)]])
 def test_a_score_that_is_not_a_number_is_refused(tmp_path: Path, asked: list[np.ndarray] | None) -> None:
-    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 1.0)
+    snapshot = written(tmp_path, 0, (0.7, 0.3), 1.0)
     with pytest.raises(DataError, match="not a number"):
         rank(snapshot, np.full((1, DIM), np.nan, np.float32), asked, 5)

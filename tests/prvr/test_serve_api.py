@@ -15,9 +15,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import av
+from counting_encoder import NAME, film
 from PIL import Image
-from search_files import make_index as index_of
-from search_files import some_videos, tiny_model, write_store
 from serving import (
     EVIL,
     HOST,
@@ -35,8 +34,9 @@ from serving import (
 from starlette.testclient import TestClient
 
 from prvr.cli import main
-from prvr.search import Query, SearchFilter, VideoIndex
+from prvr.search import Library, Query, SearchFilter
 from prvr.serve import ServeLimits, create_app
+from prvr.serve.growing import LibrarySource
 from prvr.serve.service import IndexSource, Service
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
@@ -59,7 +59,7 @@ def client(served: Served) -> Iterator[TestClient]:
 
 
 def test_search_gives_what_the_index_gives(client: TestClient, served: Served, told: list[str]) -> None:
-    with VideoIndex.open(served.index) as index:
+    with served.opened() as index:
         expected = index.search(told[0], 4, moments=2)
     answer = client.get("/api/search", params={"q": told[0], "k": 4, "moments": 2})
     assert answer.status_code == 200
@@ -89,7 +89,7 @@ def test_all_that_an_index_can_be_asked_is_asked_by_address(
     client: TestClient, served: Served, told: list[str]
 ) -> None:
     key = keys_of(client)["old.avi"]
-    with VideoIndex.open(served.index) as index:
+    with served.opened() as index:
         for params, query in (
             ({"q": told[:2], "without": [told[2], "blue"]}, Query(told[:2], [told[2], "blue"])),
             ({"like": key, "start": 1.5}, Query(like=("old.avi", 1.5))),
@@ -116,7 +116,7 @@ def test_all_that_an_index_can_be_asked_is_asked_by_address(
 def test_a_picture_is_sent_as_the_file_that_it_is(client: TestClient, served: Served) -> None:
     file = io.BytesIO()
     Image.new("RGB", (300, 200), (200, 30, 30)).save(file, "PNG")
-    with VideoIndex.open(served.index) as index:
+    with served.opened() as index:
         expected = index.search(Query("a square", "blue", file.getvalue()), 3)
     answer = client.post("/api/search/picture?k=3&q=a+square&without=blue", content=file.getvalue())
     assert names(answer) == [hit.video_id for hit in expected.hits]
@@ -144,7 +144,7 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
             assert client.post("/api/search/picture", content=content, headers=headers).status_code == 413
 
         async def two_at_once() -> list[object]:
-            service = Service(IndexSource(VideoIndex.open(served.index)), limits)
+            service = Service(IndexSource(served.opened()), limits)
             go = asyncio.Event()
 
             async def receive() -> bytes:
@@ -164,7 +164,7 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
 
 
 def test_filters_are_those_of_the_index(client: TestClient, served: Served, told: list[str]) -> None:
-    with VideoIndex.open(served.index) as index:
+    with served.opened() as index:
         for params, where in (
             ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
             ({"name": "*.avi"}, {"names": ["*.avi"]}),
@@ -337,7 +337,7 @@ def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> 
     pytest.importorskip("faiss")
     served, may = make_index(tmp_path, "a.mp4"), threading.Event()
     text = WatchedText(lambda _: may.wait(60))
-    app = create_app(VideoIndex.open(served.index, text=text, backend="faiss"))
+    app = create_app(served.opened(text, "faiss"))
     with TestClient(app, base_url=HOST) as client:
         assert client.get("/health").status_code == 200
         early = client.get("/ready")
@@ -349,33 +349,34 @@ def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> 
 
 
 def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", str(served.index), "--port", "0", "--backend", "another", "--device", "cpu"]) == 2
+    options = ["--encoder", "toy", "--port", "0", "--backend", "another", "--device", "cpu"]
+    assert main(["serve", str(served.films), *options]) == 2
     said = capsys.readouterr().err
     assert "'another'" in said
     assert "Traceback" not in said
 
 
-def test_an_index_that_is_replaced_by_one_of_another_model_is_followed(tmp_path: Path) -> None:
-    store = write_store(tmp_path / "store", some_videos([9, 12, 30]))
-    models = [tiny_model(tmp_path / "first"), tiny_model(tmp_path / "second", num_clips=4)]
-    scores = []
-    for number, model in enumerate(models):
-        with index_of(tmp_path / f"index{number}", model, store) as index:
-            scores.append([hit.score for hit in index.search("a red square", 3).hits])
-    assert scores[0] != scores[1]
-    folder = tmp_path / "index0"
-    with TestClient(create_app(VideoIndex.open(folder)), base_url=HOST) as client:
-
-        def found() -> list[float]:
-            answer = client.get("/api/search", params={"q": "a red square", "k": 3})
-            assert answer.status_code == 200
-            return [hit["score"] for hit in answer.json()["hits"]]
-
-        assert found() == pytest.approx(scores[0])
-        folder.rename(tmp_path / "old")
-        (tmp_path / "index1").rename(folder)
-        wait_for(lambda: found() == pytest.approx(scores[1]))
-        assert client.get("/api/info").json()["model"] == str(models[1])
+def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers before the first video is encoded, tells how far it is, and new videos appear by themselves."""
+    monkeypatch.setenv("SLOW", "2")
+    films = tmp_path / "films"
+    for colour in range(3):
+        film(films / f"{'rgb'[colour]}.mp4", colour)
+    with Library(films, encoder=NAME, home=tmp_path / "home") as library:
+        library.prepare()
+        source = LibrarySource(library, every=0.2)
+        with TestClient(create_app(source), base_url=HOST) as client:
+            assert client.get("/ready").status_code in (200, 503)
+            assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
+            source.start()
+            wait_for(lambda: client.get("/ready").json().get("total") == 3)
+            wait_for(lambda: 1 <= len(keys_of(client)) < 3)
+            wait_for(lambda: sorted(keys_of(client)) == ["b.mp4", "g.mp4", "r.mp4"])
+            film(films / "new.mp4", 0, 90)
+            wait_for(lambda: "new.mp4" in keys_of(client))
+            (films / "g.mp4").unlink()
+            wait_for(lambda: "g.mp4" not in keys_of(client))
+        assert source.close()
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:

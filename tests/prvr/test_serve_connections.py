@@ -248,12 +248,12 @@ def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCapt
 SLOW = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from prvr.search import VideoIndex
+from pathlib import Path
 from prvr.serve import ServeLimits, ServeSettings, serve
-from serving import WatchedText
+from serving import Served, WatchedText
 
 slow = WatchedText(lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0)))
-index = VideoIndex.open(sys.argv[1], text=slow)
+index = Served(Path(sys.argv[1]), Path()).opened(slow)
 limits = ServeLimits(grace_seconds=3.0)
 serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
 """

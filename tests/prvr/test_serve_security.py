@@ -26,7 +26,6 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import InputError
-from prvr.search import VideoIndex
 from prvr.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr.serve.middleware import COOKIE
 from prvr.serve.security import Sessions
@@ -335,7 +334,7 @@ def test_an_answer_to_a_fault_has_its_headers_and_is_counted(served: Served, cap
         if text == "a fault":
             raise RuntimeError("secret")
 
-    index = VideoIndex.open(served.index, text=WatchedText(fail))
+    index = served.opened(WatchedText(fail))
     with TestClient(create_app(index), base_url=HOST) as client:
         with caplog.at_level(logging.ERROR):
             answer = client.get("/api/search", params={"q": "a fault"})
@@ -448,7 +447,19 @@ def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
 @pytest.fixture
 def process(served: Served) -> Iterator[subprocess.Popen[str]]:
     """The command, in a process of its own; it ends with the test, whatever happens."""
-    command = [sys.executable, "-m", "prvr.cli", "serve", str(served.index), "--port", "0", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "prvr.cli",
+        "serve",
+        str(served.films),
+        "--encoder",
+        "toy",
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     environment = os.environ | {"PRVR_TOKEN": TOKEN}
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
@@ -470,6 +481,7 @@ def test_the_command_answers_and_ends_in_order(process: subprocess.Popen[str]) -
         assert answer.status_code == 200
         assert "server" not in answer.headers
         assert httpx2.get(f"{address}/api/info").status_code == 401
+        wait_for(lambda: keys_of(client))  # they are encoded while they are served
         key = next(iter(keys_of(client).values()))
         with client.stream("GET", f"/api/videos/{key}/file") as response:
             process.send_signal(signal.SIGTERM)  # what was begun is finished
@@ -482,5 +494,6 @@ def test_the_command_answers_and_ends_in_order(process: subprocess.Popen[str]) -
 
 def test_a_port_that_is_taken_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        said = explained(["serve", str(served.index), "--port", str(taken.getsockname()[1])], capsys)
+        port = str(taken.getsockname()[1])
+        said = explained(["serve", str(served.films), "-q", "--encoder", "toy", "--port", port], capsys)
     assert "in use" in said

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 from collections import Counter
 from pathlib import Path
 from string import ascii_lowercase
@@ -14,7 +13,7 @@ import pytest
 from commands import SMALL, explained
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import noise_store
+from search_files import library_features, noise_features
 from video_files import MeanColour
 
 from prvr.cli import main
@@ -26,7 +25,7 @@ from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
 from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
-from prvr.video import StoreHeader, VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
 
@@ -36,13 +35,13 @@ def table(path: Path, *lines: str, end: str = "\n", mark: bytes = b"") -> Path:
     return path
 
 
-def make_store(folder: Path, dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoStore:
-    return noise_store(folder, StoreHeader(encoder or MeanColour().identity, 2.0, dim, joint), NAMES)
+def make_store(dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoFeatures:
+    return noise_features(FeatureSpec(encoder or MeanColour().identity, 2.0, dim, joint), NAMES)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> VideoStore:
-    return make_store(tmp_path / "store")
+def features() -> VideoFeatures:
+    return make_store()
 
 
 def said(path: Path) -> list[tuple[Any, ...]]:
@@ -218,11 +217,11 @@ LINES = (
 )
 
 
-def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
+def test_what_the_corpus_holds(features: VideoFeatures, tmp_path: Path) -> None:
     text = open_featurizer("toy")
     ticks: list[tuple[int, int]] = []
     path = table(tmp_path / "films.csv", *LINES)
-    report = convert_captions(path, store, text, tmp_path / "films", progress=lambda *at: ticks.append(at))
+    report = convert_captions(path, features, text, tmp_path / "films", progress=lambda *at: ticks.append(at))
     assert report.path == tmp_path / "films"
     assert report.counts["videos"] == {"train": 4, "val": 1, "test": 1}
     assert sum(report.counts["captions"].values()) == 6
@@ -243,9 +242,9 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
     assert set(splits) == {"train", "val", "test"}
     captions = {(names[c.video_id], c.text): (s, c) for s in splits.values() for c in s.captions}
     assert len(captions) == 6
-    with corpus.open_features() as features, corpus.open_queries() as queries:
+    with corpus.open_features() as stored, corpus.open_queries() as queries:
         for plain, video in names.items():
-            np.testing.assert_array_equal(features.read(plain), store.read(video))
+            np.testing.assert_array_equal(stored.read(plain), features.read(video))
         for (_, words), (_, caption) in captions.items():
             np.testing.assert_array_equal(queries.read(caption.id), text.words(words))
     moments = {key: split.moments[caption.id] for key, (split, caption) in captions.items()}
@@ -254,13 +253,13 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
     assert np.isnan(moments["talk.mkv", "somebody talks"].start)
     about = corpus_encoders(corpus)
     assert about is not None
-    assert (about.frames, about.text, about.rate) == (store.encoder, text.identity, 2.0)
+    assert (about.frames, about.text, about.rate) == (features.encoder, text.identity, 2.0)
     assert (about.dim, about.word_dim, about.joint_dim) == (4, 48, 0)
 
 
-def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Path) -> None:
+def test_equal_captions_are_right_for_each_other(features: VideoFeatures, tmp_path: Path) -> None:
     lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only {len(name)}")]
-    convert_captions(table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("toy"), tmp_path / "f")
+    convert_captions(table(tmp_path / "f.csv", "video,text", *lines), features, open_featurizer("toy"), tmp_path / "f")
     corpus = open_corpus(tmp_path, "f")
     for name in corpus.splits:
         split = corpus.split(name)
@@ -276,13 +275,13 @@ def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Pa
         assert np.isnan(packed.moments.start).all()
 
 
-def test_problems_of_every_kind_come_in_one_round(store: VideoStore, tmp_path: Path) -> None:
+def test_problems_of_every_kind_come_in_one_round(features: VideoFeatures, tmp_path: Path) -> None:
     """Cells, videos and times: mending what one message names leaves nothing of the table for a second one."""
     lines = ["x,,1,2", "nobody,a,5,4", "x,b,9,12", "z,c,one,2", ",d,,", "talk,e,1,", "day 1/beach,f,,"]
     lines += [f"lost {number},g,," for number in range(30)] + ["x,h,2,1"]
     path = table(tmp_path / "f.csv", "video,text,start,end", *lines)
     with pytest.raises(DataError, match="38 problems") as error:
-        convert_captions(path, store, open_featurizer("toy"), tmp_path / "films")
+        convert_captions(path, features, open_featurizer("toy"), tmp_path / "films")
     for line, problems in {
         2: ["text: expected words"],
         3: ["start 5 is not", "no video fits 'nobody'"],
@@ -295,36 +294,36 @@ def test_problems_of_every_kind_come_in_one_round(store: VideoStore, tmp_path: P
     assert "And 18 more." in str(error.value)
 
 
-def test_texts_that_cannot_be_read_leave_nothing(store: VideoStore, tmp_path: Path) -> None:
+def test_texts_that_cannot_be_read_leave_nothing(features: VideoFeatures, tmp_path: Path) -> None:
     long = "long " * 65
     path = table(tmp_path / "f.csv", "video,text", "x,?!", f"y,{long}", "z,a", "talk,b", "day 1/beach,c", "z,...")
     with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
-        convert_captions(path, store, open_featurizer("toy"), tmp_path / "root" / "films")
+        convert_captions(path, features, open_featurizer("toy"), tmp_path / "root" / "films")
     assert list((tmp_path / "root").iterdir()) == []
 
 
-def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> None:
+def test_too_few_videos_and_taken_names(features: VideoFeatures, tmp_path: Path) -> None:
     text = open_featurizer("toy")
     few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
     enough = table(tmp_path / "enough.csv", "video,text", *(f"{name},a" for name in NAMES))
     with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
-        convert_captions(few, store, text, tmp_path / "few")
+        convert_captions(few, features, text, tmp_path / "few")
     for name in ("a b", ".hidden", "a\\b"):
         with pytest.raises(DataError, match="expected letters"):
-            convert_captions(enough, store, text, tmp_path / name)
+            convert_captions(enough, features, text, tmp_path / name)
     (tmp_path / "there" / "file").mkdir(parents=True)
     with pytest.raises(DataError, match="already exists"):
-        convert_captions(enough, store, text, tmp_path / "there")
+        convert_captions(enough, features, text, tmp_path / "there")
 
 
 def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -> None:
     encoder, side = open_encoder(clip), open_featurizer(clip)
-    store = make_store(tmp_path / "store", encoder.dim, encoder.identity, encoder.joint_dim)
+    features = make_store(encoder.dim, encoder.identity, encoder.joint_dim)
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
-    convert_captions(path, store, side, tmp_path / "own")
+    convert_captions(path, features, side, tmp_path / "own")
     words = open_featurizer(roberta)
-    convert_captions(path, store, words, tmp_path / "words")
-    convert_captions(path, store, words, tmp_path / "both", joint=side)
+    convert_captions(path, features, words, tmp_path / "words")
+    convert_captions(path, features, words, tmp_path / "both", joint=side)
     for name, dim in (("own", 12), ("words", 0), ("both", 12)):
         corpus = open_corpus(tmp_path, name)
         about = corpus_encoders(corpus)
@@ -351,7 +350,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> tuple[Pat
     (folder / "videos").mkdir()
     for video in kept:
         write_mp4(folder / "videos" / f"{video.id}.mp4", render(video), scale=2)
-    extract([folder / "videos"], open_encoder("toy"), folder / "store")
+    library_features(folder / "videos")
     some = {video.id for video in kept}
     rows = [(c, split.moments[c.id]) for c in split.captions if c.video_id in some]
     table(
@@ -364,7 +363,7 @@ def test_the_command_and_training_on_it(
     films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _ = films
-    convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
+    convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "videos")]
     assert main([*convert, "--output", str(tmp_path / "data")]) == 0
     out = capsys.readouterr().out
     said = out.splitlines()[-1]
@@ -397,28 +396,10 @@ def test_the_command_and_training_on_it(
     assert comparison.strip() in again
 
 
-def test_the_last_line_of_each_command_is_the_next_one(
-    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From films to a search, each command copied from what the one before has said; in a folder with a space."""
-    folder = tmp_path / "my films"
-    folder.mkdir()
-    shutil.copytree(films[0] / "store", folder / "store")
-    line = shlex.join(["prvr", "extract", str(films[0] / "videos"), "--encoder", "toy", "--output", f"{folder}/store"])
-    typed = []
-    while not line.startswith("prvr search"):
-        typed.append(shlex.split(line)[1])
-        assert main([*shlex.split(line)[1:], "-q"]) == 0
-        *_, title, line = capsys.readouterr().out.splitlines()
-        assert title == "Next:"
-    assert typed == ["extract", "index"]
-    assert main(shlex.split(line)[1:]) == 0
-    assert "8 of 8 videos" in capsys.readouterr().out
-
-
 def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_path: Path) -> None:
-    store = VideoStore(films[0] / "store")
-    found = convert_captions(films[0] / "films.csv", store, open_featurizer("toy"), tmp_path / "films").path
+    found = convert_captions(
+        films[0] / "films.csv", library_features(films[0] / "videos"), open_featurizer("toy"), tmp_path / "films"
+    ).path
     corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
     assert videos_folder(corpus) == (films[0] / "videos").resolve()
     (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))
@@ -436,10 +417,10 @@ def test_what_the_command_refuses(
     films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _ = films
-    good = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
+    good = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "videos")]
     good += ["--output", str(tmp_path)]
     assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
-    assert "no store of video features" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
+    assert "no video is encoded yet" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
     assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
     for name in ("a b", "../up", "a/b"):
         assert "expected letters" in explained([*good, "--collection", name], capsys)

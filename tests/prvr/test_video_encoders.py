@@ -150,7 +150,7 @@ def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_family_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs/video.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/search.md").read_text(encoding="utf-8")
     assert [entry.name for entry in ENCODERS if entry.description not in page] == []
 
 

@@ -132,14 +132,13 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     write_mp4(videos / "drawn.mp4", np.full((4, 16, 16, 3), 60, np.uint8))
     for name in ("toy", "embedded"):
         caplog.clear()
-        state = cache.parent / name
-        Library(videos, encoder=name, state=state).update()
+        Library(videos, encoder=name, home=cache.parent / name).update()
         assert "grey.mp4 is not a video of the toy corpus" in caplog.text
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
         refuse_foreign(open_encoder("toy").identity, videos.iterdir())
     caplog.clear()
     (videos / "grey.mp4").unlink()
-    Library(videos, encoder="toy", state=cache.parent / "drawn").update()
+    Library(videos, encoder="toy", home=cache.parent / "drawn").update()
     assert not caplog.text
 
 

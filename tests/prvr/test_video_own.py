@@ -12,16 +12,17 @@ from video_files import plain, write_video
 from prvr import Library
 from prvr.cli import main
 from prvr.corpora.caption_corpus import convert_captions
+from prvr.corpora.exported import read_export
 from prvr.data import open_corpus
 from prvr.errors import DataError
 from prvr.evaluation.zero_shot import zero_shot_scores
-from prvr.search import VideoIndex, open_model
-from prvr.video import DownloadNeeded, Encoder, Identity, VideoStore, extract, open_encoder, open_featurizer
+from prvr.search import open_model
+from prvr.video import DownloadNeeded, Encoder, Identity, open_encoder, open_featurizer
 from prvr.video.own import names_code
 
 pytest.importorskip("av")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_encoder.py"
-PAGE = Path(__file__).parents[2] / "docs" / "video.md"
+PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 NAME = "colour_rows:Colours"
 QUERY = "something red"
 
@@ -29,7 +30,8 @@ QUERY = "something red"
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the example as the module `colour_rows`, which says when it is imported, and four films."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.chdir(tmp_path)
     forget(monkeypatch)
     Path("colour_rows.py").write_text(f"open('imported', 'w')\n{EXAMPLE.read_text(encoding='utf-8')}")
@@ -77,20 +79,17 @@ def test_the_example_is_in_the_documentation() -> None:
 
 
 def test_every_command_takes_a_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("extract", "films", "--encoder", NAME, "--output", "store")
-    store = VideoStore("store")
-    assert (store.encoder.name, store.dim, store.joint_dim) == (NAME, 3, 3)
-    np.testing.assert_allclose(store.read("red.mp4"), np.tile(np.array([[180, 60, 60]]) / 255, (2, 1)), atol=0.02)
-    run("index", "add", "index", "--store", "store", "--model", "zero-shot", "--text", NAME)
-    run("index", "add", "index", "--store", "store", "--text", NAME)
-    run("index", "update", "index", "--store", "store", "--text", NAME)
-    for place in ("index", "films"):
-        capsys.readouterr()
-        run("search", place, QUERY, "--encoder", NAME, "-k", "1", "--paths")
-        assert capsys.readouterr().out.endswith("red.mp4\n")
+    run("export", "films", "--encoder", NAME, "--output", "exported")
+    features = read_export("exported")
+    assert (features.encoder.name, features.dim, features.joint_dim) == (NAME, 3, 3)
+    np.testing.assert_allclose(features.read("red.mp4"), np.tile(np.array([[180, 60, 60]]) / 255, (2, 1)), atol=0.02)
+    run("library", "films", "--encoder", NAME, "--update")
+    capsys.readouterr()
+    run("search", "films", QUERY, "--encoder", NAME, "-k", "1", "--paths")
+    assert capsys.readouterr().out.endswith("red.mp4\n")
     lines = [f"{name},a {name} film" for name in ("red", "green", "blue", "grey")]
     Path("films.csv").write_text("\n".join(["video,text", *lines]))
-    run("convert", "captions", "films.csv", "--features", "store", "--output", "data", "--text", NAME)
+    run("convert", "captions", "films.csv", "--features", "films", "--output", "data", "--text", NAME)
     corpus = open_corpus(Path("data"), "films")
     assert zero_shot_scores(corpus, "train").shape[0] > 0  # the sentences were read when the corpus was made
 
@@ -99,33 +98,25 @@ def test_a_class_that_a_file_names_is_not_imported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(here)  # it could be imported
-    extract(["films"], open_encoder(NAME), "store")
-    store = VideoStore("store")
-    with VideoIndex.create(
-        "index", open_model("zero-shot", store.header, text=open_featurizer(NAME)), store.header
-    ) as i:
-        i.add(store)
-    Library("films", encoder=NAME).search(QUERY)
+    with Library("films", encoder=NAME) as library:
+        library.search(QUERY)
+        features = library.features()
     Path("films.csv").write_text("video,text\n" + "".join(f"{v},a film\n" for v in ("red", "green", "blue", "grey")))
-    convert_captions(Path("films.csv"), store, open_featurizer(NAME), Path("data/films"))
+    convert_captions(Path("films.csv"), features, open_featurizer(NAME), Path("data/films"))
     forget(monkeypatch)
 
     for line in (
-        ["search", "index", QUERY],
-        ["serve", "index", "--port", "0"],
+        ["serve", "films", "--port", "0"],
         ["search", "films", QUERY],
-        ["index", "add", "second", "--store", "store", "--model", "zero-shot"],
-        ["index", "update", "index", "--store", "store"],
-        ["convert", "captions", "films.csv", "--features", "store", "--output", "again"],
+        ["convert", "captions", "films.csv", "--features", "films", "--output", "again"],
     ):
         said = explained([*line, "--device", "cpu"], capsys)
-        assert f"add --encoder {NAME} to the command, or --text {NAME} to prvr index" in said, line
+        assert f"add --encoder {NAME} to the command, or --text {NAME} to prvr convert" in said, line
     write_video(Path("films/new.mp4"), plain([200] * 10))
     attempts: list[Callable[[], object]] = [
-        lambda: open_encoder(store.encoder),
-        lambda: open_featurizer(store.encoder),
-        lambda: open_model("zero-shot", store.header),
-        lambda: VideoIndex.open("index").search(QUERY),
+        lambda: open_encoder(features.encoder),
+        lambda: open_featurizer(features.encoder),
+        lambda: open_model("zero-shot", features.spec),
         lambda: Library("films").update(),
         lambda: zero_shot_scores(open_corpus(Path("data"), "films"), "train", ["a red film"]),
     ]
@@ -152,7 +143,7 @@ def test_an_installed_encoder_has_a_short_name_that_files_may_hold(
     forget(monkeypatch)
     with Library("films") as library:  # the index names it, and it may be loaded
         assert library.search("something green", 1).hits[0].video_id == "green.mp4"
-        assert library.index.source.manifest.encoder.encoder.name == "colours"
+        assert library.features().encoder.name == "colours"
     assert Path("imported").exists()
     with pytest.raises(DownloadNeeded, match="Did you mean colours"):
         open_encoder("colour")
@@ -170,7 +161,6 @@ def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatc
         assert len(library.update().encoded) == 4
     with Library("films", encoder=NAME) as library:
         assert library.update().encoded == ()
-    extract(["films"], open_encoder(NAME), "store")
     code = Path("colour_rows.py")
     code.write_text(code.read_text().replace("version 1", "version 22"))
     forget(monkeypatch)
@@ -179,10 +169,8 @@ def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatc
     with Library("films", encoder=NAME) as library:  # the newer of two places of one name
         library.report = library.update()
         assert library.report.encoded == ()
-        assert library.index.source.manifest.encoder.encoder.weights == "version 22"
+        assert library.features().encoder.weights == "version 22"
         assert len(library.search(QUERY).hits) == 4
-    with pytest.raises(DataError, match="version 22"):
-        extract(["films"], open_encoder(NAME), "store")
 
 
 BROKEN = """

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from search_files import make_features
 from video_files import MeanColour
 from video_models import tiny_clip, tiny_roberta, tiny_siglip
 
@@ -32,8 +33,7 @@ from prvr.data import (
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.tables import zero_shot_table
 from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot, zero_shot_scores
-from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
-from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
+from prvr.video import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
 
@@ -41,18 +41,16 @@ TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "fal
 def make(folder: Path, encoder: MeanColour | str, side: TextFeaturizer, joint: TextFeaturizer | None = None) -> Corpus:
     """Seven videos of noise, features of lengths that differ much, each with a caption."""
     coder = open_encoder(encoder) if isinstance(encoder, str) else encoder
-    header = StoreHeader(coder.identity, 1.0, coder.dim, coder.joint_dim)
-    (folder / "store" / "videos").mkdir(parents=True)
-    write_header(folder / "store", header)
+    spec = FeatureSpec.of(coder, 1.0)
     rng = np.random.default_rng(0)
-    for number in range(len(TEXTS)):
-        rows = rng.standard_normal((5 + number, coder.dim)) * rng.uniform(0.01, 9, (5 + number, 1))
-        entry = VideoEntry(f"{number}.mp4", "", 1, 1, f"{number:064}", 5.0 + number, 5 + number, 8, 8, "h264")
-        write_entry(folder / "store", header, entry, rows.astype(np.float32))
+    videos = {
+        f"{number}.mp4": rng.standard_normal((5 + number, coder.dim)) * rng.uniform(0.01, 9, (5 + number, 1))
+        for number in range(len(TEXTS))
+    }
+    features = make_features({name: rows.astype(np.float32) for name, rows in videos.items()}, spec)
+    folder.mkdir(exist_ok=True)
     (folder / "c.csv").write_text("video,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
-    convert_captions(
-        folder / "c.csv", VideoStore(folder / "store"), side, folder / "own", joint=joint, shares=SplitShares(0.4)
-    )
+    convert_captions(folder / "c.csv", features, side, folder / "own", joint=joint, shares=SplitShares(0.4))
     return open_corpus(folder, "own")
 
 

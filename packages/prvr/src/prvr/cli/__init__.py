@@ -55,6 +55,8 @@ def launch(
     """
     with logged(verbose, quiet):
         try:
+            if words[:1] == ("library",):  # where --import names another library
+                words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 _import_modules(imports)
             if words:

@@ -5,6 +5,7 @@ import logging
 import re
 import shlex
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from prvr.reading import printable
 
 Progress = Callable[..., None]
 logger = logging.getLogger(__name__)
+EVERY = 30.0
+"""Seconds between two lines about progress, where there is no terminal."""
 _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 
@@ -85,7 +88,7 @@ def is_quiet() -> bool:
 
 @contextmanager
 def progress_bar(title: str, unit: str = "videos") -> Iterator[Progress]:
-    """Shows on standard error how much is done and how long the rest takes; if that is no terminal, a line in the log.
+    """Shows on standard error how much is done and how long the rest takes; without a terminal, a line every 30 s.
 
     Args:
         title: what is being done.
@@ -99,10 +102,16 @@ def progress_bar(title: str, unit: str = "videos") -> Iterator[Progress]:
 
     console = Console(stderr=True)
     if is_quiet() or not console.is_terminal:
+        last = time.monotonic()
 
         def announce(done: int | float, total: int | float, name: str = "") -> None:
+            nonlocal last
             if done == 1 and unit != "bytes":
                 logger.info("%s: %d %s", title, total, unit)
+            if time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                amount = f"{done / max(total, 1):.0%}" if unit == "bytes" else f"{done} of {total} {unit}"
+                logger.info("%s: %s", title, " ".join((amount, printable(name))).strip())
 
         yield announce
         return

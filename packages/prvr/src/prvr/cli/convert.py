@@ -9,14 +9,14 @@ from rich.table import Table
 
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import Count, Device, Seed, Store
+from prvr.cli.options import Count, Device, Seed
 from prvr.config import load_config
 from prvr.corpora import BENCHMARKS, SplitShares
 
 if TYPE_CHECKING:
     from prvr.corpora.annotations import Conversion
     from prvr.data import FeatureReader
-    from prvr.video import TextFeaturizer, VideoStore
+    from prvr.video import TextFeaturizer, VideoFeatures
 
 _PRESETS = {(512, 48): "hybrid-toy", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words."""
@@ -31,7 +31,8 @@ _Root = Annotated[Path, Parameter(metavar="ROOT", help="the folder of the corpor
 _Features = Annotated[
     Path,
     Parameter(
-        metavar="STORE", help="a folder of features written by `prvr extract`, or one with BigFile or feature.hdf5"
+        metavar="FOLDER",
+        help="a folder of videos that was searched, or one of features: of `prvr export`, BigFile or feature.hdf5",
     ),
 ]
 _Name = Annotated[str | None, Parameter(metavar="NAME")]
@@ -73,7 +74,7 @@ def checkpoint(
     counts = ", ".join(f"{sum(p.numel() for p in part.parameters()):,} parameters{of}" for of, part in parts.items())
     data = "the public features of that data set"
     if converted.system == "DiffusionRet":
-        data = f"{converted.config.data.collection}, the pictures of its videos (`prvr extract --encoder pixels:CLIP`)"
+        data = f"{converted.config.data.collection}, the pictures of its videos (`prvr export --encoder pixels:CLIP`)"
     print(f"{output}: {converted.system}, {counts}, configuration {converted.source}.\nROOT holds {data}.")
     show_next("prvr", "evaluate", output, "--data-root", "ROOT")
 
@@ -83,7 +84,7 @@ def captions(
     file: Path,
     /,
     *,
-    features: Store,
+    features: _Features,
     output: _Root,
     collection: _Name = None,
     text: _Text = None,
@@ -94,7 +95,7 @@ def captions(
 ) -> None:
     """Convert your own captions into a corpus.
 
-    Make a corpus to train on, ROOT/COLLECTION, from your own captions and the features that `prvr extract` wrote. The
+    Make a corpus to train on, ROOT/COLLECTION, from your own captions and the features of the videos. The
     table has the columns video and text, and optionally start and end (seconds, or m:ss). The videos are split into
     train, val and test.
 
@@ -105,9 +106,9 @@ def captions(
         val: the share of validation videos
     """
     from prvr.corpora.caption_corpus import convert_captions
-    from prvr.video import VideoStore, open_featurizer
+    from prvr.video import open_featurizer
 
-    store, torch_device = VideoStore(features), device_of(device)
+    store, torch_device = _video_features(features), device_of(device)
     encoder = open_featurizer(text or store.encoder, torch_device)
     with progress_bar("encoding and writing", "captions and videos") as progress:
         report = convert_captions(
@@ -154,14 +155,14 @@ def benchmark(
         allow_missing: omit videos without features, and list them
     """
     from prvr.corpora.benchmark_corpus import convert_benchmark
-    from prvr.video import VideoStore, open_featurizer
+    from prvr.video import VideoFeatures, open_featurizer
 
     rules = BENCHMARKS[name]
     with _open_features(features) as reader:
-        encoder_name = text or (reader.encoder if isinstance(reader, VideoStore) else None)
+        encoder_name = text or (reader.encoder if isinstance(reader, VideoFeatures) else None)
         if encoder_name is None:
             raise CommandError(
-                f"--text is required: {features} was not written by `prvr extract`, so the model of the captions is "
+                f"--text is required: {features} does not say what the features are, so the model of the captions is "
                 "unknown. For example: --text openai/clip-vit-base-patch32."
             )
         encoder = open_featurizer(encoder_name, device_of(device))
@@ -271,7 +272,7 @@ def _folder(root: Path, name: str) -> Path:
     return root / name
 
 
-def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":
+def _joint_side(store: "VideoFeatures", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":
     """The text side of the encoder of the frames, if it differs from `text` and can be opened."""
     from prvr.data import DataError
     from prvr.video import open_featurizer
@@ -296,8 +297,18 @@ def _show(conversion: "Conversion", what: str = "") -> None:
 
 
 def _open_features(path: Path) -> "FeatureReader":
+    from prvr.corpora.exported import is_export
     from prvr.data import open_features
-    from prvr.video import VideoStore
-    from prvr.video.store import HEADER
+    from prvr.data.features import BIGFILE, HDF5
 
-    return VideoStore(path) if (path.expanduser() / HEADER).is_file() else open_features(path.expanduser())
+    path = path.expanduser()
+    is_public = any((path / name).exists() for name in (HDF5, BIGFILE[0])) and not is_export(path)
+    return open_features(path) if is_public else _video_features(path)
+
+
+def _video_features(path: Path) -> "VideoFeatures":
+    """The features of a folder of videos that was searched, or of a folder that `prvr export` wrote."""
+    from prvr.corpora.exported import is_export, read_export
+    from prvr.search import Library
+
+    return read_export(path) if is_export(path.expanduser()) else Library(path).features()

@@ -82,10 +82,10 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     print(f"A good, a median and a bad example. Ranks of their right videos: {ranks}.")
     show_folder(result)
     try:
-        index = _index(corpus, name, examples, run_folder)
-        search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
+        videos = _encode(corpus, name, examples, run_folder)
+        search = f'prvr search {videos} "{_SENTENCE}" --model {run_folder}\nprvr serve {videos} --model {run_folder}'
     except MissingExtraError as error:
-        search = f"Skipped the index of video files: {error}"
+        search = f"Skipped the search of video files: {error}"
     print(
         f"{picture}: frames of the best moments for these sentences\n\n"
         f'A sentence of your own: python examples/own_sentence.py {run_folder} "{_SENTENCE}"\n'
@@ -140,24 +140,24 @@ def _search_first(console: Console, folder: Path) -> None:
     )
 
 
-def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path) -> Path:
-    """Writes some videos as MP4 files, those of the examples first, extracts them, and indexes them for the model.
+def _encode(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", run: Path) -> Path:
+    """Writes some videos as MP4 files, those of the examples first, and encodes them for the model of the run.
 
     Raises:
         prvr.MissingExtraError: PyAV is not installed.
     """
     from prvr.data.synthetic import write_videos
-    from prvr.search import VideoIndex, open_model
-    from prvr.video import VideoStore, extract, open_encoder
+    from prvr.search import Library
 
     shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
     chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_VIDEOS]
-    store, index = output / "store", output / "index"
     with progress_bar("writing files") as progress:
-        folder = write_videos(corpus, chosen, output / "videos", progress=progress)
-    with threads(1):
-        extract([folder], open_encoder("toy"), store)
-        features = VideoStore(store)
-        with VideoIndex.create(index, open_model(output, features.header), features.header) as opened:
-            opened.add(features)
-    return index
+        folder = write_videos(corpus, chosen, run / "videos", progress=progress)
+    with (
+        threads(1),
+        Library(folder, encoder="toy", model=run) as library,
+        progress_bar("encoding", "bytes") as progress,
+    ):
+        library.update(progress)
+        _ = library.index
+    return folder

@@ -117,7 +117,7 @@ def pipeline(
 ) -> None:
     """Save a first stage and its stages as one folder.
 
-    Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate`, `prvr index add
+    Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate`, `prvr search
     --model` and other programs. SYSTEM may be a YAML file with the keys `first` and `stages`.
 
     Args:

@@ -21,7 +21,7 @@ EVERYWHERE = Group("Options of every command", sort_key=9)
 _HELP = """\
 Search your own videos, and train and evaluate models for partially relevant video retrieval.
 
-Exit codes: 0 success; 1 a bug in prvr, or damage found by `prvr index verify`; 2 an error in the arguments, the \
+Exit codes: 0 success; 1 a bug in prvr, or damage found by `prvr library --verify`; 2 an error in the arguments, the \
 configuration or the data; 130 interrupted (Ctrl-C); 141 output pipe closed (`prvr presets | head`); 143 terminated \
 (SIGTERM) during training, after the state was saved.
 """
@@ -192,7 +192,6 @@ Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for sma
 Download = Annotated[
     bool, Parameter(help="download missing models from the Hugging Face hub without asking for confirmation")
 ]
-Store = Annotated[Path, Parameter(metavar="STORE", help="a folder of features written by `prvr extract`")]
 Size = Annotated[
     Literal["tiny", "demo", "bench", "large"],
     Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),

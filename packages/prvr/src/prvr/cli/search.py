@@ -15,8 +15,8 @@ from rich.console import Console
 
 from prvr.cli.clip import Exact, Force, clip_line, moment
 from prvr.cli.console import CommandError, load, stdout
+from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
-from prvr.cli.where import Folder, LibraryOptions, opened_index
 from prvr.reading import printable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class QueryOptions:
         more: also this sentence; repeat it for more
         without: exclude matches for this sentence; repeat it for more
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
-        like: a video of the index at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
+        like: a video of the folder at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
             Excludes that video from the results
     """
 
@@ -118,7 +118,7 @@ def run(
     query: str | None = None,
     /,
     *,
-    library: LibraryOptions = LibraryOptions(),
+    library: SearchOptions = SearchOptions(),
     parts: QueryOptions = QueryOptions(),
     filters: FilterOptions = FilterOptions(),
     args: OutputOptions = OutputOptions(),
@@ -128,9 +128,8 @@ def run(
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
-    Find the videos of a folder that match a sentence best, and the moment in each. The folder's library is updated
-    first: new videos are indexed, renamed ones are recognised, and deleted ones are removed. The time line shows how
-    well each part of a video matches. An index made by `prvr index add` is searched as it is.
+    Find the videos of a folder that match a sentence best, and the moment in each. New videos are encoded first; every
+    video is encoded once, wherever it is moved or copied to. The time line shows how well each part of a video matches.
 
     Args:
         query: a sentence
@@ -143,7 +142,8 @@ def run(
     where = _filter(filters)
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    with opened_index(folder, library) as index:
+    with opened_library(folder, library, update=not library.no_update) as opened:
+        index = opened.index
         results = index.search_many(
             _queries(parts, sentences, index), top, moments=moments, where=where, min_confidence=min_confidence
         )

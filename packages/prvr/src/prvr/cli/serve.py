@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Whole, app
-from prvr.cli.where import Folder, LibraryOptions, opened_index
 from prvr.errors import require
 
 
@@ -16,7 +16,7 @@ def run(
     folder: Folder,
     /,
     *,
-    library: LibraryOptions = LibraryOptions(),
+    library: SearchOptions = SearchOptions(),
     host: str = "127.0.0.1",
     port: Whole = 8000,
     allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
@@ -26,10 +26,10 @@ def run(
 ) -> None:
     """Serve the search page and an HTTP API for videos.
 
-    Serve the search page of a folder of videos or of an index, where results can be played, and an HTTP API, whose
-    schema is at /openapi.json. A folder is updated first. Only this machine can connect, unless --host is set; other
-    machines then need a token, which is read from a file or from the environment variable PRVR_TOKEN. Stop it with
-    Ctrl-C.
+    Serve the search page of a folder of videos, where results can be played, and an HTTP API, whose schema is at
+    /openapi.json. It listens at once and encodes new videos meanwhile; what is finished can be searched. Only this
+    machine can connect, unless --host is set; other machines then need a token, which is read from a file or from the
+    environment variable PRVR_TOKEN. Stop it with Ctrl-C.
 
     Args:
         host: the address to listen on; 0.0.0.0 means all network interfaces
@@ -42,21 +42,28 @@ def run(
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "serve", "prvr serve")
     from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr.serve.growing import LibrarySource
+    from prvr.serve.service import IndexSource
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
-    with opened_index(folder, library) as index:
+    with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
+        source = IndexSource(opened.index) if library.no_update else LibrarySource(opened)
+        if isinstance(source, LibrarySource):
+            source.start()
         ended = serve(
-            index,
+            source,
             host,
             port,
             settings=settings,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
         )
+        if isinstance(source, LibrarySource):
+            ended = source.close() and ended
     if not ended:  # a search that no client waits for still runs in a thread; do not wait for it
         sys.stdout.flush()
         sys.stderr.flush()

@@ -16,8 +16,8 @@ from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, w
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData
 from prvr.errors import DataError
-from prvr.video import TextFeaturizer, VideoStore
-from prvr.video.extraction import SUFFIXES
+from prvr.video import TextFeaturizer, VideoFeatures
+from prvr.video.listing import SUFFIXES
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def convert_benchmark(
     Args:
         name: one of `prvr.corpora.BENCHMARKS`.
         annotations: folder of the public annotation files.
-        features: the features of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder
+        features: the features of the videos, under names that `match_videos` recognises: a `VideoFeatures`, or a folder
             opened by `prvr.data.open_features`. Only a store states its encoder.
         text: encodes the captions.
         folder: `ROOT/COLLECTION`, the new corpus.
@@ -57,8 +57,8 @@ def convert_benchmark(
         DataError: the annotations are missing or bad, videos have no features, or the folder exists.
 
     Examples:
-        >>> store, text = VideoStore("store"), open_featurizer("openai/clip-vit-base-patch32")  # doctest: +SKIP
-        >>> convert_benchmark("msvd", "annotations", store, text, "data/msvd").counts["videos"]  # doctest: +SKIP
+        >>> features, text = read_export("features"), open_featurizer("openai/clip-vit-base-patch32")  # doctest: +SKIP
+        >>> convert_benchmark("msvd", "annotations", features, text, "data/msvd").counts["videos"]  # doctest: +SKIP
         {'train': 1200, 'val': 100, 'test': 670}
     """
     rules, folder = benchmark(name), Path(folder).expanduser()
@@ -87,7 +87,7 @@ def convert_benchmark(
         "cut": 0,
     }
     joint = joint_side(features, text)
-    if isinstance(features, VideoStore):
+    if isinstance(features, VideoFeatures):
         about["encoders"] = asdict(CorpusEncoders.of(features, text, joint))
 
     def queries() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:

@@ -1,4 +1,4 @@
-"""Corpora of users' own videos, from a table of captions and the features of `prvr extract`."""
+"""Corpora of users' own videos, from a table of captions and the features of the videos."""
 
 import json
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ from prvr.data.hashes import hash_file
 from prvr.data.layout import Caption, Moment, TextData
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text
-from prvr.video import TextFeaturizer, VideoStore
+from prvr.video import TextFeaturizer, VideoFeatures
 
 VIDEOS = "videos.jsonl"
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
@@ -25,7 +25,7 @@ _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounde
 
 def convert_captions(
     path: Path | str,
-    store: VideoStore,
+    store: VideoFeatures,
     text: TextFeaturizer,
     folder: Path | str,
     *,
@@ -37,11 +37,11 @@ def convert_captions(
 
     Videos are split, never captions: no video is in two splits, and no copy of one either. All videos with the same
     caption are relevant for it. `corpus.json` states the encoders of the features, `videos.jsonl` the id of each video
-    in the store.
+    in its folder.
 
     Args:
         path: a table that [read_user_captions][prvr.corpora.read_user_captions] reads.
-        store: a store of the videos in the table, which are named as `VideoStore.find` accepts it.
+        store: a store of the videos in the table, which are named as `VideoFeatures.find` accepts it.
         text: encodes the captions.
         folder: `ROOT/COLLECTION`, the new corpus; its name has letters, digits, `-`, `_` and `.`.
         joint: the text side of the encoder of the frames, for the zero-shot score; default: `text`, if it is that.
@@ -52,8 +52,8 @@ def convert_captions(
         DataError: lines that cannot be used, each with its number; too few videos; the folder exists; a full disk.
 
     Examples:
-        >>> store, text = VideoStore("store"), open_featurizer("toy")  # doctest: +SKIP
-        >>> convert_captions("captions.csv", store, text, "data/mine").counts["captions"]  # doctest: +SKIP
+        >>> features, text = read_export("features"), open_featurizer("toy")  # doctest: +SKIP
+        >>> convert_captions("captions.csv", features, text, "data/mine").counts["captions"]  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
     """
     path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
@@ -116,7 +116,7 @@ def convert_captions(
 
 
 def videos_folder(corpus: Corpus) -> Path | None:
-    """The folder of the videos of a corpus of `prvr convert captions`, as it was given to `prvr extract`.
+    """The folder of the videos of a corpus of `prvr convert captions`, which was searched or exported.
 
     None for another corpus, where the folder is gone, or where the videos came from several folders.
 
@@ -150,7 +150,7 @@ class _Line:
     cut: bool
 
 
-def _match(captions: Sequence[UserCaption], store: VideoStore, problems: Problems) -> list[_Line]:
+def _match(captions: Sequence[UserCaption], store: VideoFeatures, problems: Problems) -> list[_Line]:
     """Each caption with the video that it names, repeated ones once; names and times that do not fit are problems."""
     lines: dict[tuple[object, ...], _Line] = {}
     for caption in captions:
@@ -163,7 +163,7 @@ def _match(captions: Sequence[UserCaption], store: VideoStore, problems: Problem
         try:
             video = store.find(name)
         except DataError as error:
-            problems.add(caption.line, str(error).removeprefix(f"{store.folder}: "))
+            problems.add(caption.line, str(error))
             continue
         duration, start, end = store.duration(video), caption.start, caption.end
         if start is None or end is None:
@@ -178,7 +178,7 @@ def _match(captions: Sequence[UserCaption], store: VideoStore, problems: Problem
 
 
 def _relevance(
-    pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoStore
+    pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoFeatures
 ) -> dict[str, set[str]]:
     """The relevant videos of captions that several videos have, or of which there are copies."""
     copies, relevant = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)

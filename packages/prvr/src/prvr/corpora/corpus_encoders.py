@@ -19,7 +19,7 @@ from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
-from prvr.video import Identity, TextFeaturizer, VideoStore
+from prvr.video import Identity, TextFeaturizer, VideoFeatures
 from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 SENTENCES = "sentences.safetensors"
@@ -47,7 +47,7 @@ class CorpusEncoders:
     joint_dim: int
 
     @classmethod
-    def of(cls, store: VideoStore, text: TextFeaturizer, joint: TextFeaturizer | None) -> "CorpusEncoders":
+    def of(cls, store: VideoFeatures, text: TextFeaturizer, joint: TextFeaturizer | None) -> "CorpusEncoders":
         """Those of the features of a store, with captions of `text` and sentences of `joint`, if there are any."""
         joint_dim = 0 if joint is None else store.joint_dim
         return cls(store.encoder, text.identity, store.rate, store.dim, text.word_dim, joint_dim)
@@ -55,7 +55,7 @@ class CorpusEncoders:
 
 def joint_side(features: FeatureReader, text: TextFeaturizer) -> TextFeaturizer | None:
     """`text`, if its sentences can be compared with the frames."""
-    if not isinstance(features, VideoStore) or not features.joint_dim or not text.joint_dim:
+    if not isinstance(features, VideoFeatures) or not features.joint_dim or not text.joint_dim:
         return None
     return text if text.identity.weights == features.encoder.weights else None
 

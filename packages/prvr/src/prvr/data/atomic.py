@@ -11,13 +11,13 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import platformdirs
 from filelock import FileLock, Timeout
 
 from prvr.errors import DISK_FULL, DataError, PrvrError
@@ -36,15 +36,13 @@ _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
 
 
 def user_cache() -> Path:
-    """The folder of prvr in the user's cache: `$XDG_CACHE_HOME/prvr`, or what stands for it on the system."""
-    home = Path.home()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
-    return Path(base) / "prvr"
+    """The folder of prvr in the user's cache, for what can be computed again: `$XDG_CACHE_HOME/prvr` on Linux."""
+    return platformdirs.user_cache_path("prvr", appauthor=False)
+
+
+def user_data() -> Path:
+    """The folder of prvr among the user's data, for what took hours to compute: `$XDG_DATA_HOME/prvr` on Linux."""
+    return platformdirs.user_data_path("prvr", appauthor=False)
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -77,11 +75,19 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
 
 
-def clear_half_written(folder: Path, *inside: str) -> None:
-    """Deletes the files that `replace_file` left in a folder, and in folders inside it, when it was killed."""
+def clear_half_written(folder: Path, *inside: str, older_than: float = 0.0) -> None:
+    """Deletes the files that `replace_file` left in a folder, and in folders inside it, when it was killed.
+
+    Args:
+        folder: the folder.
+        inside: names of folders inside it.
+        older_than: seconds since a file was last changed.
+    """
     for place in (folder, *(folder / name for name in inside if is_real_folder(folder / name))):
         for path in place.iterdir():
-            if _FILE.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+            status = path.lstat()
+            is_old = time.time() - status.st_mtime >= older_than
+            if is_old and _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
                 path.unlink(missing_ok=True)
 
 

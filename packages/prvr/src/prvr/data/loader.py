@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -101,7 +100,7 @@ class VideoLoader:
         self.epoch, self.first_batch = 0, 0
         self.to("cpu")
 
-    def to(self, device: torch.device | str, *, resident: bool = False, ahead: int | None = None) -> Self:
+    def to(self, device: torch.device | str, *, resident: bool = False, ahead: int | None = None) -> "VideoLoader":
         """Chooses the device of the batches, in place; they are the same on each, and with each of the options.
 
         Args:

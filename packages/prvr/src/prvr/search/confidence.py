@@ -6,15 +6,11 @@ best score over the index is as high as that of the hit: of the nonsense queries
 of 0.95 or more.
 """
 
-from pathlib import Path
-
 import numpy as np
 from jaxtyping import Float, Float32
 
-from prvr.data.atomic import write_file
-from prvr.errors import DataError, InputError
-from prvr.reading import read_array
-from prvr.search.manifest import MEND, Manifest
+from prvr.errors import InputError
+from prvr.search.manifest import Manifest
 from prvr.search.model import EncodesTexts, SearchModel
 from prvr.search.ranking import window_scores
 from prvr.search.snapshot import RowBlock
@@ -22,7 +18,6 @@ from prvr.search.vectors import PackedRows, concatenate_rows, unit, unpack_rows
 
 _WORDS = 32
 """Number of subjects, of actions and of places."""
-_FILE = "bank.npy"
 _COSINES = 1 << 24  # held at a time
 
 _SUBJECTS = """an astronaut|a pharaoh|a glassblower|a submarine captain|a fencer|a beekeeper|a samurai|a surgeon|
@@ -72,15 +67,11 @@ def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
     )
 
 
-def write_bank(folder: Path, model: SearchModel) -> int:
-    """Writes the vectors of the bank beside the copy of a model.
+def bank_vectors(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
+    """The queries of the bank, as a model reads them; None if it cannot.
 
     Args:
-        folder: the folder of the copy.
-        model: the model that reads the sentences.
-
-    Returns:
-        How many sentences there are; 0, and nothing is written, if the model cannot read them.
+        model: the model of an index.
     """
     sentences = unrelated_sentences()
     try:
@@ -88,34 +79,9 @@ def write_bank(folder: Path, model: SearchModel) -> int:
             rows = model.encode_texts(sentences)
         else:
             rows = np.stack([model.encode_text(sentence) for sentence in sentences])
-    except InputError:  # shorter texts than these
-        return 0
-    if not np.isfinite(rows).all():
-        return 0
-    write_file(folder / _FILE, lambda file: np.save(file, unit(rows).astype("<f4")))
-    return len(rows)
-
-
-def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s e"] | None:
-    """The queries that `write_bank` wrote; None if the index has no bank.
-
-    Args:
-        folder: the folder of the copy of the model.
-        manifest: the manifest of the index.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
-    if not manifest.bank:
+    except InputError:  # it reads shorter texts than these
         return None
-    try:
-        rows = read_array(folder / _FILE, "<f4", 2)
-    except (DataError, OSError) as error:
-        raise DataError(f"{error} {MEND}") from error
-    shapes = [(manifest.bank, vectors * manifest.dim) for vectors in (1, 2)]
-    if rows.shape not in shapes:
-        raise DataError(f"{folder / _FILE}: shape {rows.shape}, expected {shapes[0]} or {shapes[1]}. {MEND}")
-    return rows
+    return unit(rows).astype(np.float32) if np.isfinite(rows).all() else None
 
 
 def bank_scores(

@@ -1,187 +1,168 @@
-"""The index of videos on disk: it is created, changed, verified and searched through `VideoIndex`."""
+"""The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
+import logging
+import shutil
 import threading
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.errors import DataError, InputError
+from prvr.data.atomic import LOCK, owned
+from prvr.errors import DISK_FULL, DataError, InputError
 from prvr.reading import printable
-from prvr.search.backends import CandidateBackend, choose_backend, open_backend
-from prvr.search.confidence import confidence, read_bank, score_to_pass
-from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
-from prvr.search.model import Score, SearchModel
-from prvr.search.opening import load_model
+from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
+from prvr.search.confidence import bank_vectors, confidence, score_to_pass
+from prvr.search.manifest import MANIFEST, SEGMENTS, Manifest, StaleIndex, index_key
+from prvr.search.model import SearchModel
 from prvr.search.query import Query, SearchFilter, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
     IndexInfo,
-    IndexReport,
     SearchHit,
     SearchResult,
     merged_moments,
     relevance_curve,
 )
-from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, sync
-from prvr.search.vectors import Dtype
-from prvr.search.verifying import verify_index
-from prvr.search.writing import make_index, opened_for_writing
-from prvr.video import StoreHeader, TextFeaturizer, VideoEntry, VideoStore
+from prvr.search.writing import IndexWriter
+from prvr.video import FeatureSpec, VideoEntry, VideoFeatures
+
+logger = logging.getLogger(__name__)
+
+
+class IndexUnwritable(DataError):
+    """The folder of an index cannot be written."""
 
 
 class VideoIndex:
-    """The vectors of videos on disk, searched by sentences or a `Query`.
+    """The vectors of videos on disk, searched by sentences or a `Query`; all of it can be computed again.
 
-    Use `create` or `open`; it is a context manager. It can be searched from several threads. It shows one state, which
-    `refresh` and its own changes bring up to date; other processes may change the index meanwhile.
+    It can be searched from several threads. It shows one state, which `refresh` and `update` bring up to date; other
+    processes may change the index meanwhile. It is a context manager.
+
+    Args:
+        folder: the folder of the index; an empty index is made where there is none, or one that does not fit.
+        model: a model of [open_model][prvr.search.open_model].
+        features: what the features of the videos are: `VideoFeatures.spec`.
+        window: seconds; longer videos are cut into windows of this length. None: no video is cut.
+        stride: seconds from the start of one window to that of the next; None without a length.
+        backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
+            above them `faiss` where it is installed.
+
+    Raises:
+        DataError: the folder cannot be written, or the model reads features of another encoder.
+        ValueError: an option is out of range.
 
     Examples:
-        >>> store = VideoStore("store")  # doctest: +SKIP
-        >>> with VideoIndex.create("index", open_model("zero-shot", store.header), store.header) as index:
-        ...     index.add(store)  # doctest: +SKIP
-        >>> with VideoIndex.open("index") as index:  # doctest: +SKIP
+        >>> with Library("films") as library:  # doctest: +SKIP
+        ...     features = library.features()
+        >>> model = open_model("zero-shot", features.spec)  # doctest: +SKIP
+        >>> with VideoIndex("index", model, features.spec) as index:  # doctest: +SKIP
+        ...     index.update(features)
         ...     hit = index.search("a red square rises").hits[0]
-        >>> hit.video_id, hit.start, hit.end  # doctest: +SKIP
-        ('beach.mp4', 12.0, 17.5)
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
+        model: SearchModel,
+        features: FeatureSpec,
         *,
-        device: Any = "cpu",
-        text: TextFeaturizer | None = None,
+        window: float | None = 120.0,
+        stride: float | None = 60.0,
         backend: str = "auto",
-        model: SearchModel | None = None,
     ) -> None:
-        self.folder, self._snapshot = folder, Snapshot.open(folder)
-        self._device, self._text, self._model = device, text, model
+        if model.identity.frames != features.encoder:
+            raise DataError(f"the model reads features of {model.identity.frames}, these are of {features.encoder}.")
+        self.folder, self.model, self.features = Path(folder).expanduser(), model, features
         self._wanted = backend
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
         self._rescorer: Rescorer | None = None
         self._lock = threading.RLock()
+        self._make = partial(Manifest.new, model, features, window, stride)
+        self._key = index_key(model, features, window, stride)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with owned(self.folder, "", wait=True):
+                self._snapshot = self._opened()
+        except OSError as error:
+            raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
 
-    @classmethod
-    def create(
-        cls,
-        folder: Path | str,
-        model: SearchModel,
-        encoder: StoreHeader,
-        *,
-        dtype: Dtype = "float16",
-        window: WindowLength = 120.0,
-        stride: float | None = 60.0,
-    ) -> "VideoIndex":
-        """Makes an empty index, with a copy of the model.
+    def _opened(self) -> Snapshot:
+        """The current state; of a new index, if there is none, or one that is damaged or was made for another model."""
+        if (self.folder / SEGMENTS).is_symlink():  # what lies behind it may be somebody else's
+            raise DataError(f"{self.folder / SEGMENTS}: is a symbolic link, expected a folder. Remove the link.")
+        try:
+            snapshot = Snapshot.open(self.folder)
+            if snapshot.manifest.key == self._key:
+                return snapshot
+            why = "it was made for another model"
+        except StaleIndex as error:
+            why = str(error)
+        if (self.folder / MANIFEST).exists():
+            logger.warning("the index is made again: %s", why)
+        self._clear()
+        (self.folder / SEGMENTS).mkdir()
+        bank = bank_vectors(self.model)
+        self._make(0 if bank is None else len(bank)).write(self.folder)
+        return Snapshot.open(self.folder)
 
-        Args:
-            folder: new, or empty.
-            model: a model of [open_model][prvr.search.open_model].
-            encoder: header of the stores that will be added: `VideoStore.header`.
-            dtype: the type of vectors on disk: `float16`, `float32`, or `int8` with one scale for each vector.
-            window: seconds; longer videos are cut into windows of this length, which overlap. None: no video is cut.
-                `shots`: every video is cut where its picture changes.
-            stride: seconds from the start of one window to that of the next; None without a length.
-
-        Raises:
-            DataError: the folder holds something, or cannot be written; the model is of another encoder.
-            ValueError: an option is out of range.
-        """
-        target = Path(folder).expanduser()
-        make_index(target, model, encoder, dtype, window, stride)
-        return cls(target, model=model)
-
-    @classmethod
-    def open(
-        cls,
-        folder: Path | str,
-        *,
-        device: Any = "cpu",
-        text: TextFeaturizer | None = None,
-        backend: str = "auto",
-    ) -> "VideoIndex":
-        """Opens an index. Nothing is written, so the folder may be read-only.
-
-        Args:
-            folder: the folder of the index.
-            device: the torch device of the model.
-            text: encodes queries; default: the text model of the index, opened when it is first needed.
-            backend: finds candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
-                20,000 videos, above them `faiss` where it is installed.
+    def _clear(self) -> None:
+        """Deletes what an index consists of; what else lies in its folder is an error.
 
         Raises:
-            DataError: there is no index, or it is damaged; the message names the file.
+            DataError: the folder holds something else.
         """
-        return cls(Path(folder).expanduser(), device=device, text=text, backend=backend)
+        others = {path.name for path in self.folder.iterdir()} - {MANIFEST, SEGMENTS, BACKENDS_FOLDER, LOCK}
+        if others or self.folder.is_symlink():
+            raise DataError(
+                f"{self.folder}: contains other files ({min(others, default='a link')}). Choose a new folder."
+            )
+        for name in (SEGMENTS, BACKENDS_FOLDER):
+            if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
+                shutil.rmtree(self.folder / name)
+        (self.folder / MANIFEST).unlink(missing_ok=True)
 
-    def add(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
-        """Adds the videos of a store that are not in the index; the others stay as they are.
+    def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
+        """Makes the index hold these videos: adds new ones, embeds changed ones again, removes the others.
 
         If the process is killed, the work on the last few videos is lost; run again to continue.
 
-        Raises:
-            DataError: the store is of another encoder or rate, another process is writing, or the disk is full.
-        """
-        return self._sync(store, False, progress)
-
-    def update(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
-        """Synchronises the index with a store: adds new videos, embeds changed ones again, removes those that are gone.
+        Args:
+            features: made by the encoder of the index.
+            progress: called before each video that is embedded, and when all is done.
 
         Raises:
-            DataError: as `add`.
+            DataError: the features are of another encoder, or the disk is full.
         """
-        return self._sync(store, True, progress)
-
-    def remove(self, video_ids: Iterable[str]) -> IndexReport:
-        """Removes videos.
-
-        Raises:
-            DataError: one of them is not in the index; then none is removed.
-        """
-        wanted = tuple(dict.fromkeys(video_ids))
-        with opened_for_writing(self.folder) as writer:
-            unknown = [video for video in wanted if video not in writer.places]
-            if unknown:
-                close = get_close_matches(unknown[0], writer.places, n=3)
-                raise DataError(
-                    f"{self.folder}: {len(unknown)} of {len(wanted)} videos are not in the index, among them "
-                    f"{unknown[0]!r}{f'; close: {close}' if close else ''}. Nothing was removed."
-                )
-            if wanted:
-                writer.drop(wanted)
-        self.refresh()
-        return IndexReport(removed=wanted)
+        if features.spec != self.features:
+            raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
+        try:
+            with owned(self.folder, "", wait=True):
+                self._snapshot = self._opened()
+                sync(IndexWriter(self.folder, self._snapshot), self.model, features, progress)
+                self._snapshot = self._opened()
+        except OSError as error:
+            why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
+            raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
 
     def refresh(self) -> bool:
         """Reads the index again if it was changed on disk, and returns whether it was.
 
-        If another index has replaced it, the model and the backend of that index are opened when they are needed.
-
         Raises:
-            DataError: there is no index any more, or it is damaged; then the shown state stays.
+            DataError: there is no index any more, or it is damaged; then the state that is shown stays.
         """
         if Manifest.read(self.folder) == self._snapshot.manifest:
             return False
-        found = Snapshot.open(self.folder)
-        with self._lock:
-            if found.index_id != self._snapshot.index_id:
-                self.close()
-                self._model = None
-            self._snapshot = found
+        self._snapshot = Snapshot.open(self.folder)
         return True
-
-    def verify(self) -> tuple[str, ...]:
-        """Reads the whole index and compares hashes; returns the problems, see `verify_index`."""
-        return verify_index(self.folder)
 
     def search(
         self,
@@ -238,8 +219,8 @@ class VideoIndex:
             snapshot = self._snapshot
             if min_confidence and not snapshot.manifest.bank:
                 raise DataError(
-                    f"{self.folder}: this index has no confidences, because it was made by an older version or its "
-                    "model cannot read long sentences. Rebuild the index, or search without a minimum confidence."
+                    "this model gives no confidences, because it cannot read long sentences. Search without a minimum "
+                    "confidence."
                 )
             text = alike([query_vector(query, self.model, snapshot) for query in asked])
             backend, rescorer = self._in_step(snapshot)
@@ -280,14 +261,6 @@ class VideoIndex:
             return query_vector(Query.of(query), self.model, self._snapshot)
 
     @property
-    def model(self) -> SearchModel:
-        """The model that made the vectors; loaded from the index when it is first needed."""
-        with self._lock:
-            if self._model is None:
-                self._model = self._loaded(self._snapshot.manifest)
-            return self._model
-
-    @property
     def source(self) -> Snapshot:
         """The snapshot that is shown, which is also what a backend reads (`prvr.search.backends.ClipSource`)."""
         return self._snapshot
@@ -298,7 +271,7 @@ class VideoIndex:
         return self._snapshot.video_ids
 
     def video(self, video_id: str) -> VideoEntry:
-        """The record of a video, as it stands in the store.
+        """The record of a video.
 
         Raises:
             KeyError: it is not in the index.
@@ -306,17 +279,15 @@ class VideoIndex:
         return self._snapshot.video(video_id)
 
     def info(self) -> IndexInfo:
-        """The size of the index; `index.source.manifest` says what it is."""
+        """The size of the index."""
         snapshot, segments = self._snapshot, self._snapshot.manifest.segments
         return IndexInfo(
             videos=len(snapshot.video_ids),
             windows=len(snapshot.live_keys()),
-            removed=sum(len(one.removed) for one in segments),
             seconds=sum((snapshot.video(video).duration for video in snapshot.video_ids), 0.0),
             clips=snapshot.clips * sum(one.windows for one in segments),
             frames=sum(one.frames for one in segments),
             bytes=sum(one.bytes for one in segments),
-            segments=len(segments),
         )
 
     def close(self) -> None:
@@ -338,37 +309,6 @@ class VideoIndex:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _loaded(self, manifest: Manifest) -> SearchModel:
-        problems = check_files(self.folder / MODEL, manifest.model_files)
-        if problems and Manifest.read(self.folder).index_id != manifest.index_id:
-            raise DataError(f"{self.folder}: the index was replaced after it was opened. Open it again.")
-        if problems:
-            raise DataError(f"{problems[0]}. {MEND}")
-        found = load_model(self.folder / MODEL, manifest.model, manifest.encoder, self._device, self._text)
-        score = Score(found.dim, found.clips, found.clip_weight, found.frame_weight)
-        for name, ours, its in (("score", manifest.score, score), ("stored", manifest.stored, dict(found.stored))):
-            if ours != its:
-                raise DataError(f"{self.folder / MANIFEST}: has {name}={ours}, its model has {its}. {MEND}")
-        return found
-
-    def _sync(self, store: VideoStore, prune: bool, progress: Progress | None) -> IndexReport:
-        self.refresh()
-        manifest = self._snapshot.manifest
-        if store.header != manifest.encoder:
-            raise DataError(
-                f"{store.folder}: features of {store.encoder} at {store.rate:g} frames per second; {self.folder} was "
-                f"made for {manifest.encoder.encoder} at {manifest.encoder.rate:g}. Extract with the same, or "
-                "make another index."
-            )
-        model = self.model
-        with opened_for_writing(self.folder) as writer:
-            if writer.manifest.index_id != manifest.index_id:
-                raise DataError(f"{self.folder}: the index was replaced in the meantime. Run the command again.")
-            bank = read_bank(self.folder / MODEL, manifest)
-            report = sync(writer, model, bank, store, prune, progress)
-        self.refresh()
-        return report
 
     def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend | None, Rescorer | None]":
         if self._synced is None:

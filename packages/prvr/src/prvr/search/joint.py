@@ -1,7 +1,6 @@
 """The joint encoder of frames and sentences, alone and as what a stage reads."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +13,7 @@ from prvr.data.sampling import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
-from prvr.video import FrameEncoder, StoreHeader, TextFeaturizer, check_joint, open_encoder
+from prvr.video import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 
 
 @runtime_checkable
@@ -30,14 +29,14 @@ class JointEncoder:
     """The joint columns of the features, scaled to unit length, and sentences of the same joint embedding space.
 
     Args:
-        encoder: header of the store of features.
+        encoder: what the features are.
         text: the text side of the same encoder.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
     """
 
-    def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
+    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer) -> None:
         if not encoder.joint_dim:
             raise DataError(
                 f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
@@ -73,7 +72,7 @@ class JointModel:
     Clips, means of frames, find candidates and do not count.
 
     Args:
-        encoder: header of the store of features.
+        encoder: what the features are.
         text: the text side of the same encoder.
         device: torch device of the side of the pictures, which is opened when it is first needed.
 
@@ -85,7 +84,7 @@ class JointModel:
     clip_weight, frame_weight = 0.0, 1.0
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
-    def __init__(self, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu") -> None:
+    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> None:
         self._joint, self._device = JointEncoder(encoder, text), device
         self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
         self.dim = self._joint.dim
@@ -124,6 +123,3 @@ class JointModel:
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
-
-    def save(self, folder: Path) -> None:
-        """There is nothing: the encoder is opened by its name."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -108,7 +107,7 @@ class SearchModel(Protocol):
         What comes out depends on nothing else; not on what was encoded before.
 
         Args:
-            windows: rows of features as they are in the store, at least one row each.
+            windows: rows of features, at least one row each.
         """
         ...
 
@@ -122,10 +121,6 @@ class SearchModel(Protocol):
 
     def rescorer(self, snapshot: Any) -> "Rescorer | None":
         """What re-scores the candidates of the first stage over one state of an index; None without stages."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Writes what `load_model` needs into an empty folder; nothing, if the encoder is all there is."""
         ...
 
 

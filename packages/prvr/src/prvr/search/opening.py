@@ -1,20 +1,19 @@
-"""Which model a name stands for, and the model of an index from its own copy."""
+"""Which model a name stands for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prvr.errors import DataError, InputError
+from prvr.errors import InputError
 from prvr.models import Retriever, clips_alone
 from prvr.search.joint import JointModel
-from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
-from prvr.search.pipeline import PipelineModel, fingerprint_of
-from prvr.search.trained import load_retriever, load_trained, open_trained, score_of, text_encoder
+from prvr.search.model import ZERO_SHOT, SearchModel
+from prvr.search.pipeline import PipelineModel
+from prvr.search.trained import open_trained, text_encoder
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage
-from prvr.stages.pipelines import FIRST
 from prvr.systems import System, open_system
-from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
+from prvr.video import FeatureSpec, TextFeaturizer, open_featurizer
 
 CANDIDATES = 200
 """Videos that clips find for the words of a retriever to re-rank, see `open_model`."""
@@ -22,7 +21,7 @@ CANDIDATES = 200
 
 def open_model(
     name: str | Path,
-    encoder: StoreHeader,
+    encoder: FeatureSpec,
     device: Any = "cpu",
     text: TextFeaturizer | None = None,
     stages: Sequence[Mapping[str, Any]] = (),
@@ -34,7 +33,7 @@ def open_model(
             the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.systems.open_system`.
             Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
             replaces that of the best `CANDIDATES`.
-        encoder: header of the store that holds the features.
+        encoder: what the features are.
         device: the torch device.
         text: what reads queries; default: the text side of the encoder.
         stages: put after those that the name stands for, see `prvr.systems.open_system`.
@@ -45,7 +44,7 @@ def open_model(
         prvr.MissingExtraError: transformers is needed and not installed.
 
     Examples:
-        >>> model = open_model("runs/hybrid-1", VideoStore("store").header)  # doctest: +SKIP
+        >>> model = open_model("runs/hybrid-1", library.features().spec)  # doctest: +SKIP
         >>> model.encode_text("a person opens the fridge").shape  # doctest: +SKIP
         (384,)
     """
@@ -78,68 +77,3 @@ def _with_one_vector(system: System) -> System:
     keep = system.config.data.keep_last_frame if system.config else True
     settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
     return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
-
-
-def load_model(
-    folder: Path, identity: ModelIdentity, encoder: StoreHeader, device: Any, text: TextFeaturizer | None
-) -> SearchModel:
-    """The model of an index, from its own copy.
-
-    Args:
-        folder: the folder that `SearchModel.save` filled.
-        identity: what the index was made with.
-        encoder: header of the store that holds the features of the frames.
-        device: the torch device.
-        text: what reads queries; default: opened by the name in the identity.
-
-    Raises:
-        DataError: the copy is damaged, or the texts would be read by another model than that of the index.
-    """
-    text = text or open_featurizer(identity.text, device)
-    if text.identity != identity.text:
-        raise DataError(
-            f"queries would be read by {text.identity}, the index was made for {identity.text}: their vectors cannot "
-            "be compared. Pass the text model of the index, or rebuild the index with the other one."
-        )
-    if identity.kind == ZERO_SHOT:
-        found: SearchModel = JointModel(encoder, text, device)
-    elif identity.kind == "pipeline":
-        pipeline = Pipeline.from_pretrained(folder)
-        alone = replace(identity, kind="trained", name=identity.name.rpartition(", ")[0], weights="")
-        first = load_trained(folder / FIRST, alone, encoder, text, device)
-        found = PipelineModel(first, pipeline, encoder, text, folder)
-    else:
-        found = load_trained(folder, identity, encoder, text, device)
-    if found.identity != identity:
-        raise _another(folder, identity)
-    return found
-
-
-def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> Score:
-    """How the model of an index scores, from its own copy; what reads queries is not needed for that.
-
-    Args:
-        folder: the folder that `SearchModel.save` filled.
-        identity: what the index was made with.
-        encoder: header of the store that holds the features of the frames.
-
-    Raises:
-        DataError: the copy is damaged, or of another model.
-    """
-    if identity.kind == ZERO_SHOT:
-        if identity.weights != encoder.encoder.weights:
-            raise _another(folder, identity)
-        return Score(encoder.joint_dim, JointModel.clips, JointModel.clip_weight, JointModel.frame_weight)
-    if identity.kind == "pipeline":
-        pipeline = Pipeline.from_pretrained(folder)
-        retriever, first = load_retriever(folder / FIRST, "")
-        weights = fingerprint_of(first, pipeline, folder)
-    else:
-        retriever, weights = load_retriever(folder, identity.weights)
-    if weights != identity.weights:
-        raise _another(folder, identity)
-    return score_of(retriever.config)
-
-
-def _another(folder: Path, identity: ModelIdentity) -> DataError:
-    return DataError(f"{folder}: not the model that the index was built with ({identity}). Rebuild the index.")

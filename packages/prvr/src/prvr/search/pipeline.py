@@ -20,8 +20,8 @@ from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
 from prvr.search.trained import TrainedModel, WindowEncoder
 from prvr.stages import Pipeline, Stage
-from prvr.stages.pipelines import FIRST, read_stages
-from prvr.video import StoreHeader, TextFeaturizer
+from prvr.stages.pipelines import read_stages
+from prvr.video import FeatureSpec, TextFeaturizer
 
 
 def set_name(stage: int, rows: str) -> str:
@@ -40,7 +40,7 @@ class PipelineModel:
     Args:
         first: the first stage.
         pipeline: a pipeline with the same first stage.
-        encoder: header of the store that holds the features of the frames.
+        encoder: what the features of the frames are.
         text: what reads queries.
         folder: the folder where `save` wrote them, if they come from there.
 
@@ -52,7 +52,7 @@ class PipelineModel:
         self,
         first: TrainedModel,
         pipeline: Pipeline,
-        encoder: StoreHeader,
+        encoder: FeatureSpec,
         text: TextFeaturizer,
         folder: Path | None = None,
     ) -> None:
@@ -103,19 +103,13 @@ class PipelineModel:
         sets = [{kind: (name, rows.lengths) for kind, (name, rows) in one.items()} for one in self._sets]
         return Rescorer(self.pipeline, sets, self.encode_for_stages, snapshot)
 
-    def save(self, folder: Path) -> None:
-        """Write the first stage and the stages, as a folder that `Pipeline.from_pretrained` reads too."""
-        (folder / FIRST).mkdir()
-        self.first.save(folder / FIRST)
-        self.pipeline.write_stages(folder)
-
 
 class RetrieverEncoder:
     """The retriever of a stage, with the inputs that it has in evaluation.
 
     Args:
         stage: the stage with the retriever.
-        encoder: header of the store that holds the features of the frames.
+        encoder: what the features of the frames are.
         text: what reads queries.
         device: the torch device.
 
@@ -123,7 +117,7 @@ class RetrieverEncoder:
         DataError: it does not read these features or these texts.
     """
 
-    def __init__(self, stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> None:
+    def __init__(self, stage: Stage, encoder: FeatureSpec, text: TextFeaturizer, device: torch.device) -> None:
         retriever: Any = stage.encoder
         config = retriever.config
         widths = {"frames": (config.video_dim, encoder.dim), "words": (config.query_dim, text.word_dim)}
@@ -158,7 +152,7 @@ def _gives_clips_of(first: TrainedModel, one: RetrieverEncoder | JointEncoder) -
 
 
 def _encoder(
-    stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device
+    stage: Stage, encoder: FeatureSpec, text: TextFeaturizer, device: torch.device
 ) -> RetrieverEncoder | JointEncoder | None:
     """What a stage reads of windows and of queries; None where it reads what the first stage gives."""
     match stage.inputs:

@@ -145,7 +145,7 @@ def near_best(
         of float16 in float32 on this machine, or a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
-    if snapshot.manifest.dtype == "int8" or not _adds_in_float32() or not len(rows):
+    if not _adds_in_float32() or not len(rows):
         return None
     scores, error = _rough_scores(snapshot, text, rows)
     if not np.isfinite(scores).all():
@@ -167,7 +167,7 @@ def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tup
     ):
         if weight:
             query = unit_rows(torch.from_numpy(one)[None])
-            narrow = query.to(getattr(torch, about.dtype))
+            narrow = query.half()
             rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
                 parts = [narrow @ torch.from_numpy(part.values).mT for part in snapshot.packed(name, rows)]
@@ -330,7 +330,4 @@ def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
 
 def _expect_numbers(scores: np.ndarray) -> None:
     if np.isnan(scores).any():
-        raise DataError(
-            "a score is not a number: the model returns NaN for this query, or the index is damaged. `prvr index "
-            "verify` checks the index."
-        )
+        raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")

@@ -105,45 +105,22 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class IndexReport:
-    """The ids of the videos that a change of an index concerned.
-
-    Args:
-        added: new ones.
-        changed: embedded again, since their file has changed or moved.
-        removed: taken out.
-        unchanged: left as they were.
-        stale: left as they were by `add`, though their file has changed or moved: `update` embeds them again.
-    """
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class IndexInfo:
     """The size of an index.
 
     Args:
         videos, windows: numbers of videos and windows that can be found.
-        removed: videos whose vectors still lie on disk, until their segment is written anew.
         seconds: total duration of the videos.
         clips, frames: numbers of vectors on disk.
         bytes: size of all segments.
-        segments: number of segments.
     """
 
     videos: int
     windows: int
-    removed: int
     seconds: float
     clips: int
     frames: int
     bytes: int
-    segments: int
 
     @property
     def bytes_per_video(self) -> float:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
-from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
+from prvr.search.manifest import BANK_SCORES, Manifest, StaleIndex
 from prvr.search.segments import Segment
 from prvr.search.vectors import PackedRows, unpack_rows
 from prvr.video import VideoEntry
@@ -62,29 +61,16 @@ class Snapshot:
         """Opens the current state. If a writer removes a segment meanwhile, the next state is opened.
 
         Raises:
-            DataError: there is no index, or it is damaged.
+            StaleIndex: there is no index, or it is damaged.
         """
         for _ in range(_TRIES):
             manifest = Manifest.read(folder)
             try:
-                found = cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
-                if problems := found.contradictions():
-                    raise DataError(problems[0])
-                return found
-            except (DataError, OSError):
+                return cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
+            except StaleIndex:
                 if Manifest.read(folder) == manifest:
                     raise
-        raise DataError(f"{folder}: the index changes while it is read. Try again.")
-
-    def contradictions(self) -> list[str]:
-        """Problems between segments, each of which may be right by itself."""
-        keys = [one.keys[~np.isin(one.owners, one.record.removed)] for one in self.opened]
-        checks = {
-            "a video is listed twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
-            "a key is listed twice in the index": sum(map(len, keys))
-            == len(np.unique(np.concatenate([np.empty(0, np.int64), *keys]))),
-        }
-        return [f"{self.folder / MANIFEST}: {what}. {MEND}" for what, good in checks.items() if not good]
+        raise StaleIndex(f"{folder}: changes while it is read")
 
     @property
     def dim(self) -> int:

@@ -1,68 +1,60 @@
-"""Bringing an index up to date with a store: videos are cut into windows, encoded, and written a few at a time."""
+"""Bringing an index up to date with features: videos are cut into windows, encoded, and written a few at a time."""
 
+import logging
 from collections.abc import Callable
-from itertools import pairwise
-from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
-from numpy.lib.stride_tricks import sliding_window_view
 
 from prvr.errors import DataError
-from prvr.search.confidence import bank_scores
-from prvr.search.manifest import BANK_SCORES, SHOTS, Manifest
+from prvr.search.confidence import bank_scores, bank_vectors
+from prvr.search.manifest import BANK_SCORES, Manifest
 from prvr.search.model import SearchModel
-from prvr.search.results import IndexReport
 from prvr.search.segments import VideoVectors
-from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows, unit
+from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows
 from prvr.search.writing import IndexWriter
-from prvr.video import VideoEntry, VideoStore
+from prvr.video import VideoEntry, VideoFeatures
 
+logger = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 """Called with the id of a video, the number of videos that are done, and the number of all."""
 
 VIDEOS, BYTES = 64, 64 * 2**20
 """A segment is written when so many videos, or so many bytes of vectors, are waiting: what a kill may lose."""
 _AT_ONCE = 32  # windows whose vectors are held as float32
-_SHORTEST, _LONGEST = 3.0, 30.0  # of the shots that are windows, in seconds
-_NEAR, _AROUND = 1.0, 10.0  # seconds around a cut: it changes most of the first, far more than is usual in the second
 
 
 def sync(
     writer: IndexWriter,
     model: SearchModel,
-    bank: Float32[np.ndarray, "s d"] | None,
-    store: VideoStore,
-    prune: bool,
+    features: VideoFeatures,
     progress: Progress | None = None,
-) -> IndexReport:
-    """Adds the new videos of a store to an index; with `prune` the index then holds what the store holds.
-
-    Which videos are written together depends on nothing but what is left to do, so that a run that was killed, and run
-    again, ends like one that was not.
+) -> None:
+    """Makes an index hold the videos of some features: adds new ones, replaces changed ones, removes the others.
 
     Args:
         writer: the writer of the index.
         model: the model of the index.
-        bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
-        store: a store of features that the encoder of the index made.
-        prune: also embed changed videos again, and remove those that the store does not hold.
+        features: what the encoder of the index made.
         progress: called before each video that is encoded, and when all is done.
     """
     known = writer.entries
-    new = [video for video in store.video_ids if video not in known]
-    changed = [v for v in store.video_ids if v in known and _differs(known[v], store.entries[v])]
-    removed = tuple(video for video in known if video not in store.entries) if prune else ()
-    if removed:
+    todo = [video for video, entry in features.entries.items() if video not in known or _differs(known[video], entry)]
+    if removed := [video for video in known if video not in features.entries]:
         writer.drop(removed)
-    todo = sorted([*new, *(changed if prune else ())])
+    bank = bank_vectors(model) if todo and writer.manifest.bank else None
     waiting: list[VideoVectors] = []
     next_key = writer.manifest.next_key
     for done, video in enumerate(todo):
         if progress is not None:
             progress(video, done, len(todo))
-        waiting.append(embed(model, bank, writer.manifest, store.entries[video], store.read(video), next_key))
+        try:
+            rows = features.read(video)
+        except DataError as error:
+            logger.warning("%s", error)  # the next update encodes it again
+            continue
+        waiting.append(embed(model, bank, writer.manifest, features.entries[video], rows, next_key))
         next_key = int(waiting[-1].keys[-1]) + 1
         if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
             writer.put(waiting)
@@ -71,13 +63,6 @@ def sync(
         writer.put(waiting)
     if progress is not None and todo:
         progress(todo[-1], len(todo), len(todo))
-    return IndexReport(
-        added=tuple(new),
-        changed=tuple(changed) if prune else (),
-        removed=removed,
-        unchanged=tuple(video for video in store.video_ids if video not in {*new, *changed}),
-        stale=() if prune else tuple(changed),
-    )
 
 
 def _differs(known: VideoEntry, now: VideoEntry) -> bool:
@@ -100,17 +85,13 @@ def embed(
         bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
         manifest: the manifest of the index.
         entry: what is known of the video.
-        features: `(n, f)` the features as they are in the store.
+        features: `(n, f)` the features of the video.
         first_key: the key of its first window.
 
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
-    about = manifest.encoder
-    if manifest.window == SHOTS:
-        windows = cut_at_shots(features[:, : about.joint_dim or None], entry.duration, about.rate)
-    else:
-        windows = cut(len(features), entry.duration, about.rate, manifest.window, manifest.stride)
+    windows = cut(len(features), entry.duration, manifest.rate, manifest.window, manifest.stride)
     packed: dict[str, list[PackedRows]] = {name: [] for name in manifest.row_sets}
     steps = []
     for first in range(0, len(windows), _AT_ONCE):
@@ -120,11 +101,11 @@ def embed(
             if not all(np.isfinite(values).all() for values in rows.values()):
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
             for name in packed.keys() - {BANK_SCORES}:
-                packed[name].append(pack_rows(rows[name], manifest.dtype, manifest.row_sets[name].lengths))
+                packed[name].append(pack_rows(rows[name], manifest.row_sets[name].lengths))
             steps.append(vectors.steps)
         if bank is not None:
             scores = bank_scores(manifest, bank, packed["clips"][first:], packed["frames"][first:])
-            packed[BANK_SCORES] += [pack_rows(row[None], manifest.dtype, lengths=True) for row in scores]
+            packed[BANK_SCORES] += [pack_rows(row[None], lengths=True) for row in scores]
     return VideoVectors(
         entry,
         np.arange(first_key, first_key + len(windows)),
@@ -172,39 +153,3 @@ def cut(rows: int, duration: float, rate: float, window: float | None, stride: f
     firsts = [*range(0, rows - size, step), rows - size]
     ends = [(first + size) / rate for first in firsts[:-1]] + [duration]
     return [Window(first, first + size, first / rate, end) for first, end in zip(firsts, ends, strict=True)]
-
-
-def cut_at_shots(features: Float[np.ndarray, "n f"], duration: float, rate: float) -> list[Window]:
-    """The shots of a video, as windows of 3 to 30 s that follow each other.
-
-    A cut is where neighbouring rows differ most within a second, and by far more than is usual within ten: their cosine
-    lies below one by 0.02 and four times the median. Shots of less than 3 s are joined with the next one, and those of
-    more than 30 s split evenly.
-
-    Args:
-        features: `(n, f)` rows whose cosines say how alike two pictures are.
-        duration: the duration of the video, in seconds.
-        rate: rows per second.
-
-    Examples:
-        >>> features = np.eye(2, dtype=np.float32)[[0] * 10 + [1] * 6]
-        >>> [(w.first, w.stop, w.start, w.end) for w in cut_at_shots(features, 16.0, 1.0)]
-        [(0, 10, 0.0, 10.0), (10, 16, 10.0, 16.0)]
-    """
-    rows = unit(features.astype(np.float32, copy=False))
-    change = 1 - (rows[1:] * rows[:-1]).sum(1)
-    edges = [0]
-    if len(change):
-        usual, highest = (
-            some(sliding_window_view(np.pad(change, reach, mode="edge"), 2 * reach + 1), axis=1)
-            for some, reach in ((np.median, round(_AROUND * rate)), (np.max, round(_NEAR * rate)))
-        )
-        for place in np.flatnonzero((change > 0.02 + 4 * usual) & (change >= highest)) + 1:
-            if min(place - edges[-1], len(rows) - place) >= _SHORTEST * rate:
-                edges.append(int(place))
-    windows = []
-    for first, stop in pairwise([*edges, len(rows)]):
-        parts = max(1, ceil((stop - first) / max(1, _LONGEST * rate)))
-        bounds = [first + (stop - first) * part // parts for part in range(parts + 1)]
-        windows += [Window(a, b, a / rate, duration if b == len(rows) else b / rate) for a, b in pairwise(bounds)]
-    return windows

@@ -1,7 +1,5 @@
 """A trained retriever over a store of features, with the inputs that it has in evaluation."""
 
-import hashlib
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,12 +18,11 @@ from prvr.data.pack import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
-from prvr.models import AnyRetriever, Retriever, load_pretrained
-from prvr.reading import parse_record, read_json
+from prvr.models import AnyRetriever, Retriever
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import query_rows, unit
 from prvr.systems import System
-from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
+from prvr.video import FeatureSpec, Identity, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import TOY
 from prvr.video.hub import hash_model
 
@@ -145,20 +142,14 @@ class TrainedModel:
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
 
-    def save(self, folder: Path) -> None:
-        """`save_pretrained`, and how the model is fed."""
-        self.windows.retriever.save_pretrained(folder)
-        sampling = Sampling(self.windows.keep_last)
-        (folder / _SAMPLING).write_text(json.dumps(asdict(sampling)) + "\n", encoding="utf-8")
 
-
-def text_encoder(system: System, encoder: StoreHeader) -> Identity:
+def text_encoder(system: System, encoder: FeatureSpec) -> Identity:
     """What reads queries for a system: the text encoder of its training captions, if its corpus says which."""
     known = None if system.config is None else _encoders(system.config)
     return known[1] if known else encoder.encoder
 
 
-def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu") -> TrainedModel:
+def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> TrainedModel:
     """The first stage of a system, for features of an encoder.
 
     Raises:
@@ -187,40 +178,6 @@ def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, dev
     return _assembled(retriever, sampling, str(system.folder), weights, encoder, text, device)
 
 
-def load_trained(
-    folder: Path, identity: ModelIdentity, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu"
-) -> TrainedModel:
-    """What [save][prvr.search.trained.TrainedModel.save] wrote.
-
-    Args:
-        folder: the folder where it lies.
-        identity: the identity that it should have, which names it and says of which kind its hash is.
-        encoder: header of the store that holds the features of the frames.
-        text: what reads queries.
-        device: the torch device.
-
-    Raises:
-        DataError: it is damaged, or does not read these features or texts.
-    """
-    retriever, weights = load_retriever(folder, identity.weights)
-    return _assembled(retriever, _read_sampling(folder), identity.name, weights, encoder, text, device)
-
-
-def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
-    """A retriever that `TrainedModel.save` wrote, and its `ModelIdentity.weights`.
-
-    Args:
-        folder: the folder where it lies.
-        expected: its hash, of either kind: if it is that of the files, as version 0.1 wrote it, that is given.
-
-    Raises:
-        DataError: it is damaged.
-    """
-    retriever = _load(folder)
-    found = _fingerprint(retriever, _read_sampling(folder))
-    return retriever, expected if found != expected == _fingerprint_of_files(folder) else found
-
-
 def score_of(config: ModelConfig) -> Score:
     """How a retriever scores."""
     one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
@@ -228,16 +185,12 @@ def score_of(config: ModelConfig) -> Score:
     return Score(config.hidden, clips, *(one or (config.clip_weight, config.frame_weight)))
 
 
-def _read_sampling(folder: Path) -> Sampling:
-    return parse_record(Sampling, _read(folder / _SAMPLING), str(folder / _SAMPLING))
-
-
 def _assembled(
     retriever: Retriever,
     sampling: Sampling,
     name: str,
     weights: str,
-    encoder: StoreHeader,
+    encoder: FeatureSpec,
     text: TextFeaturizer,
     device: Any,
 ) -> TrainedModel:
@@ -267,26 +220,6 @@ def _encoders(config: Config) -> tuple[Identity, Identity] | None:
     return None if found is None else (found.frames, found.text)
 
 
-def _load(weights: Path) -> Retriever:
-    from safetensors import SafetensorError
-
-    _read(weights / _CONFIG)
-    if not (weights / _WEIGHTS).is_file():
-        raise DataError(f"{weights / _WEIGHTS}: is missing, or is not a file.")
-    try:
-        found = load_pretrained(weights)
-    except (SafetensorError, RuntimeError, TypeError, ValueError, OSError) as error:
-        raise DataError(
-            f"{weights}: not a readable retriever ({error}). config.json and {_WEIGHTS} must be of one model."
-        ) from error
-    if not isinstance(found, Retriever):
-        raise DataError(
-            f"{weights}: compares every word with every frame; an index holds one vector for a query. Pass a retriever "
-            "of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), or zero-shot."
-        )
-    return found
-
-
 def _fingerprint(retriever: AnyRetriever, sampling: Sampling) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
@@ -306,19 +239,3 @@ def _beyond(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, An
         for key, value in values.items()
         if key not in usual or value != usual[key]
     }
-
-
-def _fingerprint_of_files(folder: Path) -> str:
-    """What version 0.1 took in place of `_fingerprint`."""
-    with (folder / _WEIGHTS).open("rb") as file:
-        told = hashlib.sha256(hashlib.file_digest(file, "sha256").digest())
-    for name in (_CONFIG, _SAMPLING):
-        told.update(json.dumps(_read(folder / name), sort_keys=True).encode())
-    return told.hexdigest()
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing.") from error

@@ -1,9 +1,8 @@
-"""Rows of vectors as an index stores them: unit rows in the dtype of the index, with their lengths on demand."""
+"""Rows of vectors as an index stores them: unit rows in half precision, with their lengths on demand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,18 +10,14 @@ from jaxtyping import Float32, Int64
 
 from prvr.types import TextEmbedding, Texts
 
-Dtype = Literal["float16", "float32", "int8"]
-"""Type of the stored vectors; int8 has a scale for each vector."""
-
 
 @dataclass(frozen=True)
 class PackedRows:
     """Rows as they are stored.
 
     Args:
-        arrays: the arrays by the suffix of their file's name. Without a suffix `(n, d)` values; `_scales`, where the
-            values are not unit vectors: `(n)` float32 factors that make them so; `_lengths`, where they were kept:
-            `(n)` float32 lengths that the rows had.
+        arrays: the arrays by the suffix of their file's name: without a suffix `(n, d)` float16 unit rows; `_lengths`,
+            where they were kept: `(n)` float32 lengths that the rows had.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -97,44 +92,30 @@ def query_rows(texts: Texts) -> Float32[np.ndarray, "q e"]:
     return np.concatenate([unit(part.float().cpu().numpy()) for part in parts], axis=1)
 
 
-def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype, lengths: bool = False) -> PackedRows:
-    """Rows scaled to unit length, then rounded.
-
-    int8 spreads each row over -127 to 127; its scale makes the rounded row a unit vector again.
+def pack_rows(rows: Float32[np.ndarray, "n d"], lengths: bool = False) -> PackedRows:
+    """Rows scaled to unit length, in half precision.
 
     Args:
         rows: `(n, d)`.
-        dtype: the type in which the rows are stored.
         lengths: keep the lengths of the rows, so that `unpack_rows` can give them back as they were.
 
     Examples:
-        >>> packed = pack_rows(np.array([[3.0, 4.0]], np.float32), "int8", lengths=True)
-        >>> packed.values.tolist(), unpack_rows(packed).round(2).tolist()
-        ([[95, 127]], [[0.6000000238418579, 0.800000011920929]])
-        >>> unpack_rows(packed, raw=True).round(1).tolist()
-        [[3.0, 4.0]]
+        >>> packed = pack_rows(np.array([[3.0, 4.0]], np.float32), lengths=True)
+        >>> unpack_rows(packed).round(2).tolist(), unpack_rows(packed, raw=True).round(1).tolist()
+        ([[0.6000000238418579, 0.800000011920929]], [[3.0, 4.0]])
     """
-    whole = unit(rows)
     arrays = {"_lengths": np.linalg.norm(rows, axis=1).astype("<f4")} if lengths else {}
-    if dtype != "int8":
-        return PackedRows({"": np.ascontiguousarray(whole, np.dtype(dtype).newbyteorder("<")), **arrays})
-    highest = np.maximum(np.abs(whole).max(1, keepdims=True, initial=0), np.float32(1e-12))
-    values = np.rint(whole * (127 / highest)).astype(np.int8)
-    norms = np.linalg.norm(values.astype(np.float32), axis=1)
-    scales = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype("<f4")
-    return PackedRows({"": values, "_scales": scales, **arrays})
+    return PackedRows({"": np.ascontiguousarray(unit(rows), "<f2"), **arrays})
 
 
 def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
-    """Rows as float32, to be read only: unit rows of float32 are not copied.
+    """Rows as float32.
 
     Args:
         packed: the rows.
         raw: give the rows the lengths that they had before they were packed, which must have been kept.
     """
-    rows = torch.from_numpy(packed.values).float()  # of half precision, ten times as fast as numpy
-    if "_scales" in packed.arrays:
-        rows = rows.mul_(torch.from_numpy(packed.arrays["_scales"])[:, None])
+    rows = torch.from_numpy(packed.values).float()  # ten times as fast as numpy
     if raw:
         if "_lengths" not in packed.arrays:
             raise ValueError("the lengths of these rows are not stored; only unit rows are available")

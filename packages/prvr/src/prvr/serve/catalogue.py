@@ -1,4 +1,4 @@
-"""The video files of an index: only these are served, only from inside their folders, and only as they were indexed."""
+"""The videos of a library: only these are served, only from inside their folders, and only as they were encoded."""
 
 import hashlib
 import os
@@ -74,7 +74,7 @@ class Catalogue:
         if state not in self._unchanged:
             self._unchanged[state] = _is_unchanged(video, path, status)
         if not self._unchanged[state]:
-            raise HTTPException(409, "the file changed after it was indexed")
+            raise HTTPException(409, "the file changed after it was encoded")
         return path
 
 
@@ -99,7 +99,7 @@ def describe(video: VideoEntry) -> VideoResponse:
 
 
 def _root(video: VideoEntry) -> Path:
-    """The folder that a video was extracted from: its id is the path below this folder."""
+    """The folder that a video was found in: its id is the path below this folder."""
     path, parts = Path(video.path), PurePosixPath(video.id).parts
     return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
 
@@ -112,9 +112,11 @@ def _path_inside(video: VideoEntry) -> Path:
     """
     try:
         path = Path(video.path).resolve(strict=True)
-        inside = path.is_relative_to(_root(video).resolve(strict=True))
+        # Links to folders are followed, as by the library; a link of its own may not lead out of its folder.
+        folders = (_root(video), Path(video.path).parent)
+        inside = any(path.is_relative_to(folder.resolve(strict=True)) for folder in folders)
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
-        raise HTTPException(410, "file not found; it was moved or deleted after it was indexed") from error
+        raise HTTPException(410, "file not found; it was moved or deleted") from error
     if not inside:
         raise HTTPException(403, "the file is a link that points outside its folder")
     if not path.is_file() or not os.access(path, os.R_OK):

@@ -50,14 +50,17 @@ class RunConfig(Protocol):
     @property
     def name(self) -> str:
         """The name of the run: the title of its curves, and of its folder unless another is named."""
+        ...
 
     @property
     def train(self) -> TrainerConfig:
         """The epochs, the seed, the precision, and when the run is saved or stopped."""
+        ...
 
     @property
     def optim(self) -> OptimConfig:
         """The optimiser and its learning rate."""
+        ...
 
 
 MAY_CHANGE = frozenset(

@@ -1,9 +1,9 @@
-"""Users' own videos as features: decoded as a stream, encoded in batches, kept in a store that survives a crash.
+"""Users' own videos as features: decoded as a stream, encoded in batches, kept in a library that survives a crash.
 
 Examples:
-    >>> report = extract(["videos"], open_encoder("toy"), "store")  # doctest: +SKIP
-    >>> store = VideoStore("store")  # doctest: +SKIP
-    >>> store.read("beach.mp4").shape, store.duration("beach.mp4")  # doctest: +SKIP
+    >>> with Library("films", encoder="toy") as library:  # doctest: +SKIP
+    ...     features = library.features()
+    >>> features.read("beach.mp4").shape, features.duration("beach.mp4")  # doctest: +SKIP
     ((41, 512), 20.5)
 """
 
@@ -19,10 +19,12 @@ from prvr.video.encoders import (
     open_encoder,
     open_featurizer,
 )
+from prvr.video.encoding import Progress, Unreadable, UpdateReport, encode_listed, encode_video
+from prvr.video.entries import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.video.excerpt import CONTAINERS, VideoClip, clip_name, write_clip
-from prvr.video.extraction import ExtractReport, Named, Outcome, encode_video, extract, gather
 from prvr.video.hub import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, download_size
-from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
+from prvr.video.listing import Listing, VideoPath, list_videos
+from prvr.video.storage import Storage, library_home
 
 __all__ = [
     "CONTAINERS",
@@ -31,29 +33,32 @@ __all__ = [
     "DownloadNeeded",
     "Encoder",
     "EncoderFamily",
-    "ExtractReport",
+    "FeatureSpec",
     "Frame",
     "FrameEncoder",
     "HubUnreachable",
     "Identity",
     "Limits",
-    "Named",
-    "Outcome",
-    "StoreHeader",
+    "Listing",
+    "Progress",
+    "Storage",
     "TextFeaturizer",
+    "Unreadable",
+    "UpdateReport",
     "VideoClip",
     "VideoEntry",
     "VideoError",
+    "VideoFeatures",
     "VideoFile",
     "VideoInfo",
-    "VideoStore",
+    "VideoPath",
     "check_joint",
     "clip_name",
     "download_size",
+    "encode_listed",
     "encode_video",
-    "extract",
-    "forget_videos",
-    "gather",
+    "library_home",
+    "list_videos",
     "open_encoder",
     "open_featurizer",
     "open_video",

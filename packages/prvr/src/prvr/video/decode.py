@@ -1,5 +1,6 @@
 """The frames of any video file at a fixed rate, one at a time: a video of hours needs the memory of a few frames."""
 
+import io
 import math
 import os
 import time
@@ -10,7 +11,7 @@ from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import UInt8
@@ -105,6 +106,7 @@ class VideoError(DataError):
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path}: {reason}. {remedy}")
         self.path, self.reason, self.remedy = path, reason, remedy
+        self.passing: OSError | None = None  # what the operating system has refused: another time it may not
 
     def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str, str]]:
         return type(self), (self.path, self.reason, self.remedy)  # so that a worker process can raise it
@@ -119,7 +121,7 @@ class VideoFile:
         duration: in seconds; as the file states until all frames are read, then the end of the last one.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, limits: Limits) -> None:
+    def __init__(self, path: Path, file: "_Source", limits: Limits) -> None:
         self.path, self._file, self._limits = path, file, limits
         self._container: Any = None
         self._open()
@@ -132,6 +134,11 @@ class VideoFile:
         container, self._container, self._unread = self._container, None, False
         if container is not None:
             container.close()
+
+    @property
+    def read_error(self) -> OSError | None:
+        """What the operating system has refused while the file was read; None if nothing."""
+        return self._file.error
 
     def sample(self, rate: float) -> Iterator[Frame]:
         """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
@@ -465,6 +472,29 @@ class VideoFile:
                 raise RuntimeError(f"{self.path}: was closed, or is read anew, while its frames were being read")
 
 
+class _Source(io.FileIO):
+    """A file that remembers why it could not be read: FFmpeg takes it for the end of the file."""
+
+    error: OSError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return super().read(size)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def _noted(file: _Source) -> Iterator[None]:
+    """Notes on a `VideoError` that the operating system could not read the file."""
+    try:
+        yield
+    except VideoError as error:
+        error.passing = error.passing or file.error
+        raise
+
+
 @contextmanager
 def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[VideoFile]:
     """Opens a file of any format that FFmpeg knows, to read the frames of its first video stream.
@@ -493,10 +523,12 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             raise VideoError(path, reason, "Name a video file, or a folder of them.")
         if not path.stat().st_size:
             raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
-        file = path.open("rb")
+        file = _Source(path)
     except OSError as error:
-        raise VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.") from error
-    with file:
+        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.")
+        refused.passing = error
+        raise refused from error
+    with file, _noted(file):
         video = VideoFile(path, file, limits or Limits())
         try:
             yield video

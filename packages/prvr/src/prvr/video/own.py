@@ -74,7 +74,7 @@ def own_class(name: str, recorded: bool) -> EncoderClass:
             raise DataError(
                 f"{name}: the encoder of these features is Python code, which is not run because a file names it. If "
                 f"you trust this code, name it yourself: add --encoder {name} to the command, or --text {name} to prvr "
-                f"index and prvr convert; in Python, encoder={name!r} of Library, or text=open_featurizer({name!r})."
+                f"convert; in Python, encoder={name!r} of Library, or text=open_featurizer({name!r})."
             )
         make = _imported(name)
     _expect(callable(make), name, f"is of type {type(make).__name__}, expected a class")
@@ -148,7 +148,7 @@ def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> No
 
 def _expect(condition: bool, name: str, problem: str) -> None:
     if not condition:
-        raise DataError(f"{name}: {problem}. docs/video.md says how an encoder is written.")
+        raise DataError(f"{name}: {problem}. docs/search.md says how an encoder is written.")
 
 
 @contextmanager
@@ -163,5 +163,5 @@ def _explained(name: str) -> Iterator[None]:
         message = " ".join(str(error).split())[:300]
         raise DataError(
             f"{name}: cannot be used as an encoder ({type(error).__name__}: {message}; {where.filename}, line "
-            f"{where.lineno}). docs/video.md says how an encoder is written."
+            f"{where.lineno}). docs/search.md says how an encoder is written."
         ) from error

@@ -82,6 +82,8 @@ def write_corpus(
     if target.exists():
         return _open_existing(target, about)
     # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
+    if seed < 0:
+        raise InputError(f"seed={seed}: expected a whole number from 0")
     splits = {
         split: draw_split(split, count, seed, "large" if size == "large" else split)
         for split, count in SPLITS[size].items()

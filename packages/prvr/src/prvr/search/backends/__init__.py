@@ -3,9 +3,18 @@
 from importlib.util import find_spec
 
 from prvr.errors import InputError
+from prvr.search.backends.protocol import FOLDER as BACKENDS_FOLDER
 from prvr.search.backends.protocol import CandidateBackend, ClipBlock, ClipSource
 
-__all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "choose_backend", "open_backend"]
+__all__ = [
+    "BACKENDS",
+    "BACKENDS_FOLDER",
+    "CandidateBackend",
+    "ClipBlock",
+    "ClipSource",
+    "choose_backend",
+    "open_backend",
+]
 
 EXACT_UP_TO = 20_000
 """Videos up to which `auto` compares every one of them."""

@@ -13,6 +13,9 @@ from prvr.data.atomic import owned
 
 logger = logging.getLogger(__name__)
 
+FOLDER = "backends"
+"""The folder of an index in which backends keep their files."""
+
 
 class ClipBlock(NamedTuple):
     """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""

@@ -100,7 +100,7 @@ function show(answer) {
   if (!answer.hits.length) {
     const filtered = OPTIONS.slice(1).some((name) => option(name).value);
     const none = filtered ? "No videos match the options." : "No results.";
-    status.textContent = answer.videos ? none : "The index has no videos yet. Add some with prvr index add.";
+    status.textContent = answer.videos ? none : "No video can be searched yet.";
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;

@@ -41,7 +41,7 @@ ALIASES = {"embedded": TOY}
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """A family of models that `prvr extract --encoder` and `--text` accept.
+    """A family of models that `--encoder` and `--text` accept.
 
     Args:
         text: opens the text side of a model, from its name or folder and a device of torch; None where it has none.

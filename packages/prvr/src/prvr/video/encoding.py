@@ -1,0 +1,335 @@
+"""Videos to features: frames are decoded as a stream and encoded in batches, and each video is kept when it is done."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.data.hashes import hash_file
+from prvr.data.on_device import read_ahead
+from prvr.reading import printable
+from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
+from prvr.video.encoders import FrameEncoder
+from prvr.video.entries import FeatureSpec, describe
+from prvr.video.excerpt import CLIP
+from prvr.video.listing import Listing, VideoPath, below
+from prvr.video.storage import Fault, LibraryUnwritable, Storage, encoder_key
+
+logger = logging.getLogger(__name__)
+Progress = Callable[[float, float, str], None]
+"""Called with how much is done, how much there is in all, and the id of the video that is being worked on."""
+
+_AHEAD = 2  # batches that are decoded while one is encoded
+_BATCH = 64  # frames that are encoded at once
+_OURS = Fault("a clip that prvr wrote", "It is not searched.")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A video that cannot be encoded.
+
+    Args:
+        id: its path below the folder.
+        reason, remedy: why, and what to do.
+        is_new: whether it was found out just now.
+    """
+
+    id: str
+    reason: str
+    remedy: str
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an update of a library has done, by the ids of videos.
+
+    Args:
+        encoded: videos whose content is new.
+        moved: videos that were renamed, moved or copied; nothing was encoded.
+        missing: videos that were seen before and are not there now; what was computed of them is kept.
+        unreadable: videos that cannot be encoded.
+        waiting: videos that are not encoded yet: another process is doing it, or the library cannot be written.
+        unlisted: folders that cannot be listed, with the reason.
+        others: the number of files that are no videos, by suffix.
+        searchable: the number of videos that are encoded.
+        offline: the folder is missing or holds no video any more, for example because its disk is not plugged in.
+        problem: why the library cannot be written; empty if it can.
+    """
+
+    encoded: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    waiting: tuple[str, ...] = ()
+    unlisted: tuple[tuple[str, str], ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    searchable: int = 0
+    offline: bool = False
+    problem: str = ""
+
+
+def encode_listed(
+    storage: Storage,
+    folder: Path,
+    listing: Listing,
+    spec: FeatureSpec,
+    encoder: Callable[[], FrameEncoder],
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> UpdateReport:
+    """Encodes the videos of a folder that have no features yet, and notes where all of them are.
+
+    Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
+    read permission, is tried again at the next update.
+
+    Args:
+        storage: where features are kept.
+        folder: the folder.
+        listing: the videos of the folder.
+        spec: the features that are wanted.
+        encoder: opens the encoder; called when the first video has to be encoded.
+        progress: called now and then if there is anything to do.
+        limits: what a file may ask for.
+
+    Raises:
+        DataError: the encoder cannot be opened.
+    """
+    return _Update(storage, folder, listing, spec, encoder, progress, limits or Limits()).run()
+
+
+class _Update:
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        listing: Listing,
+        spec: FeatureSpec,
+        encoder: Callable[[], FrameEncoder],
+        progress: Progress | None,
+        limits: Limits,
+    ) -> None:
+        self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
+        self.key, self._open, self._encoder, self._progress = encoder_key(spec), encoder, None, progress
+        self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
+        bad = {path: why for path, why in listing.unlisted.items() if not path.is_dir()}
+        names = {path.relative_to(folder).as_posix(): why for path, why in bad.items()}
+        self.unreadable = {name: Unreadable(name, why, "It is tried again next time.") for name, why in names.items()}
+        self.problem = ""
+
+    def run(self) -> UpdateReport:
+        storage, videos = self.storage, self.listing.videos
+        before = {place.path: sha256 for place, sha256 in storage.places(self.folder)}
+        contents = storage.contents(self.folder, videos)
+        done, faults = storage.encoded(self.key), storage.faults(self.key)
+        pending = []
+        for video in videos:
+            sha256 = contents.get(video.id)
+            if sha256 in faults:
+                self._note_fault(video, faults[sha256])
+            elif sha256 not in done:
+                pending.append(video)
+        try:
+            self._encode(pending, contents, done, faults)
+            self._describe_again({contents[video.id]: video for video in videos if video.id in contents})
+            self._see(contents, before)
+        except LibraryUnwritable as error:
+            self.problem = str(error)
+            self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
+        here = {video.path for video in videos}
+        unlisted = [path for path in self.listing.unlisted if path.is_dir()]
+        gone = (path for path in before if path not in here and not below(path, unlisted))
+        moved_from = {contents[name] for name in self.moved if name in contents}
+        return UpdateReport(
+            tuple(self.encoded),
+            tuple(self.moved),
+            tuple(sorted(path.relative_to(self.folder).as_posix() for path in gone if before[path] not in moved_from)),
+            tuple(sorted((one for one in self.unreadable.values()), key=lambda one: one.id)),
+            tuple(self.waiting),
+            tuple((str(path), why) for path, why in self.listing.unlisted.items() if path in unlisted),
+            tuple(sorted(self.listing.others.items())),
+            sum(contents.get(video.id) in done for video in videos),
+            problem=self.problem,
+        )
+
+    def _encode(
+        self, pending: Sequence[VideoPath], contents: dict[str, str], done: dict[str, int], faults: dict[str, Fault]
+    ) -> None:
+        total, finished = float(sum(video.size for video in pending)), 0.0
+        for video in pending:
+
+            def report(share: float, video: VideoPath = video, finished: float = finished) -> None:
+                if self._progress is not None:
+                    self._progress(finished + share * video.size, total, video.id)
+
+            report(0.0)
+            try:
+                self._bring_in(video, contents, done, faults, report)
+            except _PassingFault as fault:
+                self.unreadable[video.id] = Unreadable(video.id, *fault.args, is_new=True)
+            report(1.0)
+            finished += video.size
+
+    def _bring_in(
+        self,
+        video: VideoPath,
+        contents: dict[str, str],
+        done: dict[str, int],
+        faults: dict[str, Fault],
+        report: Callable[[float], None],
+    ) -> None:
+        """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
+        try:
+            sha256 = contents.get(video.id) or hash_file(video.path)
+        except OSError as error:
+            raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
+        if not video.unchanged:
+            raise _PassingFault("it changed while it was read", "Run again when it is complete.")
+        contents[video.id] = sha256
+        if sha256 in done:
+            self.moved.append(video.id)
+        elif sha256 in faults:
+            self._note_fault(video, faults[sha256])
+        else:
+            with self.storage.claimed(self.key, sha256) as is_mine:
+                if sha256 in self.storage.encoded(self.key):  # by another process, just now
+                    done |= {sha256: 0}
+                elif not is_mine:
+                    self.waiting.append(video.id)
+                else:
+                    self._encode_new(video, sha256, done, faults, report)
+
+    def _encode_new(
+        self,
+        video: VideoPath,
+        sha256: str,
+        done: dict[str, int],
+        faults: dict[str, Fault],
+        report: Callable[[float], None],
+    ) -> None:
+        try:
+            with open_video(video.path, self.limits) as file:
+                if file.info.comment.startswith(CLIP):
+                    fault: Fault | None = _OURS
+                else:
+                    if self._encoder is None:
+                        self._encoder = self._open()
+                    rows = encode_video(file, self._encoder, self.spec.rate, report=report)
+                    about = describe(file) | {
+                        "duration": file.duration or len(rows) / self.spec.rate,
+                        "warnings": tuple(file.warnings),
+                    }
+                    fault = None
+                passing = file.read_error
+        except VideoError as error:
+            fault, passing = Fault(error.reason, error.remedy), error.passing
+        if passing is not None:
+            raise _PassingFault(f"cannot be read ({passing})", "Check the disk and run again.")
+        if not video.unchanged:
+            raise _PassingFault("it changed while it was read", "Run again when it is complete.")
+        if fault is not None:
+            faults[sha256] = fault
+            self.storage.add_fault(self.key, sha256, fault)
+            self._note_fault(video, fault, is_new=True)
+            return
+        self.storage.add(self.key, sha256, rows, about, video)
+        done[sha256] = len(rows)
+        self.encoded.append(video.id)
+
+    def _note_fault(self, video: VideoPath, fault: Fault, is_new: bool = False) -> None:
+        if fault != _OURS:
+            self.unreadable[video.id] = Unreadable(video.id, fault.reason, fault.remedy, is_new)
+
+    def _see(self, contents: dict[str, str], before: dict[Path, str]) -> None:
+        seen: dict[str, list[VideoPath]] = defaultdict(list)
+        known = self.storage.contents(self.folder, self.listing.videos)
+        for video in self.listing.videos:
+            if video.id in contents and contents[video.id] != known.get(video.id):
+                seen[contents[video.id]].append(video)
+        self.storage.see(seen)
+
+    def _describe_again(self, videos: dict[str, VideoPath]) -> None:
+        """Describes the videos that an older version has described, without encoding them."""
+        about = None
+        for sha256 in self.storage.outdated() & videos.keys():
+            about = self.storage.about(self.key) if about is None else about
+            try:
+                with open_video(videos[sha256].path, self.limits) as file:
+                    known = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
+                    self.storage.describe(sha256, known | describe(file))
+            except VideoError as error:
+                logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
+
+
+class _PassingFault(Exception):
+    """Why a video could not be read this time, and what to do."""
+
+
+def encode_video(
+    video: VideoFile,
+    encoder: FrameEncoder,
+    rate: float,
+    batch_size: int = _BATCH,
+    report: Callable[[float], None] | None = None,
+) -> Float32[np.ndarray, "n f"]:
+    """The features of an open video. A picture that is sampled more than once in a row is encoded once.
+
+    Args:
+        video: of [open_video][prvr.video.decode.open_video].
+        encoder: the encoder of frames.
+        rate: frames per second.
+        batch_size: frames that are encoded at once.
+        report: called with the share that is done, from 0 to 1.
+
+    Raises:
+        VideoError: no frame can be decoded, or the encoder gives no numbers for it.
+        ValueError: the rate is not positive, or beyond all sense.
+
+    Examples:
+        >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
+        ...     encode_video(video, open_encoder("toy"), rate=2.0).shape
+        (41, 512)
+    """
+    check_rate(rate)
+    promised = video.info.duration or float("inf")
+    rows: list[np.ndarray] = []
+    counts: list[int] = []
+    # Closed before the file is, whatever happens: the other thread reads it.
+    with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
+        while batch := list(islice(prepared, batch_size)):
+            rows.append(encoder.encode(np.stack([picture.pixels for picture in batch])))
+            counts += [picture.count for picture in batch]
+            if report is not None:
+                report(min(1.0, batch[-1].time / promised))
+    if not all(np.isfinite(some).all() for some in rows):
+        raise VideoError(video.path, "the encoder gives NaN or infinity for it", "Try another encoder, or the CPU.")
+    return encoder.finish(np.repeat(np.concatenate(rows), counts, axis=0))
+
+
+class _Picture(NamedTuple):
+    """What an encoder takes, when it was sampled last, and how many times in a row."""
+
+    pixels: np.ndarray
+    time: float
+    count: int
+
+
+def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
+    shown: np.ndarray | None = None
+    picture: _Picture | None = None
+    for time, pixels in video.sample(rate):
+        if picture is not None and pixels is shown:
+            picture = picture._replace(time=time, count=picture.count + 1)
+            continue
+        if picture is not None:
+            yield picture
+        shown, picture = pixels, _Picture(encoder.prepare(pixels), time, 1)
+    if picture is not None:
+        yield picture

@@ -1,0 +1,156 @@
+"""The video files below a folder."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from prvr.errors import DataError
+
+SUFFIXES = (
+    ".264", ".265", ".3g2", ".3gp", ".asf", ".avi", ".dv", ".f4v", ".flv", ".h264", ".h265", ".hevc", ".ivf", ".m2ts",
+    ".m2v", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf", ".ogm", ".ogv",
+    ".qt", ".rm", ".rmvb", ".ts", ".vob", ".webm", ".wmv", ".y4m",
+)  # fmt: skip
+"""Names of video files end in one of these."""
+EXCLUDED = (".*", "$RECYCLE.BIN", "#recycle", "@eaDir", "System Volume Information", "lost+found")
+"""Patterns of names that are never searched: hidden files, trash, and folders of the system."""
+
+
+@dataclass(frozen=True)
+class VideoPath:
+    """A video file below a folder.
+
+    Args:
+        id: its path below the folder, with `/`.
+        path: its absolute path.
+        size: in bytes.
+        mtime_ns: when it was last changed, in ns since 1970.
+        volume: identifies the file system that holds it.
+    """
+
+    id: str
+    path: Path
+    size: int
+    mtime_ns: int
+    volume: str = ""
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file still has this size and time of change."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The video files below a folder.
+
+    Args:
+        videos: in order of their ids.
+        unlisted: folders that cannot be listed and files that cannot be examined, with the reason.
+        others: the number of other files, by suffix.
+    """
+
+    videos: tuple[VideoPath, ...]
+    unlisted: Mapping[Path, str] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
+
+
+def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
+    """The video files below a folder, those behind links to other folders included.
+
+    Every folder is searched once, however many links lead to it, and under its own name where it has one.
+
+    Args:
+        folder: absolute.
+        exclude: patterns of a shell, beside `EXCLUDED`, of names or of paths below the folder.
+
+    Raises:
+        DataError: the folder is missing, or cannot be listed.
+    """
+    patterns = (*EXCLUDED, *exclude)
+    try:
+        visited = {_identity(parent.stat()) for parent in (folder, *folder.parents)}  # a link to these is a circle
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise DataError(f"{folder}: {(error.strerror or str(error)).lower()}. Expected a folder of videos.") from error
+    videos: list[VideoPath] = []
+    unlisted: dict[Path, str] = {}
+    others: Counter[str] = Counter()
+    volumes: dict[int, str] = {}
+    folders, links = [folder], list[Path]()
+    while folders or links:
+        place = folders.pop() if folders else links.pop(0)
+        if place != folder and not _is_new(place, visited):
+            continue
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            unlisted[place] = error.strerror or str(error)
+            continue
+        for entry in entries:
+            path = Path(entry.path)
+            name = path.relative_to(folder).as_posix()
+            if any(fnmatchcase(entry.name, pattern) or fnmatchcase(name, pattern) for pattern in patterns):
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                    continue
+                if entry.is_dir():
+                    links.append(path)
+                    continue
+                if path.suffix.lower() not in SUFFIXES:
+                    others[path.suffix.lower()] += 1
+                    continue
+                status = entry.stat()
+            except OSError as error:
+                unlisted[path] = error.strerror or str(error)
+                continue
+            if stat.S_ISREG(status.st_mode):
+                if status.st_dev not in volumes:
+                    volumes[status.st_dev] = volume_of(path)
+                videos.append(VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev]))
+    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(others))
+
+
+def volume_of(path: Path) -> str:
+    """An identifier of the file system that holds a path, or its nearest parent that exists.
+
+    It stays the same when a disk is unplugged and plugged in again, where the file system has one of its own.
+    """
+    while True:
+        try:
+            number = os.statvfs(path).f_fsid if hasattr(os, "statvfs") else 0
+            return f"{number or path.stat().st_dev:x}"
+        except OSError:
+            if path == path.parent:
+                return ""
+            path = path.parent
+
+
+def below(path: Path, folders: Sequence[Path]) -> bool:
+    """Whether a path is one of some folders, or lies below one."""
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _is_new(folder: Path, visited: set[tuple[int, int]]) -> bool:
+    """Whether a folder has not been visited; it is from now on."""
+    try:
+        identity = _identity(folder.stat())
+    except OSError:
+        return True  # listing it says why
+    is_new = identity not in visited
+    visited.add(identity)
+    return is_new

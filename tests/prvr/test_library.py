@@ -1,0 +1,500 @@
+"""A folder of videos on ordinary disks: nothing is encoded twice, nothing is lost, and nothing ends the search."""
+
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import cells, explained
+from counting_encoder import NAME, film
+
+from prvr import Library
+from prvr.cli import main
+from prvr.errors import DataError
+from prvr.video import storage as storages
+from prvr.video.listing import list_videos
+
+pytest.importorskip("av")
+ROOT = os.name == "posix" and os.geteuid() == 0
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three films, in a home of their own; the encoder writes a line for each that it encodes."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENCODED", str(tmp_path / "encoded.txt"))
+    folder = tmp_path / "films"
+    for place, name in enumerate(("red.mp4", "green.mp4", "day 2/blue.mp4")):
+        film(folder / name, place)
+    return folder
+
+
+def encoded(films: Path) -> int:
+    """How many videos were encoded so far."""
+    log = films.parent / "encoded.txt"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def search(folder: Path, sentence: str = "something red", *options: str) -> int:
+    return main(["search", str(folder), sentence, "--encoder", NAME, "--paths", *options])
+
+
+def found(
+    folder: Path, capsys: pytest.CaptureFixture[str], sentence: str = "something red", *options: str
+) -> list[str]:
+    """The names of the videos that the command finds, best first."""
+    capsys.readouterr()
+    assert search(folder, sentence, *options) == 0
+    return [Path(line).relative_to(folder.resolve()).as_posix() for line in capsys.readouterr().out.splitlines()]
+
+
+ALL = ["day 2/blue.mp4", "green.mp4", "red.mp4"]
+
+
+def test_a_folder_is_searched_and_encoded_once(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert found(films, capsys)[0] == "red.mp4"
+    assert found(films, capsys, "a green video")[0] == "green.mp4"
+    assert encoded(films) == 3
+    assert list(films.rglob("*")) == [*filter(lambda path: path.suffix in ("", ".mp4"), films.rglob("*"))]
+
+
+# Number 1 of the list: a folder that cannot be listed.
+
+
+@pytest.mark.parametrize("name", ["lost+found", "System Volume Information", "private"])
+def test_a_folder_below_that_cannot_be_listed_ends_nothing(
+    name: str, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(found(films, capsys)) == ALL
+    film(films / name / "inside.mp4", 0, 180)
+    if name == "private":
+        assert len(found(films, capsys)) == 4
+    scan = os.scandir
+
+    def refuse(path: str | os.PathLike[str] = ".") -> object:
+        if not isinstance(path, int) and Path(path).name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        capsys.readouterr()
+        assert search(films) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 3
+        assert ("private: cannot be listed (Permission denied); skipped" in err) == (name == "private")
+        with Library(films, encoder=NAME) as library:
+            assert library.prune() == (0, 0)
+    assert len(found(films, capsys)) == (4 if name == "private" else 3)
+    assert encoded(films) == (4 if name == "private" else 3)
+
+
+# 2: disks that come and go.
+
+
+def test_what_is_not_seen_leaves_the_results_and_is_not_encoded_again(
+    films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sorted(found(films, capsys)) == ALL
+    (films / "day 2").rename(films.parent / "unplugged")
+    (films / "day 2").mkdir()  # an empty mount point
+    assert sorted(found(films, capsys)) == ALL[1:]
+    film(films / "day 2" / "blue.mp4", 2, 120)  # another disk at the same path
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 4
+    shutil.rmtree(films / "day 2")
+    (films.parent / "unplugged").rename(films / "day 2")
+    assert found(films, capsys, "something blue")[0] == "day 2/blue.mp4"
+    assert encoded(films) == 4
+
+
+def test_a_folder_that_is_away_is_searched_as_it_was(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    away = films.rename(films.parent / "away")
+    for empty in (False, True):
+        if empty:
+            films.mkdir()
+        capsys.readouterr()
+        assert search(films) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 3
+        assert "offline" in err
+    films.rmdir()
+    away.rename(films)
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+
+
+def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film(films / "stays.mp4", 1, 70)
+    found(films, capsys)
+    (films / "red.mp4").unlink()
+    shutil.copy(films / "green.mp4", films.parent / "green.mp4")
+    (films / "green.mp4").unlink()
+    found(films.parent, capsys)  # where green.mp4 is seen too
+    (films / "day 2" / "blue.mp4").unlink()
+    with monkeypatch.context() as patch:
+        volume = storages.volume_of
+        patch.setattr(storages, "volume_of", lambda path: "root" if path.parent.name == "day 2" else volume(path))
+        assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
+    assert "pruned: 1 video; 1 video on disks that are offline kept" in capsys.readouterr().out
+    features = list((films.parent / "data").rglob("*.npy"))
+    assert len(features) == 3
+    assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
+    assert "pruned: 1 video\n" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_away_is_not_pruned(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    films.rename(films.parent / "renamed")
+    assert "nothing was deleted" in explained(["library", str(films), "--encoder", NAME, "--prune"], capsys)
+    assert sorted(found(films.parent / "renamed", capsys)) == ALL
+    assert encoded(films) == 3
+
+
+# 3: passing faults.
+
+
+@pytest.mark.skipif(ROOT, reason="root reads everything")
+def test_a_file_without_permission_is_tried_again_by_mode(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (films / "red.mp4").chmod(0)
+    assert sorted(found(films, capsys)) == ALL[:2]
+    (films / "red.mp4").chmod(0o644)
+    assert sorted(found(films, capsys)) == ALL
+
+
+@pytest.mark.parametrize("when", ["hash", "decode"])
+def test_a_read_error_is_tried_again(
+    when: str, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prvr.video import decode, encoding
+
+    def fail(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    class Broken(decode._Source):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+    with monkeypatch.context() as patch:
+        if when == "hash":
+            patch.setattr(encoding, "hash_file", fail)
+        else:
+            patch.setattr(decode, "_Source", Broken)
+        message = explained(["search", str(films), "red", "--encoder", NAME], capsys)
+    assert "none of 3 can be read" in message
+    assert ("Input/output error" if when == "hash" else "Bad file descriptor") in message
+    assert sorted(found(films, capsys)) == ALL
+
+
+def test_a_verdict_about_content_is_kept_with_the_content(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prvr.video import encoding
+
+    (films / "bad.mp4").write_bytes(b"no video" * 100)
+    capsys.readouterr()
+    assert search(films) == 0
+    err = capsys.readouterr().err
+    assert "1 video cannot be read (bad.mp4); prvr library" in err
+    (films / "bad.mp4").rename(films / "still bad.mp4")
+    opened: list[Path] = []
+    real = encoding.open_video
+    monkeypatch.setattr(encoding, "open_video", lambda path, limits: opened.append(path) or real(path, limits))
+    assert search(films) == 0
+    assert "cannot be read" not in capsys.readouterr().err  # it was said once
+    assert opened == []
+    assert main(["library", str(films), "--encoder", NAME]) == 0
+    assert "still bad.mp4" in capsys.readouterr().out
+    film(films / "still bad.mp4", 1, 90)
+    assert len(found(films, capsys)) == 4
+
+
+# 6, 10: several processes.
+
+
+def test_finished_videos_are_visible_while_another_process_encodes(
+    films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "prvr.cli", "search", str(films), "red", "--encoder", NAME]
+    environment = os.environ | {"SLOW": "2", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+        claims = films.parent / "data" / "prvr" / "library" / "claims"
+        while not list(claims.glob("*-*")):
+            time.sleep(0.05)
+            assert other.poll() is None
+        capsys.readouterr()
+        (films / "red.mp4").touch()  # nothing of it is known
+        with Library(films, encoder=NAME) as library:
+            report = library.update()
+            assert len(report.waiting) == 1  # what the other one is at
+            assert len(library.search("a green video", update=False).hits) >= 2
+        assert other.wait() == 0
+    assert sorted(found(films, capsys)) == ALL
+    assert Counter((films.parent / "encoded.txt").read_text().splitlines()).most_common(1)[0][1] == 1
+
+
+def test_nothing_encoded_yet_is_said(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = explained(["search", str(films), "red", "--encoder", NAME, "--no-update"], capsys)
+    assert "no video is encoded yet" in message
+
+
+def test_a_library_sees_what_comes_after_its_first_search(films: Path) -> None:
+    with Library(films, encoder=NAME) as library, Library(films, encoder=NAME) as other:
+        assert len(library.search("red").hits) == 3
+        film(films / "new.mp4", 0, 90)
+        other.update()
+        assert len(library.search("red", update=False).hits) == 4
+        film(films / "newer.mp4", 0, 80)
+        assert len(library.search("red").hits) == 5
+
+
+# 8, 15, 19: what is listed.
+
+
+def test_trash_hidden_and_excluded_files_are_left_out(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("$RECYCLE.BIN", ".Trash-1000", "@eaDir", "#recycle", ".hidden"):
+        shutil.copytree(films / "day 2", films / name / "deeper")
+    shutil.copy(films / "red.mp4", films / ".red.mp4")
+    assert sorted(found(films, capsys)) == ALL
+    assert found(films, capsys, "something blue")[0] == "day 2/blue.mp4"
+    assert sorted(found(films, capsys, "red", "--exclude", "day*", "--exclude", "green.*")) == ["red.mp4"]
+    assert encoded(films) == 3
+
+
+def test_clips_that_prvr_wrote_are_no_videos_of_the_folder(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert search(films, "something red", "--save", str(films / "clips"), "--top", "1") == 0
+    assert len(list((films / "clips").iterdir())) == 1
+    assert sorted(found(films, capsys)) == ALL
+
+
+def test_links_to_folders_are_followed_once(films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere"
+    film(outside / "far.mp4", 1, 111)
+    (films / "a").symlink_to(outside)
+    (films / "b").symlink_to(outside)
+    (films / "loop").symlink_to(films)
+    (films / "day 2" / "up").symlink_to(films.parent)
+    (films / "0 day").symlink_to(films / "day 2")
+    assert sorted(found(films, capsys)) == sorted([*ALL, "a/far.mp4"])
+
+
+def test_a_listing_counts_other_files(films: Path) -> None:
+    for name in ("a.gif", "b.ogg", "c.GIF"):
+        (films / name).write_bytes(b"x")
+    assert list_videos(films).others == {".gif": 2, ".ogg": 1}
+
+
+# 9: content, not paths.
+
+
+def test_features_belong_to_content_whatever_folder_asks(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    assert found(films / "day 2", capsys) == ["blue.mp4"]
+    (films / "red.mp4").rename(films / "renamed.mp4")
+    shutil.copy(films / "green.mp4", films.parent / "copy.mp4")
+    assert "renamed.mp4" in found(films, capsys)
+    assert len(found(films.parent, capsys)) == 3  # the copies are one result
+    assert encoded(films) == 3
+
+
+# 11, 12: damaged and foreign files.
+
+
+@pytest.mark.parametrize("damage", ["index.json", "segments", "rows", "catalog"])
+def test_damaged_derived_files_are_made_again(damage: str, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = found(films, capsys)
+    place = next((films.parent / "cache").rglob("index.json")).parent
+    match damage:
+        case "index.json":
+            (place / "index.json").write_text("{")
+        case "segments":
+            shutil.rmtree(place / "segments")
+        case "rows":
+            (rows,) = place.rglob("frames.npy")
+            rows.write_bytes(rows.read_bytes()[:-7])
+        case "catalog":
+            (films.parent / "data" / "prvr" / "library" / "library.sqlite").write_bytes(b"not a database" * 99)
+    assert found(films, capsys) == before
+    assert encoded(films) == 3
+
+
+def test_damaged_features_are_found_and_encoded_again(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    path = next((films.parent / "data").rglob("*.npy"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
+    assert main(["library", str(films), "--encoder", NAME, "--verify"]) == 1
+    assert "damaged: 1 video" in capsys.readouterr().out
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 4
+
+
+def test_a_foreign_index_json_is_nothing_special(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (films / "index.json").write_text('{"format": 1}')
+    assert sorted(found(films, capsys)) == ALL
+    assert (films / "index.json").read_text() == '{"format": 1}'
+
+
+# 13, 14: where it lies, and how large it is.
+
+
+def test_features_are_half_precision_files_of_the_data_folder(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    arrays = [np.load(path) for path in (films.parent / "data" / "prvr" / "library" / "features").rglob("*.npy")]
+    assert [array.dtype for array in arrays] == [np.float16] * 3
+    rows = sum(np.load(path).nbytes for path in (films.parent / "cache").rglob("frames.npy"))
+    assert rows == sum(array.nbytes for array in arrays)  # no frame is kept twice
+
+
+def test_a_relative_xdg_path_is_ignored(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", "data")
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.chdir(films)
+    assert sorted(found(films, capsys)) == ALL
+    assert sorted(path.name for path in films.iterdir()) == ["day 2", "green.mp4", "red.mp4"]
+    assert (tmp_path / "home" / ".local" / "share" / "prvr" / "library" / "library.sqlite").is_file()
+
+
+@pytest.mark.parametrize("which", ["cache", "data"])
+def test_a_place_that_cannot_be_written_does_not_end_the_search(
+    which: str, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    (films.parent / "blocked").write_text("a file, no folder")
+    if which == "cache":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(films.parent / "blocked"))
+        assert sorted(found(films, capsys)) == ALL
+        return
+    from prvr.video.storage import Storage
+
+    def refuse(self: Storage) -> None:
+        raise OSError(30, "Read-only file system")
+
+    film(films / "new.mp4", 0, 90)
+    monkeypatch.setattr(Storage, "_connect_to_write", refuse)
+    capsys.readouterr()
+    assert search(films) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    assert "Read-only file system" in err
+
+
+def test_a_full_disk_loses_nothing(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    film(films / "new.mp4", 0, 90)
+    save = np.save
+
+    def full(file: object, array: np.ndarray, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storages.np, "save", full)
+        capsys.readouterr()
+        assert search(films) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 3
+        assert "the disk is full" in err
+    assert save is np.save
+    assert len(found(films, capsys)) == 4
+    assert encoded(films) == 5  # the one that could not be kept, twice
+
+
+# The commands.
+
+
+def test_the_old_verbs_name_the_new_ones(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, new in (("extract", "prvr library"), ("index", "prvr library"), ("where", "prvr library")):
+        assert new in explained([verb, str(films)], capsys)
+        assert main([verb, "--help"]) == 0
+        assert new in cells(capsys.readouterr().out)
+
+
+def test_two_computers_share_the_work(films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for part in (1, 2):
+        home = str(tmp_path / f"machine {part}")
+        options = ["--encoder", NAME, "--library", home]
+        assert main(["library", str(films), "--update", "--shard", f"{part}/2", *options]) == 0
+    assert encoded(films) == 3
+    for part in (1, 2):
+        assert main(["library", str(films), "--import", str(tmp_path / f"machine {part}"), "--encoder", NAME]) == 0
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+
+
+def test_a_library_is_moved_and_found_again(films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found(films, capsys)
+    assert main(["library", str(films), "--move", str(tmp_path / "big disk")]) == 0
+    assert (tmp_path / "big disk" / "library.sqlite").is_file()
+    assert not list((films.parent / "data").rglob("*.npy"))
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+
+
+def test_export_writes_features_that_train(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from prvr.corpora.exported import read_export
+
+    assert main(["export", str(films), "--output", str(tmp_path / "out"), "--encoder", NAME]) == 0
+    with Library(films, encoder=NAME) as library:
+        features = library.features()
+    exported = read_export(tmp_path / "out")
+    assert exported.entries == features.entries
+    assert exported.spec == features.spec
+    for video in features.video_ids:
+        np.testing.assert_array_equal(exported.read(video), features.read(video))
+    assert "already exists" in explained(
+        ["export", str(films), "--output", str(tmp_path / "out"), "--encoder", NAME], capsys
+    )
+
+
+def test_a_new_field_reaches_videos_that_are_known(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    file = films.parent / "data" / "prvr" / "library" / "library.sqlite"
+    with sqlite3.connect(file) as connection:  # as an older version has described them
+        connection.execute("UPDATE videos SET version = 0, about = json_set(about, '$.codec', 'unknown')")
+    with Library(films, encoder=NAME) as library:
+        library.update()
+        assert {entry.codec for entry in library.features().entries.values()} == {"h264"}
+    assert encoded(films) == 3
+
+
+def test_progress_without_a_terminal(
+    films: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prvr.cli import console
+
+    monkeypatch.setattr(console, "EVERY", 0.0)
+    with caplog.at_level(logging.INFO, "prvr"):
+        assert search(films) == 0
+    lines = [record.message for record in caplog.records if record.message.startswith("encoding:")]
+    assert len(lines) >= 3
+    assert "red.mp4" in lines[-1]
+    assert "%" in lines[-1]
+
+
+def test_a_folder_without_videos_says_what_it_holds(tmp_path: Path, films: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no videos found\. It is empty"):
+        Library(tmp_path / "empty", encoder=NAME).update()
+    (tmp_path / "empty" / "a.gif").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"It holds other files \(1 \.gif\)"):
+        Library(tmp_path / "empty", encoder=NAME).update()
+    with pytest.raises(DataError, match="no such file or directory"):
+        Library(tmp_path / "missing", encoder=NAME).update()

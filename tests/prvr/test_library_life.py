@@ -1,0 +1,208 @@
+"""The life of a collection: whatever happens to its disks, a search finds what a fresh library finds.
+
+`PRVR_LIFE=20 pytest tests/prvr/test_library_life.py` runs 20 seeds of 30 changes; as root its disks are file systems.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from counting_encoder import NAME, film
+from kills import die, killed
+
+from prvr import Library
+from prvr.search import NothingEncoded
+from prvr.video import encoding
+
+pytest.importorskip("av")
+SEEDS = int(os.environ.get("PRVR_LIFE", "1"))
+CHANGES, FILMS = (30, 40) if SEEDS > 1 else (10, 8)
+MOUNTS = SEEDS > 1 and os.name == "posix" and os.geteuid() == 0
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+
+
+class Life:
+    """A collection on two disks below one folder, and what may happen to it."""
+
+    def __init__(self, base: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
+        self.base, self.random, self.patch = base, random.Random(seed), patch
+        self.films, self.made = base / "films", 0
+        self.disks = [self.films / name for name in ("first", "second")]
+        self.away: dict[Path, Path] = {}
+        for disk in self.disks:
+            disk.mkdir(parents=True)
+            self.mount(disk)
+            (disk / "notes.txt").write_text("mine")
+        for _ in range(FILMS):
+            self.add()
+
+    def mount(self, disk: Path) -> None:
+        if MOUNTS:
+            subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)
+
+    def unmount(self, disk: Path) -> None:
+        if MOUNTS:
+            subprocess.run(["umount", str(disk)], check=True)
+
+    def here(self) -> list[Path]:
+        return sorted(self.films.rglob("*.mp4"))
+
+    def plugged(self) -> list[Path]:
+        return [disk for disk in self.disks if disk not in self.away]
+
+    def some(self) -> Path | None:
+        return self.random.choice(self.here()) if self.here() else None
+
+    def new_path(self) -> Path | None:
+        self.made += 1
+        return self.random.choice(self.plugged()) / f"v{self.made}.mp4" if self.plugged() else None
+
+    # What may happen
+
+    def add(self) -> None:
+        if path := self.new_path():
+            film(path, self.made % 3, 60 + self.made % 190)
+
+    def rename(self) -> None:
+        if (old := self.some()) and (path := self.new_path()):
+            shutil.move(old, path)
+
+    def copy(self) -> None:
+        if (old := self.some()) and (path := self.new_path()):
+            shutil.copy2(old, path)
+
+    def replace(self) -> None:
+        if path := self.some():
+            self.made += 1
+            film(path, self.made % 3, 60 + self.made % 190)
+
+    def delete(self) -> None:
+        if path := self.some():
+            path.unlink()
+
+    def set_clock_back(self) -> None:
+        if path := self.some():
+            os.utime(path, (10**9, 10**9))
+
+    def unplug(self) -> None:
+        if self.plugged():
+            disk = self.random.choice(self.plugged())
+            self.away[disk] = self.base / f"away-{disk.name}-{self.made}"
+            if MOUNTS:
+                self.away[disk].mkdir()
+                subprocess.run(["mount", "--move", str(disk), str(self.away[disk])], check=True)
+            else:
+                disk.rename(self.away[disk])
+                disk.mkdir()
+
+    def plug_in(self) -> None:
+        for disk, place in [*self.away.items()][:1]:
+            del self.away[disk]
+            if MOUNTS:
+                subprocess.run(["mount", "--move", str(place), str(disk)], check=True)
+            else:
+                disk.rmdir()
+                place.rename(disk)
+
+    def swap_disks(self) -> None:
+        """Each disk at the path of the other."""
+        first, second = self.disks
+        if not MOUNTS and not self.away:
+            first.rename(self.base / "between")
+            second.rename(first)
+            (self.base / "between").rename(second)
+
+    def forbid(self) -> None:
+        """A read error of one film, for one search."""
+        path, real = self.some(), encoding.hash_file
+
+        def fail(one: Path) -> str:
+            if one == path:
+                raise OSError(5, "Input/output error")
+            return real(one)
+
+        with self.patch.context() as patch:
+            patch.setattr(encoding, "hash_file", fail)
+            self.search()
+
+    def kill(self) -> None:
+        self.add()
+        with self.patch.context() as patch:
+            patch.setattr(encoding, "encode_video", lambda *_, **__: die())
+            killed(self.search)
+
+    def fill_disk(self) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with self.patch.context() as patch:
+            patch.setattr("prvr.video.storage.Storage._connect_to_write", full)
+            self.search()
+
+    def two_processes(self) -> None:
+        self.add()
+        self.add()
+        child = os.fork()
+        if child == 0:
+            try:
+                self.search()
+            finally:
+                os._exit(0)
+        self.search()
+        os.waitpid(child, 0)
+
+    # What must hold
+
+    def search(self, home: str = "home") -> list[tuple[str, float, int]]:
+        """Names, scores and copies of all that is found; nothing if nothing is there."""
+        try:
+            with Library(self.films, encoder=NAME, home=self.base / home, device="cpu") as library:
+                if library.update().offline:
+                    return []
+                hits = library.search("something red", k=999, update=False).hits
+        except NothingEncoded:
+            return []
+        return sorted((hit.video_id, round(hit.score, 3), len(hit.copies)) for hit in hits)
+
+    def check(self, done: list[str]) -> None:
+        found = self.search()
+        with self.patch.context() as patch:
+            patch.delenv("ENCODED")
+            fresh = self.search(f"fresh-{len(done)}") if self.here() else []
+        assert found == fresh, done
+        encoded = Counter((self.base / "encoded.txt").read_text().splitlines())
+        assert encoded.most_common(1)[0][1] == 1, (done, encoded.most_common(2))
+        assert all((disk / "notes.txt").read_text() == "mine" for disk in self.plugged())
+
+
+@pytest.fixture
+def life(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENCODED", str(tmp_path / "encoded.txt"))
+    made = Life(tmp_path, request.param, monkeypatch)
+    yield made
+    for place in [*made.disks, *made.away.values()] if MOUNTS else ():
+        if os.path.ismount(place):
+            made.unmount(place)
+
+
+@pytest.mark.parametrize("life", range(SEEDS), indirect=True)
+def test_whatever_happens_a_search_finds_what_a_fresh_library_finds(life: Life) -> None:
+    acts: list[Callable[[], None]] = [
+        life.add, life.rename, life.copy, life.replace, life.delete, life.set_clock_back, life.unplug, life.plug_in,
+        life.swap_disks, life.forbid, life.kill, life.fill_disk, life.two_processes,
+    ]  # fmt: skip
+    done: list[str] = []
+    life.check(done)
+    for _ in range(CHANGES):
+        act = life.random.choice(acts)
+        done.append(act.__name__)
+        act()
+        life.check(done)
+    assert np.all([path.stat().st_size > 0 for path in life.here()])

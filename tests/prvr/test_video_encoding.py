@@ -1,0 +1,292 @@
+"""Encoding: features of a file are those of its frames, and no file stops or changes the others."""
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from damaged_films import INTACT, damaged_films
+from kills import POINTS, at_write, die, killed
+from video_files import LONG, READABLE, UNREADABLE, MeanColour, noise, plain, write_video
+
+from prvr.data import open_corpus
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.render import render
+from prvr.data.synthetic.toy_corpus import read_toy_scenes
+from prvr.data.synthetic.world import FPS
+from prvr.reading import printable
+from prvr.search.thumbnails import thumbnail
+from prvr.video import (
+    FeatureSpec,
+    Limits,
+    Storage,
+    UpdateReport,
+    VideoEntry,
+    VideoError,
+    VideoFeatures,
+    encode_listed,
+    encode_video,
+    list_videos,
+    open_encoder,
+    open_video,
+)
+from prvr.video.storage import encoder_key
+
+pytest.importorskip("av")
+
+
+def encode(
+    folder: Path, encoder: Any, home: Path, *, rate: float = 2.0, **options: Any
+) -> tuple[UpdateReport, VideoFeatures]:
+    """Encodes the videos of a folder, as a library does; gives what was done and what is kept."""
+    storage, spec, listing = Storage(home), FeatureSpec.of(encoder, rate), list_videos(folder)
+    storage.add_encoder(spec)
+    report = encode_listed(storage, folder, listing, spec, lambda: encoder, **options)
+    key = encoder_key(spec)
+    about, contents = storage.about(key), storage.contents(folder, listing.videos)
+    entries = {
+        video.id: VideoEntry(video.id, str(video.path), video.size, video.mtime_ns, **about[contents[video.id]])
+        for video in listing.videos
+        if contents.get(video.id) in about
+    }
+    assert storage.check(key, spec, contents.values()) == {}
+    return report, VideoFeatures(spec, entries, lambda entry: storage.read_features(key, entry.sha256))
+
+
+def kept(home: Path) -> dict[str, bytes]:
+    """The arrays of a library."""
+    return {path.name: path.read_bytes() for path in sorted((home / "features").rglob("*.npy"))}
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    """Three good videos."""
+    folder = tmp_path / "videos"
+    (folder / "sub").mkdir(parents=True)
+    for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
+        write_video(folder / name, plain(range(20 + number, 220, 10)))
+    return folder
+
+
+def test_a_folder_of_hostile_files_gives_all_that_can_be_read(hostile: Path, tmp_path: Path) -> None:
+    report, store = encode(hostile, MeanColour(), tmp_path / "store")
+    assert {*report.encoded, *report.moved} == set(READABLE)
+    assert {one.id for one in report.unreadable} == set(UNREADABLE)
+    for one in report.unreadable:
+        assert UNREADABLE[one.id] in one.reason
+        assert one.remedy.endswith(".")
+    assert set(store.video_ids) == set(READABLE)
+    for name, count in READABLE.items():
+        entry, features = store.entries[name], store.read(name)
+        assert len(features) == entry.frames == (count or entry.frames)
+        assert bool(entry.warnings) == (name == "truncated.mp4")
+    assert "truncated" in store.entries["truncated.mp4"].warnings[-1]
+    assert store.entries["tall-4k.mp4"].height == 3840
+    assert store.duration("variable.mp4") == pytest.approx(2.5, abs=0.2)
+    assert len(LONG.encode()) == 255
+    encode(hostile, MeanColour(), tmp_path / "again")
+    assert kept(tmp_path / "again") == kept(tmp_path / "store")  # the damaged ones too
+
+
+def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> None:
+    encoder = open_encoder("toy")
+    films = tmp_path / "films"
+    damaged = damaged_films(films, seed=0, count=60)
+    report, found = encode(films, encoder, tmp_path / "store")
+    failed = {one.id for one in report.unreadable}
+    assert {*report.encoded, *report.moved, *failed} == {*INTACT, *(path.name for path in damaged)}
+    for one in report.unreadable:
+        assert one.reason
+        assert one.remedy.endswith(".")
+    for path in damaged:
+        path.rename(tmp_path / path.name)
+    _, expected = encode(films, encoder, tmp_path / "expected")
+    for name in INTACT:
+        np.testing.assert_array_equal(found.read(name), expected.read(name))
+    assert 20 < len(failed) < 60 > len(report.encoded) > 20
+    damaged = [tmp_path / path.name for path in damaged]
+    for path in damaged[:20]:  # the pages of results show pictures of them
+        with suppress(VideoError):
+            thumbnail(path, 0.5)
+
+
+def test_a_picture_that_stands_for_a_day_is_encoded_once(tmp_path: Path) -> None:
+    class Counts(MeanColour):
+        prepared = encoded = 0
+
+        def prepare(self, pixels: np.ndarray) -> np.ndarray:
+            self.prepared += 1
+            return super().prepare(pixels)
+
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            self.encoded += len(frames)
+            return super().encode(frames)
+
+    encoder = Counts()
+    write_video(tmp_path / "day.mp4", plain([20, 90]), times=[0, 86_390_000])
+    report, found = encode(tmp_path, encoder, tmp_path / "store")
+    assert report.encoded == ("day.mp4",)
+    features = found.read("day.mp4")
+    assert len(features) == 2 * 86_390
+    assert np.ptp(features[:, 0]) == 0
+    assert (encoder.prepared, encoder.encoded) == (1, 1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path, batch_size: int) -> None:
+    encoder = open_encoder("toy")
+    _, store = encode(videos, encoder, tmp_path / "store", rate=5.0)
+    with open_video(videos / "a.mp4") as video:
+        prepared = np.stack([encoder.prepare(frame.pixels) for frame in video.sample(5.0)])
+    expected = encoder.finish(encoder.encode(prepared))
+    with open_video(videos / "a.mp4") as video:
+        found = encode_video(video, encoder, 5.0, batch_size)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(store.read("a.mp4"), expected, rtol=1e-3, atol=1e-3)  # kept in half precision
+    assert (store.rate, store.dim, store.joint_dim, store.encoder) == (5.0, 512, 256, encoder.identity)
+    entry = store.entries["a.mp4"]
+    assert (entry.frames, entry.duration, entry.codec) == (10, 2.0, "h264")
+    assert Path(entry.path) == videos / "a.mp4"
+
+
+def test_files_of_the_toy_world_have_the_features_of_its_corpora(tmp_path: Path, toy_root: Path) -> None:
+    """What separates them is what H.264 and the conversion to red, green and blue lose."""
+    corpus = open_corpus(toy_root, "toy-tiny")
+    some = read_toy_scenes(corpus)["test"].videos[:2]
+    (tmp_path / "videos").mkdir()
+    for video in some:
+        write_mp4(tmp_path / "videos" / f"{video.id}.mp4", render(video), fps=FPS)
+    encoder = open_encoder("toy")
+    _, store = encode(tmp_path / "videos", encoder, tmp_path / "store", rate=FPS)
+    with corpus.open_features() as stored:
+        for video in some:
+            expected, found = stored.read(video.id), store.read(store.find(video.id))
+            assert found.shape == expected.shape == (video.frame_count, 512)
+            assert store.duration(store.find(video.id)) == video.frame_count / FPS
+            cosine = (expected[:, :256] * found[:, :256]).sum(1)
+            assert cosine.min() > 0.99
+            assert cosine.mean() > 0.999
+            assert np.linalg.norm(found - expected, axis=1).mean() < 0.1  # 0.06 to 0.07 here
+            # As far from every other frame as the frames are from each other: nothing was mixed up.
+            own = np.linalg.norm(found[:, None, :256] - expected[None, :, :256], axis=2)
+            assert (own.argmin(1) == np.arange(len(own))).mean() > 0.7
+
+
+def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(videos: Path, tmp_path: Path) -> None:
+    class Appends(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            with (videos / "a.mp4").open("ab") as file:
+                file.write(b"more")
+            return super().encode(frames)
+
+    report, found = encode(videos, Appends(), tmp_path / "store")
+    assert "changed while it was read" in report.unreadable[0].reason
+    assert found.video_ids == ("b.mp4", "sub/c.mp4")
+    assert encode(videos, MeanColour(), tmp_path / "store")[0].encoded == ("a.mp4",)
+
+
+def test_an_encoder_that_fails_stops_the_work_and_leaves_what_was_done(videos: Path, tmp_path: Path) -> None:
+    class Fails(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            if frames.mean() > 230:
+                raise RuntimeError("out of memory")
+            return super().encode(frames)
+
+    class Nothing(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            return np.full((len(frames), 3), np.nan, np.float32)
+
+    write_video(videos / "b.mp4", plain([240] * 300))  # more than is decoded ahead
+    with pytest.raises(RuntimeError, match="out of memory"):
+        encode(videos, Fails(), tmp_path / "store", rate=10.0)
+    assert encode(videos, MeanColour(), tmp_path / "store", rate=10.0)[0].encoded == ("b.mp4", "sub/c.mp4")
+    report, _ = encode(videos, Nothing(), tmp_path / "other")
+    assert {one.reason for one in report.unreadable} == {"the encoder gives NaN or infinity for it"}
+
+
+def test_progress_grows_to_the_end(videos: Path, tmp_path: Path) -> None:
+    seen: list[tuple[float, float, str]] = []
+    for path in videos.rglob("*.mp4"):
+        write_video(path, noise(200, len(path.name)))
+    encode(videos, MeanColour(), tmp_path / "store", progress=lambda *now: seen.append(now))
+    shares = [done for done, _, _ in seen]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert seen[-1][0] == seen[-1][1] == sum(path.stat().st_size for path in videos.rglob("*.mp4"))
+    assert {name for _, _, name in seen} == {"a.mp4", "b.mp4", "sub/c.mp4"}
+    assert len(set(shares)) > 3
+
+
+def test_limits_are_told_per_video(videos: Path, tmp_path: Path) -> None:
+    write_video(videos / "b.mp4", plain([90] * 100))
+    report, _ = encode(videos, MeanColour(), tmp_path / "store", limits=Limits(seconds=5.0))
+    assert report.encoded == ("a.mp4", "sub/c.mp4")
+    assert "10 s long, at most 5 s" in report.unreadable[0].reason
+
+
+def test_names_are_shown_without_what_a_terminal_obeys() -> None:
+    assert printable("a\x1b[31m\n\udce9\u202eb é") == "a\\x1b[31m\\n\\udce9\\u202eb é"
+
+
+# `kill -9`, at drawn moments: what was finished is kept, and the rest is done by the next run.
+
+COUNT = 5
+RNG = random.Random(20261125)
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    for number in range(COUNT):
+        write_video(folder / f"v{number}.mp4", noise(30, number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(noisy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The arrays of a run that nobody disturbed."""
+    home = tmp_path_factory.mktemp("straight")
+    encode(noisy, MeanColour(), home)
+    return kept(home)
+
+
+def check_rest(noisy: Path, home: Path, straight: dict[str, bytes]) -> None:
+    """What is there is whole, and the next run does the rest and no more."""
+    left = kept(home)
+    assert left.items() <= straight.items()
+    report, features = encode(noisy, MeanColour(), home)
+    assert COUNT - len(left) <= len(report.encoded) <= COUNT - len(left) + 1  # an array that no row names yet
+    assert len(features.video_ids) == COUNT
+    assert kept(home) == straight
+
+
+@forks
+@pytest.mark.parametrize("number", [RNG.randrange(2, COUNT + 2) for _ in range(4)])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_inside_a_write(
+    point: str, number: int, noisy: Path, straight: dict[str, bytes], tmp_path: Path
+) -> None:
+    act: Callable[[], object] = lambda: encode(noisy, MeanColour(), tmp_path / "home")  # noqa: E731
+    assert killed(act, at_write(number, point))
+    check_rest(noisy, tmp_path / "home", straight)
+
+
+@forks
+@pytest.mark.parametrize("moment", [RNG.randrange(1, COUNT + 1) for _ in range(3)])
+def test_killed_while_encoding(moment: int, noisy: Path, straight: dict[str, bytes], tmp_path: Path) -> None:
+    class Deadly(MeanColour):
+        left = moment
+
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            self.left -= 1
+            if not self.left:
+                die()
+            return super().encode(frames)
+
+    assert killed(lambda: encode(noisy, Deadly(), tmp_path / "home"))
+    check_rest(noisy, tmp_path / "home", straight)
