@@ -189,7 +189,8 @@ class TestComparison:
         ):
             found = compare_zero_shot(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), corpus, split)
             assert found.verdict.startswith(says)
-            assert ("Search with zero-shot." in found.verdict) == says.startswith("Zero-shot")
+            assert ("Search with zero-shot." in found.verdict) != found.model_wins
+            assert found.model_wins == (scores is right)
             expected = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).text_to_video.sumr
             assert found.model.sumr == expected
             assert found.sumr.value == pytest.approx(found.model.sumr - found.zero_shot.sumr)
@@ -204,6 +205,7 @@ class TestComparison:
             assert found.sumr.value > 0
             assert found.sumr.p_value < 0.05
             assert "better than zero-shot" not in found.verdict
+            assert not found.model_wins
             assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
             assert "Zero-shot gives the right video and a wrong one equal scores for 100%" in found.verdict
             assert "All frame features of toy-tiny test are equal" in found.verdict

@@ -168,7 +168,7 @@ def _next(config: "prvr.Config", output: Path, comparison: "ZeroShotComparison |
     if videos is None or encoders is None or not isinstance(config.model, ModelConfig):  # no index holds other models
         return ["prvr", "evaluate", output]
     sentence = corpus.split(config.data.eval_split).captions[0].text
-    model = [] if comparison is not None and comparison.zero_shot_wins else ["--model", output]
+    model = ["--model", output] if comparison is None or comparison.model_wins else []
     return ["prvr", "search", videos, sentence, *model, "--encoder", encoders.frames.name]
 
 

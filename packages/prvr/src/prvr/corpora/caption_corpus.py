@@ -20,6 +20,7 @@ from prvr.reading import LARGE, parse_json, read_text
 from prvr.video import TextFeaturizer, VideoFeatures
 
 VIDEOS = "videos.jsonl"
+_FEW = 20  # different videos; a note names the splits that have fewer
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
 
 
@@ -104,7 +105,13 @@ def convert_captions(
     write_encoded(folder, texts, videos, queries(), about, files, progress)
     sides = Counter(split_of.values())
     left_out = [video for video in store.video_ids if video not in ids]
+    different = Counter({store.entries[video].sha256: split for video, split in split_of.items()}.values())
+    few = ", ".join(f"{split} {different[split]}" for split in SPLITS if different[split] < _FEW)
+    single = " and ".join(split for split in SPLITS if different[split] == 1)
     notes = {
+        f"Few different videos: {few}. Below {_FEW} in a split, results depend mostly on chance. Caption more videos, "
+        "or choose other shares (--test, --val).": few,
+        f"Only one different video in {single}: every recall there is 100 %, whatever the model.": single,
         f"{sum(line.caption.start is not None for line in lines):,} of {len(lines):,} captions have times": True,
         f"{(cut := sum(line.cut for line in lines)):,} moments cut to their video": cut,
         f"{(repeated := len(table) - len(lines)):,} duplicate lines omitted": repeated,

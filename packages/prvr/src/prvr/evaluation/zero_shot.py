@@ -46,9 +46,9 @@ class ZeroShotComparison:
     warnings: tuple[str, ...] = ()
 
     @property
-    def zero_shot_wins(self) -> bool:
-        """Whether zero-shot is shown to be better than the model, and better than chance."""
-        return self.sumr.p_value < _LEVEL and self.sumr.value < 0 and self.above_chance[0]
+    def model_wins(self) -> bool:
+        """Whether the model is shown to be better than zero-shot, and better than chance."""
+        return self.sumr.p_value < _LEVEL and self.sumr.value > 0 and self.above_chance[1]
 
     @property
     def verdict(self) -> str:
@@ -64,7 +64,7 @@ class ZeroShotComparison:
         value, interval, p = self.sumr.value, self.sumr.interval, self.sumr.p_value
         difference = f"SumR {value:+.1f} (95% {interval.low:+.1f} .. {interval.high:+.1f}, "
         difference += "p < 0.001)" if p < 0.001 else f"p = {p:.3f})"
-        better = "This model" if value > 0 else "Zero-shot"
+        better, worse = ("This model", "zero-shot") if value > 0 else ("Zero-shot", "this model")
         if not any(self.above_chance):
             verdict = (
                 f"Neither this model nor zero-shot is shown to be better than chance (SumR {self.chance[-1]:.1f})."
@@ -73,16 +73,15 @@ class ZeroShotComparison:
             verdict = f"This model does not differ significantly from zero-shot: {difference}."
         elif not self.above_chance[value > 0]:
             verdict = f"{better} is not shown to be better than chance, so {difference} is not meaningful."
-        elif value > 0:
-            verdict = f"This model is better than zero-shot: {difference}."
         else:
-            verdict = f"Zero-shot is better than this model: {difference}. Search with zero-shot."
+            verdict = f"{better} is better than {worse}: {difference}."
+        choice = [] if self.model_wins else ["Search with zero-shot."]
         degenerate = [
             f"{name} gives the right video and a wrong one equal scores for {metrics.tied:.0%} of the queries."
             for name, metrics in (("Zero-shot", self.zero_shot), ("This model", self.model))
             if metrics.tied >= _DEGENERATE
         ]
-        return " ".join([verdict, *degenerate, *self.warnings])
+        return " ".join([verdict, *choice, *degenerate, *self.warnings])
 
 
 def zero_shot_scores(
