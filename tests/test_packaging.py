@@ -185,7 +185,7 @@ def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> No
 def test_the_reference_of_the_command_line_has_a_section_for_every_command() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "cli_reference.py"))["page"]()
     sections = dict(re.findall(r"^#+ (prvr .+)\n\n```console\n(.*)$", page, flags=re.MULTILINE))
-    assert {"prvr search", "prvr index add", "prvr papers run", "prvr convert captions"} <= set(sections)
+    assert {"prvr search", "prvr library", "prvr papers run", "prvr convert captions"} <= set(sections)
     assert [name for name, text in sections.items() if not text.startswith(name)] == []
 
 

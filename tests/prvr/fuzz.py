@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from commands import SMALL
+from damaged_films import sound_films
 from file_formats import READERS, Reader
 from fuzzing import damages
 from golden import Golden
