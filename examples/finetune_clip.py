@@ -93,7 +93,7 @@ def main() -> None:
         result = train(config, output=args.out / "run", device="cpu" if args.device == "cpu" else None)
     for line in result.history:
         print(f"epoch {line['epoch']}: loss {line['loss']['total']:.3f}")
-    found, videos = result.report.text_to_video, corpus.videos
+    found, videos = result.report.text_to_video, corpus.counts["videos"]
     print(f"{videos['train']} films to learn from, {videos['test']} to test on: R@1 {found.r1:.1f}")
     model = load_pretrained(result.output / "best")  # the CLIP is saved with it
     print(f"{result.output / 'best'}: the model, {sum(p.numel() for p in model.parameters()):,} parameters")
