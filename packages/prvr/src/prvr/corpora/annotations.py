@@ -67,7 +67,7 @@ class Conversion:
     """
 
     path: Path
-    counts: Mapping[str, Mapping[str, float]]
+    counts: Mapping[str, Mapping[str, int | float]]
     notes: Sequence[str] = ()
 
 

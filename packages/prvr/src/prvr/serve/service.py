@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -37,6 +37,7 @@ _SMALL = 1000  # bytes that a kept description of a file counts for
 _REFRESH_SECONDS = 2.0  # between two looks whether the index was changed
 
 
+@runtime_checkable
 class Source(Protocol):
     """An index that may grow, or be replaced, while it is served. `error` and `progress` may be read at any time."""
 
