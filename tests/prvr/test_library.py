@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from commands import cells, explained
 from counting_encoder import NAME, film
+from video_files import write_video
 
 from prvr import Library
 from prvr.cli import main
 from prvr.errors import DataError
 from prvr.video import storage as storages
-from prvr.video.listing import list_videos
+from prvr.video.listing import by_suffix, list_videos
 
 pytest.importorskip("av")
 ROOT = os.name == "posix" and os.geteuid() == 0
@@ -294,6 +295,37 @@ def test_a_listing_counts_other_files(films: Path) -> None:
     for name in ("a.gif", "b.ogg", "c.GIF"):
         (films / name).write_bytes(b"x")
     assert list_videos(films).others == {".gif": 2, ".ogg": 1}
+    assert by_suffix({".ogg": 1, ".gif": 2}) == "2 .gif, 1 .ogg"
+
+
+def test_other_files_are_counted_by_the_first_update_and_by_library(
+    films: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.gif", "day 2/b.ogg", "c.GIF"):
+        (films / name).write_bytes(b"x")
+    with caplog.at_level(logging.INFO, "prvr"):
+        for _ in range(2):
+            assert search(films) == 0
+        film(films / "new.mp4", 0, 90)
+        assert search(films) == 0
+    lines = [record.getMessage() for record in caplog.records if "other files" in record.getMessage()]
+    assert lines == ["other files, which are skipped: 2 .gif, 1 .ogg"]
+    capsys.readouterr()
+    assert main(["library", str(films), "--encoder", NAME]) == 0
+    assert "2 .gif, 1 .ogg" in capsys.readouterr().out
+
+
+def test_a_video_in_two_encodings_takes_one_place(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = [np.full((32, 32, 3), 40, np.uint8) for _ in range(24)]
+    for number, picture in enumerate(pictures):
+        picture[:, :, 0] = 60 + 8 * number if number < 12 else 40
+    for name, codec in (("fade.mp4", "libx264"), ("fade.webm", "libvpx-vp9")):
+        write_video(films / name, pictures, fps=2, codec=codec)
+    capsys.readouterr()
+    assert main(["search", str(films), "something red", "--encoder", NAME]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert "also as fade." in table
+    assert "1 more grouped with results that score alike" in table
 
 
 # 9: content, not paths.

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -172,6 +173,28 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     for rank, (row, expected) in enumerate(zip(found[0]["hits"], one.hits, strict=True), 1):
         assert row.pop("rank") == rank
         assert parse_record(SearchHit, row, "hit", file_names=True) == expected
+
+
+def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
+    """Beside copies, and says how many there are."""
+    copy, first, second = (hit(name).video for name in ("copy.mp4", "a.webm", "=a.avi"))
+    one = result(replace(hit(), copies=(copy,), alike=(first, second)), hit("b.mp4", 0.25))
+    table = shown(one)
+    assert [line.strip() for line in table.splitlines() if "also" in line] == [
+        "also copy.mp4", "also as a.webm", "also as =a.avi",
+    ]  # fmt: skip
+    assert "2 of 1,234 videos; 2 more grouped with results that score alike" in " ".join(table.split())
+    write_json(tmp_path / "a.json", [one])
+    row = json.loads((tmp_path / "a.json").read_text())["results"][0]["hits"][0]
+    assert [video["id"] for video in row["alike"]] == ["a.webm", "=a.avi"]
+    write_csv(tmp_path / "a.csv", [one])
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["alike"] for row in csv.DictReader(file)] == ["a.webm; =a.avi", ""]
+    write_html(tmp_path / "a.html", [one], picture=no_picture)
+    text = read_page(tmp_path / "a.html").text
+    assert "same content: copy.mp4" in text
+    assert "scores alike at the same moment: a.webm, =a.avi" in text
+    assert "2 of 1,234 videos; 2 more grouped with results that score alike; higher bars" in text
 
 
 class TestCsv:

@@ -19,6 +19,7 @@ from counting_encoder import NAME, film
 from PIL import Image
 from serving import (
     EVIL,
+    GREYS,
     HOST,
     TOKEN,
     Growing,
@@ -32,6 +33,7 @@ from serving import (
     wait_for,
 )
 from starlette.testclient import TestClient
+from video_files import write_video
 
 from prvr.cli import main
 from prvr.search import Library, Query, SearchFilter
@@ -74,6 +76,7 @@ def test_search_gives_what_the_index_gives(client: TestClient, served: Served, t
         assert hit["relevance"] == pytest.approx(list(true.relevance))
         assert hit["confidence"] == pytest.approx(true.confidence)
         assert hit["weaker"] == true.is_weaker
+        assert [one["name"] for one in hit["alike"]] == [video.id for video in true.alike]
     assert str(served.films) not in answer.text  # where files lie is nobody's business
 
 
@@ -322,6 +325,15 @@ def test_an_index_that_grows_is_served_from_its_first_video_on(tmp_path: Path) -
         wait_for(lambda: sorted(keys_of(client)) == ["a.mp4", "b.mp4"])  # without a search in between
         (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]  # the same bytes twice
         assert len(hit["copies"]) == 1
+
+
+def test_videos_that_score_alike_are_listed_with_a_hit(tmp_path: Path) -> None:
+    frames = [*GREYS, *GREYS[::-1]]
+    (tmp_path / "films").mkdir()
+    write_video(tmp_path / "films" / "a.avi", frames, codec="mpeg4")
+    with TestClient(app_of(make_index(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
+        (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]
+        assert sorted(one["name"] for one in (hit["video"], *hit["alike"])) == ["a.avi", "a.mp4"]
 
 
 def test_an_index_that_comes_back_is_served_again(tmp_path: Path) -> None:

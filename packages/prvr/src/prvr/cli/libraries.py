@@ -139,6 +139,8 @@ def with_consent(open_: Callable[[bool], T], download: bool) -> T:
 
 def report_changes(library: "Library") -> None:
     """Logs what an update has done, and what could not be done."""
+    from prvr.video.listing import by_suffix
+
     report = library.report
     if report is None:
         return
@@ -154,6 +156,8 @@ def report_changes(library: "Library") -> None:
     counts = [f"{len(videos)} {change}" for change, videos in changes.items() if videos]
     if counts:
         logger.info("videos: %s", ", ".join(counts))
+    if report.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
+        logger.info("other files, which are skipped: %s", printable(by_suffix(dict(report.others))))
     new = [video.id for video in report.unreadable if video.is_new]
     if new and report.searchable:
         names = ", ".join(map(printable, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
@@ -274,6 +278,8 @@ def _show(library: "Library") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from prvr.video.listing import by_suffix
+
     state = library.state()
     table = Table(show_header=False)
     rows = {
@@ -282,7 +288,7 @@ def _show(library: "Library") -> None:
         "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
         "features": f"{state.bytes / 1e6:,.1f} MB",
         "library": str(library.storage.home),
-        "other files": ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in state.others.items()),
+        "other files": by_suffix(state.others),
     }
     for name, value in rows.items():
         if value:

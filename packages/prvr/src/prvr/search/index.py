@@ -21,10 +21,12 @@ from prvr.search.query import Query, SearchFilter, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import (
+    NEIGHBOURS,
     WEAKER_BELOW,
     IndexInfo,
     SearchHit,
     SearchResult,
+    fold,
     merged_moments,
     relevance_curve,
 )
@@ -187,7 +189,8 @@ class VideoIndex:
     ) -> tuple[SearchResult, ...]:
         """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
-        Videos whose files have the same content are one hit, see `SearchHit.copies`. Stages re-score what is found for
+        Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
+        ranking that score alike at the same moment, see `prvr.search.results.fold`. Stages re-score what is found for
         one sentence; other queries have the order of the first stage, and no confidences.
 
         Args:
@@ -224,32 +227,49 @@ class VideoIndex:
                 )
             text = alike([query_vector(query, self.model, snapshot) for query in asked])
             backend, rescorer = self._in_step(snapshot)
-            depth = k if rescorer is None else rescorer.depth(k)
-            candidates = _candidates(backend, snapshot, asked, text, where, depth)
-        if rescorer is None:
-            ranked = rank(snapshot, text, candidates, k)
-        else:
-            each = candidates or [None] * len(asked)
-            ranked = [
-                rank(snapshot, row[None], None if videos is None else [videos], k)[0]
-                if query.sentence is None
-                else rescorer.rank(query.sentence, row, videos, k)
-                for query, row, videos in zip(asked, text, each, strict=True)
-            ]
-        hits = [
-            [_hit(snapshot, one, moments, query.sentence is not None) for one in found]
-            for query, found in zip(asked, ranked, strict=True)
-        ]
+        hits: list[tuple[SearchHit, ...]] = [()] * len(asked)
+        depth, missing = k + NEIGHBOURS, list(range(len(asked)))
+        if rescorer is not None:  # deeper than the stages go, their scores would be others
+            depth = min(depth, rescorer.depth(k))
+        while missing:
+            ranked = self._ranked(snapshot, [asked[q] for q in missing], text[missing], where, depth)
+            for q, found in zip(missing, ranked, strict=True):
+                hits[q] = fold([_hit(snapshot, one, moments, asked[q].sentence is not None) for one in found])
+            missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
+            depth *= 2
         return tuple(
             SearchResult(
                 str(query),
-                tuple(hit for hit in found if hit.confidence is None or hit.confidence >= min_confidence),
+                tuple(hit for hit in found[:k] if hit.confidence is None or hit.confidence >= min_confidence),
                 len(snapshot.video_ids),
                 "exact" if backend is None else backend.name,
                 None if query.sentence is None else score_to_pass(snapshot.bank_best, WEAKER_BELOW),
             )
             for query, found in zip(asked, hits, strict=True)
         )
+
+    def _ranked(
+        self,
+        snapshot: Snapshot,
+        queries: Sequence[Query],
+        text: Float32[np.ndarray, "q d"],
+        where: SearchFilter | None,
+        k: int,
+    ) -> list[list[Ranked]]:
+        """The k best videos of each query, before any are folded."""
+        with self._lock:
+            backend, rescorer = self._in_step(snapshot)
+            depth = k if rescorer is None else rescorer.depth(k)
+            candidates = _candidates(backend, snapshot, queries, text, where, depth)
+        if rescorer is None:
+            return rank(snapshot, text, candidates, k)
+        each = candidates or [None] * len(queries)
+        return [
+            rank(snapshot, row[None], None if videos is None else [videos], k)[0]
+            if query.sentence is None
+            else rescorer.rank(query.sentence, row, videos, k)
+            for query, row, videos in zip(queries, text, each, strict=True)
+        ]
 
     def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
         """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.

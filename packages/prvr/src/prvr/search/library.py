@@ -43,6 +43,7 @@ from prvr.video import (
 from prvr.video.decode import check_rate
 from prvr.video.encoders import ALIASES, TOY, choose_encoder
 from prvr.video.encoders.toy import is_toy_video, refuse_foreign
+from prvr.video.listing import by_suffix
 from prvr.video.own import is_own
 from prvr.video.storage import LibraryUnwritable, encoder_key
 
@@ -457,8 +458,7 @@ def _number(name: str) -> int:
 
 def _seen_instead(listing: Listing) -> str:
     """What a folder without videos holds."""
-    others = ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(listing.others.items()))
-    held = f"It holds other files ({others[:80]})." if others else "It is empty."
+    held = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
     return f"{held} Expected files such as .mp4, .mkv or .webm."
 
 

@@ -65,6 +65,10 @@ class HitResponse(BaseModel):
     weaker: bool = Field(description="whether the confidence is known and so low that the hit is a weaker match")
     video: VideoResponse
     copies: list[VideoResponse] = Field(description="other videos with the same content, which are not listed as hits")
+    alike: list[VideoResponse] = Field(
+        description="other videos that score alike at the same moment, probably the same video in another encoding, "
+        "which are not listed as hits"
+    )
 
 
 class SearchResponse(BaseModel):

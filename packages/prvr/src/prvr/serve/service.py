@@ -286,7 +286,8 @@ def _size(made: object) -> int:
 def _response(result: SearchResult) -> SearchResponse:
     hits = [
         vars(hit)
-        | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker, "copies": [*map(describe, hit.copies)]}
+        | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker}
+        | {"copies": [*map(describe, hit.copies)], "alike": [*map(describe, hit.alike)]}
         for rank, hit in enumerate(result.hits, start=1)
     ]
     return SearchResponse.model_validate(vars(result) | {"hits": hits})

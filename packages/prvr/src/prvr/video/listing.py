@@ -121,6 +121,16 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(others))
 
 
+def by_suffix(others: Mapping[str, int]) -> str:
+    """The number of other files of each suffix, in words.
+
+    Examples:
+        >>> by_suffix({".ogg": 1, ".gif": 2, "": 3})
+        '3 without a suffix, 2 .gif, 1 .ogg'
+    """
+    return ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+
+
 def volume_of(path: Path) -> str:
     """An identifier of the file system that holds a path, or its nearest parent that exists.
 

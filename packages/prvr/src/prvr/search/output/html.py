@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prvr.reading import printable
 from prvr.search.output.files import write_text
-from prvr.search.output.terminal import clock, clock_span, percent, split_name
+from prvr.search.output.terminal import clock, clock_span, count_line, percent, split_name
 from prvr.search.results import SearchHit, SearchResult
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
@@ -87,10 +87,9 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     if result.fitting < len(shown):
         shown.insert(result.fitting, '<li class="small">weaker matches</li>')
     items = "\n".join(shown)
-    verdict = "; no good match" if result.nothing_fits else ""
     return (
         f"<section>{heading}\n"
-        f'<p class="small">{len(result.hits)} of {result.videos:,} videos{verdict}; '
+        f'<p class="small">{count_line(result)}; '
         f"higher bars match better{_LINE if result.level is not None else ''}</p>\n"
         f"<ol>\n{items}\n</ol></section>"
     )
@@ -108,8 +107,9 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
     others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
     also = f"<p>also {others}</p>" if others else ""
-    places = escape(", ".join(printable(copy.id) for copy in hit.copies))
-    also += f'<p class="small">same content: {places}</p>' if places else ""
+    for what, videos in (("same content", hit.copies), ("scores alike at the same moment", hit.alike)):
+        places = escape(", ".join(printable(video.id) for video in videos))
+        also += f'<p class="small">{what}: {places}</p>' if places else ""
     sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"

@@ -27,7 +27,8 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     fits well.
 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
-    the middle. Neither loses its end. Copies of the file are named below it.
+    the middle. Neither loses its end. Copies of the file, and videos that are folded into the hit, are named below it;
+    the caption says how many videos were folded.
 
     The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale, see
     `SearchResult.scale`.
@@ -37,7 +38,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         width: the width of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
-    many = f"{len(result.hits)} of {result.videos:,} videos{'; no good match' if result.nothing_fits else ''}"
+    many = count_line(result)
     known = any(hit.confidence is not None for hit in result.hits)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
@@ -63,11 +64,25 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         name = Text(file)
         if folder:
             name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
-        for copy in hit.copies:
-            name.append("\nalso " + shortened(printable(copy.id), column - 5, "..." if plain else "…"), "dim")
+        for also, videos in (("also", hit.copies), ("also as", hit.alike)):
+            for video in videos:
+                rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
+                name.append(f"\n{also} {rest}", "dim")
         sure = [percent(hit.confidence)] * known
         table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, Text(line))
     return table
+
+
+def count_line(result: SearchResult) -> str:
+    """How many videos are shown, whether any is a good match, and how many were folded into another one.
+
+    Examples:
+        >>> count_line(SearchResult("a dog", (), 100, "exact"))
+        '0 of 100 videos; no good match'
+    """
+    verdict = "; no good match" if result.nothing_fits else ""
+    folded = f"; {result.folded} more grouped with results that score alike" if result.folded else ""
+    return f"{len(result.hits)} of {result.videos:,} videos{verdict}{folded}"
 
 
 def split_name(video_id: str) -> tuple[str, str]:

@@ -106,7 +106,9 @@ function show(answer) {
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
   const graded = answer.hits.some((hit) => hit.confidence !== null);
   const verdict = graded ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
-  status.textContent = `${first} ${videos} videos${verdict}.`;
+  const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
+  const grouped = folded ? `; ${folded} more grouped with results that score alike` : "";
+  status.textContent = `${first} ${videos} videos${verdict}${grouped}.`;
   if (answer.level !== null) status.textContent += " The dashed line is what one in 20 unrelated sentences reaches.";
   scrollTo({ top: 0 });
 }
@@ -152,8 +154,11 @@ function card(hit, scale) {
   similar.setAttribute("aria-label", `More like ${span(best)} of ${hit.video.name}`);
   similar.addEventListener("click", () => askLike(hit.video, best.start, best.end));
   more.append(similar);
-  if (hit.copies.length) {
-    more.append(make("span", "quiet copies", `Same content: ${hit.copies.map((copy) => copy.name).join(", ")}`));
+  for (const [what, videos] of [
+    ["Same content", hit.copies],
+    ["Scores alike at the same moment", hit.alike],
+  ]) {
+    if (videos.length) more.append(make("span", "quiet copies", `${what}: ${videos.map((video) => video.name).join(", ")}`));
   }
   const strip = makeStrip(hit, scale, (seconds) => {
     mark(item, strip);
