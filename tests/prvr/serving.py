@@ -106,9 +106,10 @@ def hard_films(films: Path) -> None:
     """Files that a browser cannot play, that lead elsewhere, or that are called like code."""
     still = [*GREYS, *(np.full((48, 64, 3), (200, 30, 30), np.uint8) for _ in range(20))]
     write_video(films / "old.avi", still, codec="mpeg4")
-    shutil.copy(write_video(films / EVIL, still), films / "changing.mp4")
-    write_video(films / "leaving.mp4", [*still, *still[-1:]])
-    write_video(films.parent / "elsewhere.mp4", [*still, *still[-2:]])  # another content: copies are one hit
+    # other contents and durations: copies, and videos that score alike, are one hit
+    shutil.copy(write_video(films / EVIL, [*still, *still[-6:]]), films / "changing.mp4")
+    write_video(films / "leaving.mp4", [*still, *still[-12:]])
+    write_video(films.parent / "elsewhere.mp4", [*still, *still[-18:]])
     (films / "link.mp4").symlink_to(films.parent / "elsewhere.mp4")
     (films / "inner.mp4").symlink_to(films / "old.avi")
 

@@ -135,7 +135,7 @@ def test_as_many_hits_as_were_asked_for_remain(reencoded: VideoIndex, k: int) ->
     results = reencoded.search_many([QUERY, "a blue circle rises", "something large"], k)
     for result in results:
         assert len(result.hits) == k
-        assert result.folded >= 2 * k
+        assert result.folded >= k - 1
         for one in result.hits:
             assert len({name.split("/")[1] for name in names(one)}) == 1
 

@@ -21,7 +21,6 @@ from prvr.search.query import Query, SearchFilter, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import (
-    NEIGHBOURS,
     WEAKER_BELOW,
     IndexInfo,
     SearchHit,
@@ -226,11 +225,9 @@ class VideoIndex:
                     "confidence."
                 )
             text = alike([query_vector(query, self.model, snapshot) for query in asked])
-            backend, rescorer = self._in_step(snapshot)
+            backend, _ = self._in_step(snapshot)
         hits: list[tuple[SearchHit, ...]] = [()] * len(asked)
-        depth, missing = k + NEIGHBOURS, list(range(len(asked)))
-        if rescorer is not None:  # deeper than the stages go, their scores would be others
-            depth = min(depth, rescorer.depth(k))
+        depth, missing = k, list(range(len(asked)))
         while missing:
             ranked = self._ranked(snapshot, [asked[q] for q in missing], text[missing], where, depth)
             for q, found in zip(missing, ranked, strict=True):
