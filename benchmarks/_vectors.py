@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,9 +39,6 @@ class BenchModel:
 
     def encode_text(self, text: str) -> np.ndarray:
         return self.queries[int(text)]
-
-    def rescorer(self, snapshot: Any) -> None:
-        """There are no stages."""
 
 
 SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)

@@ -35,9 +35,6 @@ class Storing:
     def encode_text(self, text: str) -> np.ndarray:
         return self._model.encode_text(text)
 
-    def rescorer(self, snapshot: Any) -> None:
-        """There are no stages."""
-
 
 @pytest.fixture(scope="module")
 def features() -> VideoFeatures:

@@ -19,7 +19,7 @@ from prvr.search.manifest import MANIFEST, SEGMENTS, Manifest, StaleIndex, index
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, SearchFilter, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
-from prvr.search.rescoring import Rescorer
+from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
     IndexInfo,
@@ -333,7 +333,7 @@ class VideoIndex:
         if self._synced is not snapshot:
             if self._backend is not None:
                 self._backend.sync(snapshot)
-            self._rescorer = self.model.rescorer(snapshot)
+            self._rescorer = self.model.rescorer(snapshot) if isinstance(self.model, HasStages) else None
             self._synced = snapshot
         return self._backend, self._rescorer
 

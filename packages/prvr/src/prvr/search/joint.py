@@ -120,6 +120,3 @@ class JointModel:
             self._pictures = found
         rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
         return unit(rows[:, : self.dim].astype(np.float32, copy=False))[0]
-
-    def rescorer(self, snapshot: Any) -> None:
-        """There are no stages."""

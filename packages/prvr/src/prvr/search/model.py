@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
 from prvr.video import Identity
-
-if TYPE_CHECKING:
-    from prvr.search.rescoring import Rescorer
 
 ZERO_SHOT = "zero-shot"
 
@@ -117,10 +114,6 @@ class SearchModel(Protocol):
         Raises:
             ValueError: the text has no word, or more than the model reads.
         """
-        ...
-
-    def rescorer(self, snapshot: Any) -> "Rescorer | None":
-        """What re-scores the candidates of the first stage over one state of an index; None without stages."""
         ...
 
 

@@ -18,6 +18,7 @@ from prvr.models import is_clips_of
 from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
+from prvr.search.snapshot import Snapshot
 from prvr.search.trained import TrainedModel, WindowEncoder
 from prvr.stages import Pipeline, Stage
 from prvr.stages.pipelines import read_stages
@@ -98,7 +99,7 @@ class PipelineModel:
         """The embedding of a query as each stage reads it."""
         return [self.first.windows.encode_text(text) if one is None else one.encode_text(text) for one in self.encoders]
 
-    def rescorer(self, snapshot: Any) -> Rescorer:
+    def rescorer(self, snapshot: Snapshot) -> Rescorer:
         """The stages over one state of an index."""
         sets = [{kind: (name, rows.lengths) for kind, (name, rows) in one.items()} for one in self._sets]
         return Rescorer(self.pipeline, sets, self.encode_for_stages, snapshot)

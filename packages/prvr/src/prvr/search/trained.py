@@ -139,9 +139,6 @@ class TrainedModel:
         """The unit vectors of queries, a batch at a time."""
         return np.concatenate([query_rows(one) for one in self.windows.encode_texts(texts)])
 
-    def rescorer(self, snapshot: Any) -> None:
-        """There are no stages."""
-
 
 def text_encoder(system: System, encoder: FeatureSpec) -> Identity:
     """What reads queries for a system: the text encoder of its training captions, if its corpus says which."""
