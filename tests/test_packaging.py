@@ -259,10 +259,11 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from prvr.config import BLOCKS, FUSIONS, LOSSES
     from prvr.corpora import BENCHMARKS
     from prvr.plot import PLOTS
+    from prvr.search.backends import BACKENDS
     from prvr.stages import STAGES
     from prvr.video import ENCODERS
 
-    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, PLOTS, STAGES, ENCODERS):
+    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     commands = set(app)
     yield

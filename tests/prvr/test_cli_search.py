@@ -267,7 +267,7 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), QUERY, "-k", "0"], "Must be >= 1"),
         ([str(index), QUERY, "--moments", "0"], "Must be >= 1"),
         ([str(index), QUERY, "--min-confidence", "1.5"], "Must be <= 1"),
-        ([str(index), QUERY, "--backend", "magic"], "expected one of"),
+        ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, faiss, milvus"),
         ([str(tmp_path / "none"), QUERY], "no such file or directory"),
         ([str(index), QUERY, "--encoder", str(tmp_path)], "not a model of transformers"),
         ([str(index), QUERY, "--json", "-", "--csv", "-"], "Only one of --json - and --csv - can write"),

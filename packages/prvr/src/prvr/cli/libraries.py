@@ -56,7 +56,7 @@ class SearchOptions(LibraryOptions):
         model: a trained model or pipeline, or `toy-world`, which ships with prvr for the toy corpus (default: the
             encoder alone, zero-shot)
         no_update: search what is encoded so far, without looking for new videos
-        backend: the search backend: exact, faiss, milvus or milvus:ADDRESS; auto chooses by size
+        backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
     """
 
     model: Annotated[str | None, Parameter(metavar="NAME")] = None

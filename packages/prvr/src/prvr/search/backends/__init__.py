@@ -1,10 +1,16 @@
-"""Backends that find candidates, windows of the nearest clips: `faiss` and `milvus`; `exact` scores every window."""
+"""Backends that find candidates, windows of the nearest clips; `exact` scores every window.
 
+A backend is a module of this package that registers itself in `BACKENDS`; nothing else has to know of it.
+"""
+
+from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 
 from prvr.errors import InputError
+from prvr.search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
 from prvr.search.backends.protocol import FOLDER as BACKENDS_FOLDER
-from prvr.search.backends.protocol import CandidateBackend, ClipBlock, ClipSource
+from prvr.search.backends.signed import read_signed, write_signed
 
 __all__ = [
     "BACKENDS",
@@ -14,23 +20,22 @@ __all__ = [
     "ClipSource",
     "choose_backend",
     "open_backend",
+    "read_signed",
+    "write_signed",
 ]
 
 EXACT_UP_TO = 20_000
 """Videos up to which `auto` compares every one of them."""
 
 
-BACKENDS = ("exact", "faiss", "milvus")
-
-
 def open_backend(name: str) -> CandidateBackend | None:
     """The backend that a name stands for; None for `exact`, which scores everything and so needs none.
 
     Args:
-        name: `exact`, `faiss`, or `milvus`, the last perhaps with an address: `milvus:http://host:19530`.
+        name: one of `BACKENDS`, perhaps with an address: `milvus:http://host:19530`.
 
     Raises:
-        ValueError: no such backend.
+        InputError: no such backend, or it has no address.
         prvr.MissingExtraError: its library is not installed.
 
     Examples:
@@ -38,17 +43,10 @@ def open_backend(name: str) -> CandidateBackend | None:
         True
     """
     kind, _, address = name.partition(":")
-    if kind == "exact":
-        return None
-    if kind == "faiss":
-        from prvr.search.backends.faiss import FaissBackend
-
-        return FaissBackend()
-    if kind == "milvus":
-        from prvr.search.backends.milvus import MilvusBackend
-
-        return MilvusBackend(address or None)
-    raise InputError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
+    entry = BACKENDS[kind]
+    if address and "address" not in entry.needs:
+        raise InputError(f"backend {name!r}: {kind} has no address. Pass {kind}")
+    return entry.part(address) if address else entry.part()
 
 
 def choose_backend(name: str, videos: int) -> str:
@@ -61,3 +59,12 @@ def choose_backend(name: str, videos: int) -> str:
     if name != "auto":
         return name
     return "faiss" if videos > EXACT_UP_TO and find_spec("faiss") is not None else "exact"
+
+
+def _score_every_video() -> None:
+    """`exact` looks for no candidates."""
+
+
+BACKENDS.register("exact", _score_every_video, "compares every video")
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,9 +1,6 @@
 """Candidates by faiss: compressed clip vectors in memory, for what one machine holds."""
 
-import errno
-import hashlib
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,16 +9,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
-from prvr.errors import DataError, require
+from prvr.errors import require
 from prvr.reading import parse_json, parse_record
-from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
-
-logger = logging.getLogger(__name__)
+from prvr.search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
+from prvr.search.backends.signed import HashedFile, read_signed, write_signed
 
 _FILE, _FORMAT = "clips.faiss", 2
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-_HASH_BYTES = 32
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
 _LEARNED_FROM = 2**16  # vectors that the code books are learned from
 _BLOCK = 2**15  # vectors added at a time: 50 MB of 384 float32
@@ -47,6 +40,9 @@ class _Header:
     format: int = _FORMAT
 
 
+_NOTHING: tuple[_Header | None, Any] = (None, None)
+
+
 def import_faiss() -> Any:
     """The library.
 
@@ -56,7 +52,7 @@ def import_faiss() -> Any:
     return require("faiss", "search", "The faiss backend")
 
 
-class FaissBackend:
+class FaissBackend(CandidateBackend):
     """All clips, compressed and compared with a query.
 
     They are one file, `INDEX/backends/faiss/clips.faiss`, which is read into memory and replaced as a whole when
@@ -75,44 +71,22 @@ class FaissBackend:
     name = "faiss"
 
     def __init__(self) -> None:
+        super().__init__()
         import_faiss()
         self._index: Any = None
-        self._state: tuple[str, tuple[str, ...]] = ("", ())
-        self._live = np.empty(0, np.int64)
 
-    def sync(self, source: ClipSource) -> None:
-        """Reads the file into memory, and brings it up to date.
-
-        Raises:
-            DataError: the file cannot be written.
-        """
-        live, state = source.live_keys(), (source.index_id, source.segments)
-        if self._index is not None and state == self._state and np.array_equal(live, self._live):
-            return
-        folder = source.folder / "backends" / self.name
-        with locked(folder):
-            index = self._up_to_date(folder, source, live)
-        self._index, self._state, self._live = index, state, live
-
-    def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
-        """See [CandidateBackend][prvr.search.backends.CandidateBackend]; clips of removed videos are not counted."""
-        index = self._index
-        if index is None:
-            raise RuntimeError("nearest() before sync()")
-        vectors = min(vectors, index.ntotal)
-        if vectors < 1 or not len(text):
-            return [np.empty(0, np.int64)] * len(text)
-        found = index.search(np.ascontiguousarray(text, np.float32), vectors)[1]
-        return [each_once(keys[keys >= 0]) for keys in found]
+    def _search(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
+        rows = self._index.search(np.ascontiguousarray(text, np.float32), vectors)[1]
+        return [keys[keys >= 0] for keys in rows]
 
     def close(self) -> None:
         """Frees the memory."""
-        self._index, self._state = None, ("", ())
+        super().close()
+        self._index = None
 
-    def _up_to_date(self, folder: Path, source: ClipSource, live: np.ndarray) -> Any:
-        """An index of all live windows, with the file behind it."""
+    def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
         faiss, vectors = import_faiss(), len(live) * source.clips
-        header, index = _read(folder / _FILE)
+        header, index = read_signed(folder / _FILE, _read) or _NOTHING
         kept = held = np.empty(0, np.int64)
         if header is not None and self._fits(header, source, vectors):
             held = _ids(index)
@@ -129,8 +103,9 @@ class FaissBackend:
         for segment in new:
             _fill(index, source.blocks(segment), live)
         if new or not header.segments or 2 * gone.sum() > len(held):
-            _write(folder, replace(header, segments=source.segments), index)
-        return index
+            _write(folder / _FILE, replace(header, segments=source.segments), index)
+        self._index = index
+        return index.ntotal
 
     def _fits(self, header: _Header, source: ClipSource, vectors: int) -> bool:
         """Whether a file can be brought up to date."""
@@ -188,59 +163,28 @@ def _ids(index: Any) -> Int64[np.ndarray, " n"]:
     return import_faiss().rev_swig_ptr(index.invlists.get_ids(0), index.ntotal).copy()
 
 
-def _read(path: Path) -> tuple[_Header | None, Any]:
-    """The header and the index in a file; None, with a warning where the file is damaged."""
-    try:
-        if not path.is_file():  # opening a pipe would wait
-            if path.exists():
-                raise ValueError("not a regular file")
-            return None, None
-        with path.open("rb") as file:
-            # Before faiss reads it: a damaged length could make it ask for any amount of memory.
-            seen, left = hashlib.blake2b(digest_size=_HASH_BYTES), path.stat().st_size - _HASH_BYTES
-            while left > 0 and (data := file.read(min(left, 2**20))):
-                seen.update(data)
-                left -= len(data)
-            if file.read() != seen.digest():
-                raise ValueError("its content does not match its hash")
-            file.seek(0)
-            header = parse_record(_Header, parse_json(file.readline().decode(), path.name), path.name)
-            if header.format != _FORMAT:
-                raise ValueError(f"its format is {header.format}, this version reads {_FORMAT}")
-            faiss = import_faiss()
-            return header, faiss.read_index(faiss.PyCallbackIOReader(file.read))
-    except (OSError, ValueError, RuntimeError) as error:
-        logger.warning("%s cannot be used (%s) and is rebuilt", path, str(error).rstrip("."))
-        return None, None
-
-
-def _write(folder: Path, header: _Header, index: Any) -> None:
-    """Replaces the file; where the folder is read-only, nothing is kept.
+def _read(file: BinaryIO) -> tuple[_Header, Any]:
+    """The header and the index in a file.
 
     Raises:
-        DataError: the folder cannot be written.
+        ValueError: it is of another format.
     """
-    faiss, seen = import_faiss(), hashlib.blake2b(digest_size=_HASH_BYTES)
+    header = parse_record(_Header, parse_json(file.readline().decode(), _FILE), _FILE)
+    if header.format != _FORMAT:
+        raise ValueError(f"its format is {header.format}, this version reads {_FORMAT}")
+    faiss = import_faiss()
+    return header, faiss.read_index(faiss.PyCallbackIOReader(file.read))
 
-    def write(file: BinaryIO) -> None:
-        def pass_on(data: bytes) -> int:
-            seen.update(data)
-            return file.write(data)
 
-        pass_on(json.dumps(asdict(header)).encode() + b"\n")
-        faiss.write_index(index, faiss.PyCallbackIOWriter(pass_on))
-        file.write(seen.digest())
+def _write(path: Path, header: _Header, index: Any) -> None:
+    """Replaces the file."""
+    faiss = import_faiss()
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / _FILE, write)
-    except OSError as error:
-        if error.errno not in _READ_ONLY:
-            raise DataError(
-                f"{folder}: cannot be written ({error}). Free disk space or fix its permissions; the backend "
-                "'exact' needs no files."
-            ) from error
-        logger.warning("%s is read-only: the faiss index is built in memory each time it is opened", folder)
-        return
-    if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
-        clear_half_written(folder)
+    def write(file: HashedFile) -> None:
+        file.write(json.dumps(asdict(header)).encode() + b"\n")
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
+
+    write_signed(path, write)
+
+
+BACKENDS.register("faiss", FaissBackend, "compressed clips in memory, on one machine")

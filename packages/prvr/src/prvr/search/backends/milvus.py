@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError, MissingExtraError, require
-from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
+from prvr.search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _CLIPS = 4096  # of a window, at most: the id of a row is the key of its window 
 _BYTES = 2**23  # of the vectors of a request; servers take 64 MB
 
 
-class MilvusBackend:
+class MilvusBackend(CandidateBackend):
     """A collection per index, `prvr_ID`, with a row per clip that names its segment.
 
     A segment is complete when it has as many rows as clips, so that what a killed process leaves is mended by the next
@@ -54,43 +54,33 @@ class MilvusBackend:
     name = "milvus"
 
     def __init__(self, address: str | None = None) -> None:
+        super().__init__()
         _expect_library(lite=address is None or "://" not in address)
         self.address = address
         self._shown = re.sub(r"//[^/@]*@", "//", address or "")  # in messages: without a password
         self._client: Any = None
-        self._collection, self._total = "", 0
-        self._state: tuple[str, tuple[str, ...]] = ("", ())
-        self._live = np.empty(0, np.int64)
+        self._collection = ""
 
-    def sync(self, source: ClipSource) -> None:
+    def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
         """Deletes the rows of segments that are gone and inserts those that are missing.
 
         Raises:
             DataError: no server answers at the address, or it refuses.
         """
-        live, state = source.live_keys(), (source.index_id, source.segments)
-        if self._client is not None and state == self._state and np.array_equal(live, self._live):
-            return
         if source.clips > _CLIPS:
             raise DataError(f"windows have {source.clips} clips; at most {_CLIPS} fit a row's id in Milvus")
-        with locked(source.folder / "backends" / self.name):
-            if self._client is None or self._state[0] != source.index_id:
-                self._connect(source)
-            with self._explained():
-                self._update(source)
-        self._state, self._live = state, live
+        if self._client is None or self._state[0] != source.index_id:
+            self._connect(source, folder)
+        with self._explained():
+            self._send(source)
+            return self._count()  # waits until all of it can be found
 
-    def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
-        """See [CandidateBackend][prvr.search.backends.CandidateBackend]; windows of removed videos are left out.
+    def _search(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
+        """See [CandidateBackend][prvr.search.backends.CandidateBackend].
 
         Raises:
             DataError: the server does not answer, or it refuses.
         """
-        if self._client is None:
-            raise RuntimeError("nearest() before sync()")
-        vectors = min(vectors, self._total)
-        if vectors < 1 or not len(text):
-            return [np.empty(0, np.int64)] * len(text)
         limit = min(vectors, MOST)
         together = max(1, _AT_ONCE // limit)
         found: list[np.ndarray] = []
@@ -102,14 +92,15 @@ class MilvusBackend:
         """Closes the connection; milvus-lite releases its file."""
         if self._client is not None:
             self._client.close()
-        self._client, self._total, self._state = None, 0, ("", ())
+        super().close()
+        self._client = None
 
-    def _connect(self, source: ClipSource) -> None:
+    def _connect(self, source: ClipSource, folder: Path) -> None:
         """Opens the collection of an index; makes it if it is missing."""
         from pymilvus import DataType, MilvusClient
 
         self.close()
-        address = self.address or str(source.folder / "backends" / self.name / "clips.db")
+        address = self.address or str(folder / "clips.db")
         self._shown = self._shown or address
         self._collection = "prvr_" + re.sub(r"[^A-Za-z0-9_]", "_", source.index_id)
         with self._explained():
@@ -137,7 +128,7 @@ class MilvusBackend:
             )
         self._client = client
 
-    def _update(self, source: ClipSource) -> None:
+    def _send(self, source: ClipSource) -> None:
         """Makes the rows those of the segments of a source."""
         counts = {name: self._count(f'segment == "{name}"') for name in source.segments}
         torn = [name for name, rows in counts.items() if rows != source.clips * len(source.keys(name))]
@@ -155,7 +146,6 @@ class MilvusBackend:
                     self._client.insert(self._collection, part, timeout=_TIMEOUT)
         if torn:
             self._client.flush(self._collection)
-        self._total = self._count()  # waits until all of it can be found
 
     def _count(self, which: str = "") -> int:
         found = self._client.query(
@@ -170,7 +160,7 @@ class MilvusBackend:
     def _delete(self, which: str) -> None:
         self._client.delete(self._collection, filter=which, timeout=_TIMEOUT)
 
-    def _search(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
+    def _search_once(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
         """For each query the windows of its nearest clips, one per clip, best first, without those in `seen`."""
         leave_out = "" if seen is None else f"key not in [{', '.join(map(str, seen.tolist()))}]"
         with self._explained():
@@ -187,9 +177,9 @@ class MilvusBackend:
 
     def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
         """The keys of the nearest clips; looks into all lists where some hold fewer than the limit."""
-        found = self._search(text, limit, _PROBES if limit < self._total else _LISTS, seen)
+        found = self._search_once(text, limit, _PROBES if limit < self._total else _LISTS, seen)
         if limit < self._total and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
-            for i, keys in zip(short, self._search(text[short], limit, _LISTS, seen), strict=True):
+            for i, keys in zip(short, self._search_once(text[short], limit, _LISTS, seen), strict=True):
                 found[i] = keys
         return found
 
@@ -200,7 +190,7 @@ class MilvusBackend:
             last = self._hits(query[None], limit, np.unique(keys))[0]
             keys = np.concatenate([keys, last])
             clips = self._alive(keys)
-        return each_once(clips[:vectors])
+        return clips[:vectors]
 
     def _alive(self, keys: np.ndarray) -> np.ndarray:
         return keys[np.isin(keys, self._live)]
@@ -241,3 +231,6 @@ def _expect_library(*, lite: bool) -> None:
             "the backend milvus without an address needs milvus-lite: pip install milvus-lite, or pass a server: "
             "milvus:http://host:19530"
         )
+
+
+BACKENDS.register("milvus", MilvusBackend, "a server, a cluster or a file of milvus-lite", needs=["address"])

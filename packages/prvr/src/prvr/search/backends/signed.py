@@ -1,0 +1,92 @@
+"""Files that backends keep: replaced as a whole, and read only if their hash is right."""
+
+import errno
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
+from prvr.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_HASH_BYTES = 32
+
+
+def read_signed(path: Path, read: Callable[[BinaryIO], _T]) -> _T | None:
+    """What a function reads from a file of `write_signed`; None where there is none, or, with a warning, a damaged one.
+
+    The function gets the file once its hash is right: a damaged length could make it ask for any amount of memory. It
+    raises ValueError or RuntimeError for content that it cannot use.
+
+    Examples:
+        >>> write_signed(Path("rows.bin"), lambda file: file.write(b"a few rows"))
+        >>> read_signed(Path("rows.bin"), lambda file: file.read(5))
+        b'a few'
+    """
+    try:
+        if not path.is_file():  # opening a pipe would wait
+            if path.exists():
+                raise ValueError("not a regular file")
+            return None
+        with path.open("rb") as file:
+            digest, left = hashlib.blake2b(digest_size=_HASH_BYTES), path.stat().st_size - _HASH_BYTES
+            while left > 0 and (data := file.read(min(left, 2**20))):
+                digest.update(data)
+                left -= len(data)
+            if file.read() != digest.digest():
+                raise ValueError("its content does not match its hash")
+            file.seek(0)
+            return read(file)
+    except (OSError, ValueError, RuntimeError) as error:
+        logger.warning("%s cannot be used (%s) and is rebuilt", path, str(error).rstrip("."))
+        return None
+
+
+def write_signed(path: Path, write: Callable[["HashedFile"], object]) -> None:
+    """Replaces a file; where its folder is read-only, nothing is kept.
+
+    Args:
+        path: the file, in the folder of the backend alone.
+        write: writes the content.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    folder = path.parent
+
+    def write_hashed(file: BinaryIO) -> None:
+        hashed = HashedFile(file)
+        write(hashed)
+        file.write(hashed.digest.digest())
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write_hashed)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise DataError(
+                f"{folder}: cannot be written ({error}). Free disk space or fix its permissions; the backend "
+                "'exact' needs no files."
+            ) from error
+        logger.warning("%s is read-only: the %s index is built in memory each time it is opened", folder, folder.name)
+        return
+    if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
+        clear_half_written(folder)
+
+
+class HashedFile:
+    """A file that is written once, from its start to its end, and the hash of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        """Writes bytes; returns their number."""
+        self.digest.update(data)
+        return self._file.write(data)
