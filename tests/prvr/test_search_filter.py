@@ -1,5 +1,6 @@
 """Filters of a search: what passes is what a plain loop over the records says, and the best of it are found."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from search_files import QUERY, TOY, make_features, make_index, some_videos, tiny_model
 
+from prvr.cli import main
 from prvr.errors import InputError
+from prvr.filters import CONDITIONS
 from prvr.search import SearchFilter, VideoIndex, open_model
 from prvr.search.ranking import enough
+from prvr.serve import create_app
 from prvr.video import VideoEntry, VideoFeatures
 
 DAY = 24 * 3600
@@ -24,7 +29,7 @@ VIDEOS = [
 
 
 def passing(where: SearchFilter) -> list[int]:
-    return where.numbers(VIDEOS).tolist()
+    return where.numbers(VIDEOS)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +64,8 @@ def test_what_passes(where: SearchFilter, expected: list[int]) -> None:
 def test_a_time_without_a_zone_is_local() -> None:
     at = datetime(2026, 3, 1, 12)
     videos = [replace(VIDEOS[0], mtime_ns=int((at.timestamp() + off) * 10**9)) for off in (-1, 0, 1)]
-    assert SearchFilter(after=at).numbers(videos).tolist() == [1, 2]
-    assert SearchFilter(before=at).numbers(videos).tolist() == [0]
+    assert SearchFilter(after=at).numbers(videos) == [1, 2]
+    assert SearchFilter(before=at).numbers(videos) == [0]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,20 @@ def test_a_time_without_a_zone_is_local() -> None:
 def test_what_nothing_can_meet_is_refused(make: Callable[[], SearchFilter], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make()
+
+
+def test_a_condition_is_an_option_a_parameter_and_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "--help"]) == 0
+    options = re.findall(r"--([a-z]+) (?:PATTERN|DATE|SECONDS)", capsys.readouterr().out)
+    names = [condition.name for condition in CONDITIONS.values()]
+    assert options[-len(names) :] == names
+    model = open_model("zero-shot", TOY)
+    with TestClient(create_app(VideoIndex(tmp_path, model, TOY)), "http://127.0.0.1") as client:
+        page, schema = client.get("/").text, client.get("/openapi.json").json()
+    assert re.findall(r'<label>[^<]+ <input name="([a-z]+)"', page) == ["without", *names]
+    parameters = {each["name"] for each in schema["paths"]["/api/search"]["get"]["parameters"]}
+    assert parameters >= set(names)
+    assert list(schema["components"]["schemas"]["FilterRequest"]["properties"]) == list(CONDITIONS)
 
 
 COUNT = 120

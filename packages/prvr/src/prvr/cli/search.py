@@ -4,10 +4,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.types import NormFloat
@@ -17,10 +17,11 @@ from prvr.cli.clip import Exact, Force, clip_line, moment
 from prvr.cli.console import CommandError, load, stdout
 from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
+from prvr.filters import CONDITIONS, SearchFilter
 from prvr.reading import printable
 
 if TYPE_CHECKING:
-    from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
+    from prvr.search import Query, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
@@ -63,27 +64,27 @@ class QueryOptions:
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
 
 
-@Parameter(name="*", group=Group("Filters: only videos that match all of them are searched", sort_key=3))
-@dataclass(frozen=True, kw_only=True)
-class FilterOptions:
-    """The videos that are searched.
+Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
+Time = Date | None
+Duration = Seconds | None
 
-    Args:
-        folders: videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*';
-            repeat it for more
-        names: file names that match this pattern, such as '*.mkv'; repeat it for more
-        after: files last modified on this date or later
-        before: files last modified before this date
-        longer: videos of at least this duration
-        shorter: videos of at most this duration
-    """
 
-    folders: Annotated[list[str], Parameter(name="--in", metavar="FOLDER")] = field(default_factory=list)
-    names: Annotated[list[str], Parameter(name="--name", metavar="GLOB")] = field(default_factory=list)
-    after: Date | None = None
-    before: Date | None = None
-    longer: Seconds | None = None
-    shorter: Seconds | None = None
+def _filter_options() -> type:
+    """A dataclass with an option for every condition of a search."""
+    kinds: dict[str, Any] = {"patterns": Patterns, "time": Time, "seconds": Duration}
+    options = []
+    for name, condition in CONDITIONS.items():
+        several = condition.kind == "patterns"
+        repeat = "; repeat it for more" if several else ""
+        parameter = Parameter(name=f"--{condition.name}", help=condition.help + repeat)
+        default = field(default_factory=list) if several else None
+        options.append((name, Annotated[kinds[condition.kind], parameter], default))
+    module = {"__module__": __name__}  # cyclopts takes no classes of the standard library apart
+    return make_dataclass("FilterOptions", options, frozen=True, kw_only=True, namespace=module)
+
+
+FILTERS = Group("Filters: only videos that match all of them are searched", sort_key=3)
+FilterOptions = _filter_options()
 
 
 @Parameter(name="*", group=Group("Output", sort_key=4))
@@ -120,7 +121,7 @@ def run(
     *,
     library: SearchOptions = SearchOptions(),
     parts: QueryOptions = QueryOptions(),
-    filters: FilterOptions = FilterOptions(),
+    filters: Annotated[FilterOptions, Parameter(name="*", group=FILTERS)] = FilterOptions(),  # pyright: ignore[reportInvalidTypeForm]
     args: OutputOptions = OutputOptions(),
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
@@ -139,15 +140,19 @@ def run(
     """
     sentences, piped = _sentences(query, parts), _piped(args)
     load("prvr.search")
-    where = _filter(filters)
+    where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
     with opened_library(folder, library, update=not library.no_update) as opened:
         index = opened.index
         results = index.search_many(
-            _queries(parts, sentences, index), top, moments=moments, where=where, min_confidence=min_confidence
+            _queries(parts, sentences, index),
+            top,
+            moments=moments,
+            where=None if where == SearchFilter() else where,
+            min_confidence=min_confidence,
         )
-    if where is not None and results[0].videos and not any(result.hits for result in results):
+    if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
         logger.warning("no videos match the filters")
     if not piped:
         _show(stdout(), results)
@@ -159,14 +164,6 @@ def run(
         _save(args, results, say)
     if args.open:
         _open(results, say)
-
-
-def _filter(args: FilterOptions) -> "SearchFilter | None":
-    """The filter of the command line; None if every video is searched."""
-    from prvr.search import SearchFilter
-
-    where = SearchFilter(args.folders, args.names, args.after, args.before, args.longer, args.shorter)
-    return None if where == SearchFilter([], []) else where
 
 
 def _piped(args: OutputOptions) -> bool:

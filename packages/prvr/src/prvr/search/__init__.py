@@ -6,11 +6,12 @@ Examples:
     ...     print(hit.video_id, hit.start, hit.end)
 """
 
+from prvr.filters import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.library import Library, NothingEncoded
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 from prvr.search.opening import open_model
-from prvr.search.query import Passage, Query, SearchFilter
+from prvr.search.query import Passage, Query
 from prvr.search.results import (
     CURVE_PARTS,
     WEAKER_BELOW,

@@ -12,12 +12,13 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import DISK_FULL, DataError, InputError
+from prvr.filters import SearchFilter
 from prvr.reading import printable
 from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import bank_vectors, confidence, score_to_pass
 from prvr.search.manifest import MANIFEST, SEGMENTS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
-from prvr.search.query import Query, SearchFilter, alike, query_vector
+from prvr.search.query import Query, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
@@ -355,7 +356,7 @@ def _candidates(
             return None
     if found is None:
         videos = [snapshot.video(one) for one in snapshot.video_ids]
-        numbers = np.arange(len(videos)) if where is None else where.numbers(videos)
+        numbers = np.arange(len(videos)) if where is None else np.array(where.numbers(videos), np.int64)
         numbers = numbers[np.sort(np.unique(originals[numbers], return_index=True)[1])]
         found = [numbers] * len(queries)
     left_out = [None if one is None else originals[snapshot.video_ids.index(one.video)] for one in passages]

@@ -18,12 +18,13 @@ from jaxtyping import Float32
 
 from prvr.data.atomic import user_cache
 from prvr.errors import DataError, InputError
+from prvr.filters import SearchFilter
 from prvr.models.pretrained import shipped_model
 from prvr.search.index import IndexUnwritable, VideoIndex
 from prvr.search.manifest import index_key
 from prvr.search.model import ZERO_SHOT, SearchModel
 from prvr.search.opening import open_model
-from prvr.search.query import Query, SearchFilter
+from prvr.search.query import Query
 from prvr.search.results import SearchResult
 from prvr.video import (
     FeatureSpec,

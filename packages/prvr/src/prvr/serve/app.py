@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
+from prvr.filters import CONDITIONS
 from prvr.reading import printable
 from prvr.search import VideoIndex
 from prvr.serve.middleware import SecurityMiddleware
@@ -64,10 +66,11 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.include_router(build_router(service, sessions, __version__))
+    content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", _filter_inputs())
 
     @app.get("/", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(_WEB / "index.html", headers={"Cache-Control": "no-cache"})
+    async def page() -> HTMLResponse:
+        return HTMLResponse(content, headers={"Cache-Control": "no-cache"})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -81,6 +84,20 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
         metrics=service.metrics,
     )
     return app
+
+
+def _filter_inputs() -> str:
+    """The inputs of the page for the conditions of a search; the script reads from their types how values are sent."""
+    kinds = {
+        "patterns": 'maxlength="300"',
+        "time": 'type="date" min="1970-01-02" max="9998-12-31"',
+        "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
+    }
+    return "\n        ".join(
+        f'<label>{escape(condition.label)} <input name="{condition.name}" {kinds[condition.kind]} '
+        f'placeholder="{escape(condition.example)}"></label>'
+        for condition in CONDITIONS.values()
+    )
 
 
 def _problems(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
 from starlette.responses import FileResponse, PlainTextResponse
 
 from prvr import search as searching
 from prvr.errors import InputError
+from prvr.filters import CONDITIONS
 from prvr.serve import schema
 from prvr.serve.catalogue import describe
 from prvr.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, read_formats
@@ -110,7 +112,7 @@ def _search_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["search"])
 
     async def answers(
-        queries: Sequence[searching.Query], request: schema.ResultLimits, where: schema.FilterRequest | None
+        queries: Sequence[searching.Query], request: schema.ResultLimits, where: BaseModel | None
     ) -> list[schema.SearchResponse]:
         limits = service.limits
         k = min(10, limits.results) if request.k is None else request.k
@@ -178,17 +180,17 @@ def _query(service: Service, request: schema.QueryRequest) -> searching.Query:
         raise HTTPException(400, str(error)) from error
 
 
-def _filter(request: schema.FilterRequest) -> searching.SearchFilter | None:
+def _filter(request: BaseModel) -> searching.SearchFilter | None:
     """A filter of the API; None where it lets every video pass.
 
     Raises:
         HTTPException: no video can pass.
     """
-    conditions = request.model_dump(include=set(schema.FilterRequest.model_fields), exclude_defaults=True)
     try:
-        return searching.SearchFilter(**conditions) if conditions else None
+        where = searching.SearchFilter(**{name: getattr(request, name) for name in CONDITIONS})
     except InputError as error:
         raise HTTPException(400, str(error)) from error
+    return None if where == searching.SearchFilter() else where
 
 
 def _media_routes(service: Service) -> APIRouter:

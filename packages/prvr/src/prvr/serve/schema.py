@@ -1,9 +1,11 @@
 """The requests and responses of the API, as the OpenAPI schema describes them."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+
+from prvr.filters import CONDITIONS
 
 
 class ErrorResponse(BaseModel):
@@ -109,16 +111,26 @@ class QueryRequest(BaseModel):
     like: LikeRequest | None = None
 
 
-class FilterRequest(BaseModel):
+Patterns = Annotated[list[Pattern], Field(max_length=PARTS)]
+Time = datetime | None
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
+
+def _conditions(*, by_name: bool) -> type[BaseModel]:
+    """A model with a field for every condition of a search, with its name in addresses or that of `SearchFilter`."""
+    kinds: dict[str, Any] = {"patterns": (Patterns, []), "time": (Time, None), "seconds": (Duration, None)}
+    columns: dict[str, Any] = {}
+    for name, condition in CONDITIONS.items():
+        kind, default = kinds[condition.kind]
+        alias = condition.name if by_name else None
+        columns[name] = (kind, Field(default=default, alias=alias, description=condition.help))
+    return create_model("Conditions", **columns)
+
+
+class FilterRequest(_conditions(by_name=False)):
     """Which videos are searched; they have to meet every condition that is given."""
 
     model_config = ConfigDict(extra="forbid")
-    folders: list[Pattern] = Field(default=[], max_length=PARTS, description="folders, or patterns of whole names")
-    names: list[Pattern] = Field(default=[], max_length=PARTS, description="patterns of file names")
-    after: datetime | None = Field(default=None, description="files modified at this time or later")
-    before: datetime | None = Field(default=None, description="files modified before this time")
-    longer: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="minimum duration in seconds")
-    shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="maximum duration in seconds")
 
 
 class ResultLimits(BaseModel):
@@ -128,12 +140,9 @@ class ResultLimits(BaseModel):
     moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
 
-class PictureParameters(ResultLimits, FilterRequest):
+class PictureParameters(ResultLimits, _conditions(by_name=True)):
     """What addresses of a search take."""
 
-    model_config = ConfigDict(extra="ignore")
-    folders: list[Pattern] = Field(default=[], alias="in", max_length=PARTS, description="a folder of videos")
-    names: list[Pattern] = Field(default=[], alias="name", max_length=PARTS, description="a pattern of file names")
     q: list[Sentence] = Field(default=[], max_length=PARTS, description="a sentence; several must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for this sentence")
 

@@ -19,7 +19,7 @@ const TILES = 24; // videos on the first screen
 const EVERY = 3000; // milliseconds between two looks how many videos can be searched
 let last = null; // what played last: focus goes back to it
 let listed = null; // how many videos the server had when they were listed
-const OPTIONS = ["without", "in", "name", "after", "before", "longer", "shorter"];
+const OPTIONS = [...element("more").querySelectorAll("input")].map((field) => field.name);
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
 const pictures = new Map(); // that were chosen since the page was opened, by number; the server keeps none
@@ -75,15 +75,12 @@ async function search(query) {
 /** The parameters of a request for the query of an address. */
 function parameters(query, k) {
   const params = new URLSearchParams({ k });
-  for (const name of ["q", "without", "in", "name", "like", "start", "end"]) {
-    if (query.get(name)) params.set(name, query.get(name));
-  }
-  for (const name of ["longer", "shorter"]) {
-    if (query.get(name)) params.set(name, 60 * Number(query.get(name)));
-  }
-  for (const name of ["after", "before"]) {
-    const day = new Date(`${query.get(name)}T00:00`); // midnight where the browser is
-    if (!Number.isNaN(day.getTime())) params.set(name, day.toISOString());
+  for (const name of ["q", "like", "start", "end", ...OPTIONS]) {
+    const [value, type] = [query.get(name), OPTIONS.includes(name) ? option(name).type : "text"];
+    const day = new Date(`${value}T00:00`); // midnight where the browser is
+    if (value && type === "number") params.set(name, 60 * Number(value));
+    else if (value && type !== "date") params.set(name, value);
+    else if (value && !Number.isNaN(day.getTime())) params.set(name, day.toISOString());
   }
   return params;
 }
