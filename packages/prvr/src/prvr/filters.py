@@ -15,6 +15,9 @@ from prvr.errors import InputError
 Passes = Callable[[Any], bool]
 """Whether a video passes, from its `prvr.video.VideoEntry`."""
 
+_IN_FOLDER = "videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*'"
+_NAMED = "file names that match this pattern, such as '*.mkv'"
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -57,6 +60,26 @@ def _is_below(patterns: Sequence[str]) -> Passes:
     return lambda video: video.id.casefold().startswith(inside) or fits(video)
 
 
+def _file_name(video: Any) -> str:
+    return video.id.rpartition("/")[2]
+
+
+def _since(time: datetime) -> Passes:
+    return lambda video: video.mtime_ns >= time.timestamp() * 1e9
+
+
+def _until(time: datetime) -> Passes:
+    return lambda video: video.mtime_ns < time.timestamp() * 1e9
+
+
+def _at_least(seconds: float) -> Passes:
+    return lambda video: video.duration >= seconds
+
+
+def _at_most(seconds: float) -> Passes:
+    return lambda video: video.duration <= seconds
+
+
 @dataclass(frozen=True)
 class SearchFilter:
     """Restricts a search to some of the videos of an index; a video passes if it meets every condition that is given.
@@ -84,83 +107,43 @@ class SearchFilter:
 
     folders: Annotated[
         Sequence[str],
-        Condition(
-            "in",
-            "patterns",
-            _is_below,
-            label="Folder",
-            help="videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*'",
-            example="holiday/day 1",
-        ),
+        Condition("in", "patterns", _is_below, "Folder", _IN_FOLDER, "holiday/day 1"),
     ] = ()
     names: Annotated[
         Sequence[str],
-        Condition(
-            "name",
-            "patterns",
-            _matches(lambda video: video.id.rpartition("/")[2]),
-            label="File name",
-            help="file names that match this pattern, such as '*.mkv'",
-            example="*.mp4",
-        ),
+        Condition("name", "patterns", _matches(_file_name), "File name", _NAMED, "*.mp4"),
     ] = ()
     after: Annotated[
         datetime | None,
-        Condition(
-            "after",
-            "time",
-            lambda time: lambda video: video.mtime_ns >= time.timestamp() * 1e9,
-            label="Modified after",
-            help="files last modified on this date or later",
-        ),
+        Condition("after", "time", _since, "Modified after", "files last modified on this date or later"),
     ] = None
     before: Annotated[
         datetime | None,
-        Condition(
-            "before",
-            "time",
-            lambda time: lambda video: video.mtime_ns < time.timestamp() * 1e9,
-            label="Modified before",
-            help="files last modified before this date",
-        ),
+        Condition("before", "time", _until, "Modified before", "files last modified before this date"),
     ] = None
     longer: Annotated[
         float | None,
-        Condition(
-            "longer",
-            "seconds",
-            lambda seconds: lambda video: video.duration >= seconds,
-            label="At least (minutes)",
-            help="videos of at least this duration",
-        ),
+        Condition("longer", "seconds", _at_least, "At least (minutes)", "videos of at least this duration"),
     ] = None
     shorter: Annotated[
         float | None,
-        Condition(
-            "shorter",
-            "seconds",
-            lambda seconds: lambda video: video.duration <= seconds,
-            label="At most (minutes)",
-            help="videos of at most this duration",
-        ),
+        Condition("shorter", "seconds", _at_most, "At most (minutes)", "videos of at most this duration"),
     ] = None
 
     def __post_init__(self) -> None:
         for name, condition in CONDITIONS.items():
             value = getattr(self, name)
-            match condition.kind:
-                case "patterns":
-                    object.__setattr__(self, name, tuple(value))
-                    if not all(value):
-                        raise InputError(f"SearchFilter: {name} has an empty pattern; expected one such as *.mp4")
-                case "seconds":
-                    if value is not None and not value >= 0:
-                        raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
-                case "time":
-                    try:
-                        _ = value and value.timestamp()
-                    except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
-                        raise InputError(f"SearchFilter: {name}={value}; expected a year from 1970 on") from error
+            if condition.kind == "patterns":
+                object.__setattr__(self, name, tuple(value))
+                if not all(value):
+                    raise InputError(f"SearchFilter: {name} has an empty pattern; expected one such as *.mp4")
+            elif condition.kind == "seconds" and value is not None and not value >= 0:
+                raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
+            elif condition.kind == "time" and value is not None:
+                try:
+                    value.timestamp()
+                except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
+                    raise InputError(f"SearchFilter: {name}={value}; expected a year from 1970 on") from error
         if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
             raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
         if self.after and self.before and self.after.timestamp() >= self.before.timestamp():

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +92,11 @@ def _filter_inputs() -> str:
         "time": 'type="date" min="1970-01-02" max="9998-12-31"',
         "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
     }
-    return "\n        ".join(
-        f'<label>{escape(condition.label)} <input name="{condition.name}" {kinds[condition.kind]} '
-        f'placeholder="{escape(condition.example)}"></label>'
-        for condition in CONDITIONS.values()
+    inputs = (
+        f'<label>{each.label} <input name="{each.name}" {kinds[each.kind]} placeholder="{each.example}"></label>'
+        for each in CONDITIONS.values()
     )
+    return "\n        ".join(inputs)
 
 
 def _problems(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
