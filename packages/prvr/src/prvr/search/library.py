@@ -73,7 +73,7 @@ class Library:
         model: a trained model or pipeline, see `prvr.search.open_model`; default: `zero-shot`, the encoder alone.
         device: torch device of encoder and model; `auto` is a GPU where there is one.
         download: let the encoder be downloaded if it is not on this computer.
-        backend: the search backend, see `VideoIndex.open`.
+        backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr.video.library_home()`.
         rate: frames that are encoded per second; default: as the last time, else 2.

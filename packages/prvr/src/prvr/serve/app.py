@@ -34,7 +34,7 @@ def create_app(source: VideoIndex | Source, settings: ServeSettings | None = Non
         settings: by default the server answers to this machine alone, without a token.
 
     Examples:
-        >>> app = create_app(VideoIndex.open("index"))  # doctest: +SKIP
+        >>> app = create_app(library.index)  # doctest: +SKIP
         >>> uvicorn.run(app)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()

@@ -128,7 +128,7 @@ def serve(
         prvr.PrvrError: the first search, which the server makes itself, failed.
 
     Examples:
-        >>> serve(VideoIndex.open("index"), port=8000)  # doctest: +SKIP
+        >>> serve(library.index, port=8000)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()
     check_bind(host, settings.token, without_token)
