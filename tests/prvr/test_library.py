@@ -163,7 +163,37 @@ def test_a_folder_that_is_away_is_not_pruned(films: Path, capsys: pytest.Capture
     assert encoded(films) == 3
 
 
+def test_what_is_excluded_is_not_pruned(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    assert main(["library", str(films), "--encoder", NAME, "--exclude", "red*", "--prune"]) == 0
+    assert "pruned: 0 videos" in capsys.readouterr().out
+    assert len(list((films.parent / "data").rglob("*.npy"))) == 3
+
+
 # 3: passing faults.
+
+
+def test_what_cannot_be_read_now_is_named_with_its_reason(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (films / "lost.mp4").symlink_to(films.parent / "nowhere.mp4")
+    for _ in range(2):
+        capsys.readouterr()
+        assert search(films) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 3
+        assert "lost.mp4: No such file or directory. It is tried again next time." in err
+
+
+def test_a_library_of_somebody_else_is_explained(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(storages.sqlite3, "connect", refuse)
+    said = explained(["search", str(films), "red", "--encoder", NAME], capsys)
+    assert "library.sqlite: cannot be read (unable to open database file)" in said
 
 
 @pytest.mark.skipif(ROOT, reason="root reads everything")

@@ -158,7 +158,12 @@ def report_changes(library: "Library") -> None:
         logger.info("videos: %s", ", ".join(counts))
     if report.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
         logger.info("other files, which are skipped: %s", printable(by_suffix(dict(report.others))))
-    new = [video.id for video in report.unreadable if video.is_new]
+    passing = [video for video in report.unreadable if video.is_passing]
+    for video in passing[:_SHOWN] if report.searchable else ():
+        logger.warning("%s: %s. %s", printable(video.id), printable(video.reason), video.remedy)
+    if len(passing) > _SHOWN:
+        logger.warning("%s more cannot be read now", _videos(len(passing) - _SHOWN))
+    new = [video.id for video in report.unreadable if video.is_new and not video.is_passing]
     if new and report.searchable:
         names = ", ".join(map(printable, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
         logger.warning(

@@ -5,7 +5,7 @@ import logging
 import re
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -317,15 +317,15 @@ class Library:
         Returns:
             How many videos were deleted, and how many are kept because their disk is not there.
         """
-        listing = self._listing()
+        listing = self._listing(exclude=())  # what is left out of a search is not gone
         if not listing.videos:
             raise DataError(f"{self.folder}: offline, or moved; nothing was deleted. Search it at its new place first.")
         return self.storage.prune(self.folder, {video.path for video in listing.videos}, [*listing.unlisted])
 
-    def _listing(self) -> Listing:
+    def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
         """The videos of the folder; none if it is missing but was there before."""
         try:
-            return list_videos(self.folder, self._exclude)
+            return list_videos(self.folder, self._exclude if exclude is None else exclude)
         except DataError:
             if self.folder.exists() or not self.storage.places(self.folder):
                 raise

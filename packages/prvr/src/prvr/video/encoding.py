@@ -28,6 +28,7 @@ Progress = Callable[[float, float, str], None]
 
 _AHEAD = 2  # batches that are decoded while one is encoded
 _BATCH = 64  # frames that are encoded at once
+_AGAIN = "It is tried again next time."
 _OURS = Fault("a clip that prvr wrote", "It is not searched.")
 
 
@@ -39,12 +40,14 @@ class Unreadable:
         id: its path below the folder.
         reason, remedy: why, and what to do.
         is_new: whether it was found out just now.
+        is_passing: whether the operating system refused to read it, which is tried again at the next update.
     """
 
     id: str
     reason: str
     remedy: str
     is_new: bool = False
+    is_passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class _Update:
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         bad = {path: why for path, why in listing.unlisted.items() if not path.is_dir()}
         names = {path.relative_to(folder).as_posix(): why for path, why in bad.items()}
-        self.unreadable = {name: Unreadable(name, why, "It is tried again next time.") for name, why in names.items()}
+        self.unreadable = {name: Unreadable(name, why, _AGAIN, True, True) for name, why in names.items()}
         self.problem = ""
 
     def run(self) -> UpdateReport:
@@ -173,7 +176,7 @@ class _Update:
             try:
                 self._bring_in(video, contents, done, faults, report)
             except _PassingFault as fault:
-                self.unreadable[video.id] = Unreadable(video.id, *fault.args, is_new=True)
+                self.unreadable[video.id] = Unreadable(video.id, *fault.args, True, True)
             report(1.0)
             finished += video.size
 

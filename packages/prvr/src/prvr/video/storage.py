@@ -382,8 +382,11 @@ class Storage:
             with closing(self._connect()) as connection:
                 return connection.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:  # it is locked, say
-                raise
+            if type(error) is not sqlite3.DatabaseError:  # no permission, say
+                raise DataError(
+                    f"{self._file}: cannot be read ({error}). Fix its permissions, or choose another library with "
+                    "--library."
+                ) from error
             self._rebuild(error)
             return self._read(statement, values)
 
