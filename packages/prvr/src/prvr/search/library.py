@@ -121,6 +121,7 @@ class Library:
         self._index: VideoIndex | None = None
         self._opened_model: SearchModel | None = None
         self._indexed: dict[str, VideoEntry] = {}
+        self._state: object = None  # of which the index is
         self._listed: Listing | None = None
         self._lock, self._scratch = threading.RLock(), ExitStack()
 
@@ -245,7 +246,10 @@ class Library:
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
-            features = self._features(listing, may_be_empty)
+            state = (self.storage.version, listing)
+            if self._index is not None and self._state == state:
+                return self._index
+            features, self._state = self._features(listing, may_be_empty), state
             if self._index is None:
                 self._index = self._up_to_date(features)
             elif self._indexed != features.entries:

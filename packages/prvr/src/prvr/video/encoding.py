@@ -57,7 +57,7 @@ class UpdateReport:
     Args:
         encoded: videos whose content is new.
         moved: videos that were renamed, moved or copied; nothing was encoded.
-        missing: videos that were seen before and are not there now; what was computed of them is kept.
+        missing: paths of videos that were seen before and are not there now; what was computed of them is kept.
         unreadable: videos that cannot be encoded.
         waiting: videos that are not encoded yet: another process is doing it, or the library cannot be written.
         unlisted: folders that cannot be listed, with the reason.
@@ -129,8 +129,8 @@ class _Update:
 
     def run(self) -> UpdateReport:
         storage, videos = self.storage, self.listing.videos
-        before = {place.path: sha256 for place, sha256 in storage.places(self.folder)}
-        contents = storage.contents(self.folder, videos)
+        before, known = storage.seen(self.folder), storage.contents(self.folder, videos)
+        contents = dict(known)
         done, faults = storage.encoded(self.key), storage.faults(self.key)
         pending = []
         for video in videos:
@@ -142,18 +142,18 @@ class _Update:
         try:
             self._encode(pending, contents, done, faults)
             self._describe_again({contents[video.id]: video for video in videos if video.id in contents})
-            self._see(contents, before)
+            self._see(contents, known)
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {video.path for video in videos}
+        here = {str(video.path) for video in videos}
         unlisted = [path for path in self.listing.unlisted if path.is_dir()]
-        gone = (path for path in before if path not in here and not below(path, unlisted))
+        gone = (path for path in before if path not in here and not below(Path(path), unlisted))
         moved_from = {contents[name] for name in self.moved if name in contents}
         return UpdateReport(
             tuple(self.encoded),
             tuple(self.moved),
-            tuple(sorted(path.relative_to(self.folder).as_posix() for path in gone if before[path] not in moved_from)),
+            tuple(sorted(path for path in gone if before[path] not in moved_from)),
             tuple(sorted((one for one in self.unreadable.values()), key=lambda one: one.id)),
             tuple(self.waiting),
             tuple((str(path), why) for path, why in self.listing.unlisted.items() if path in unlisted),
@@ -250,9 +250,8 @@ class _Update:
         if fault != _OURS:
             self.unreadable[video.id] = Unreadable(video.id, fault.reason, fault.remedy, is_new)
 
-    def _see(self, contents: dict[str, str], before: dict[Path, str]) -> None:
+    def _see(self, contents: dict[str, str], known: dict[str, str]) -> None:
         seen: dict[str, list[VideoPath]] = defaultdict(list)
-        known = self.storage.contents(self.folder, self.listing.videos)
         for video in self.listing.videos:
             if video.id in contents and contents[video.id] != known.get(video.id):
                 seen[contents[video.id]].append(video)

@@ -1,12 +1,13 @@
 """The video files below a folder."""
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import Path
+from fnmatch import translate
+from pathlib import Path, PurePath
 
 from prvr.errors import DataError
 
@@ -75,7 +76,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     Raises:
         DataError: the folder is missing, or cannot be listed.
     """
-    patterns = (*EXCLUDED, *exclude)
+    left_out = re.compile("|".join(map(translate, (*EXCLUDED, *exclude)))).match
     try:
         visited = {_identity(parent.stat()) for parent in (folder, *folder.parents)}  # a link to these is a circle
         next(folder.iterdir(), None)
@@ -85,6 +86,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     unlisted: dict[Path, str] = {}
     others: Counter[str] = Counter()
     volumes: dict[int, str] = {}
+    cut = len(prefix_of(folder))
     folders, links = [folder], list[Path]()
     while folders or links:
         place = folders.pop() if folders else links.pop(0)
@@ -96,25 +98,26 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
             unlisted[place] = error.strerror or str(error)
             continue
         for entry in entries:
-            path = Path(entry.path)
-            name = path.relative_to(folder).as_posix()
-            if any(fnmatchcase(entry.name, pattern) or fnmatchcase(name, pattern) for pattern in patterns):
+            name = Path(entry.path[cut:]).as_posix() if os.sep != "/" else entry.path[cut:]
+            if left_out(entry.name) or left_out(name):
                 continue
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
+                    folders.append(Path(entry.path))
                     continue
                 if entry.is_dir():
-                    links.append(path)
+                    links.append(Path(entry.path))
                     continue
-                if path.suffix.lower() not in SUFFIXES:
-                    others[path.suffix.lower()] += 1
+                suffix = PurePath(entry.name).suffix.lower()
+                if suffix not in SUFFIXES:
+                    others[suffix] += 1
                     continue
                 status = entry.stat()
             except OSError as error:
-                unlisted[path] = error.strerror or str(error)
+                unlisted[Path(entry.path)] = error.strerror or str(error)
                 continue
             if stat.S_ISREG(status.st_mode):
+                path = Path(entry.path)
                 if status.st_dev not in volumes:
                     volumes[status.st_dev] = volume_of(path)
                 videos.append(VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev]))
@@ -129,6 +132,16 @@ def by_suffix(others: Mapping[str, int]) -> str:
         '3 without a suffix, 2 .gif, 1 .ogg'
     """
     return ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+
+
+def prefix_of(folder: Path) -> str:
+    """How the paths of all files below a folder begin.
+
+    Examples:
+        >>> prefix_of(Path("/films")), prefix_of(Path("/"))
+        ('/films/', '/')
+    """
+    return str(folder).rstrip(os.sep) + os.sep
 
 
 def volume_of(path: Path) -> str:

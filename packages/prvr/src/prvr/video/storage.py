@@ -25,7 +25,7 @@ from prvr.data.atomic import ABANDONED_AFTER, clear_half_written, replace_file, 
 from prvr.errors import DISK_FULL, DataError
 from prvr.reading import parse_json, parse_record, read_json
 from prvr.video.entries import FIELDS_VERSION, FeatureSpec
-from prvr.video.listing import VideoPath, below, volume_of
+from prvr.video.listing import VideoPath, below, prefix_of, volume_of
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ class Storage:
 
     def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
         """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
-        known = {(place.path, place.size, place.mtime_ns): sha256 for place, sha256 in self.places(folder)}
-        states = ((video.id, (video.path, video.size, video.mtime_ns)) for video in videos)
+        known = {row[:3]: row[4] for row in self._places(folder)}
+        states = ((video.id, (os.fsencode(video.path), video.size, video.mtime_ns)) for video in videos)
         return {name: known[state] for name, state in states if state in known}
 
     def encoded(self, encoder: str) -> dict[str, int]:
@@ -129,16 +129,23 @@ class Storage:
 
     def places(self, folder: Path) -> list[tuple[VideoPath, str]]:
         """Where videos were seen below a folder, now or earlier, each with its sha256; the latest last."""
-        start = os.fsencode(folder).rstrip(b"/") + b"/"
-        rows = self._read(
-            "SELECT path, size, mtime_ns, volume, sha256 FROM places WHERE path >= ? AND path < ? ORDER BY seen",
-            (start, start[:-1] + b"0"),
-        )
-        cut = len(os.fsdecode(start))
+        cut = len(prefix_of(folder))
         return [
             (VideoPath(os.fsdecode(path)[cut:], Path(os.fsdecode(path)), size, mtime, volume), sha256)
-            for path, size, mtime, volume, sha256 in rows
+            for path, size, mtime, volume, sha256 in self._places(folder)
         ]
+
+    def seen(self, folder: Path) -> dict[str, str]:
+        """The sha256 of the videos that were seen below a folder, now or earlier, by path; the latest of each."""
+        return {os.fsdecode(row[0]): row[4] for row in self._places(folder)}
+
+    def _places(self, folder: Path) -> list[tuple[Any, ...]]:
+        """Path, size, time of change, volume and sha256 of what was seen below a folder, the latest last."""
+        start = os.fsencode(prefix_of(folder))
+        return self._read(
+            "SELECT path, size, mtime_ns, volume, sha256 FROM places WHERE path >= ? AND path < ? ORDER BY seen",
+            (start, start[:-1] + bytes([start[-1] + 1])),
+        )
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
         """The videos that were seen below a folder, each path as it was seen last."""
