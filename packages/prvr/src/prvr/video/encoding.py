@@ -176,7 +176,7 @@ class _Update:
             try:
                 self._bring_in(video, contents, done, faults, report)
             except _PassingFault as fault:
-                self.unreadable[video.id] = Unreadable(video.id, *fault.args, True, True)
+                self.unreadable[video.id] = Unreadable(video.id, fault.reason, fault.remedy, True, True)
             report(1.0)
             finished += video.size
 
@@ -272,6 +272,9 @@ class _Update:
 
 class _PassingFault(Exception):
     """Why a video could not be read this time, and what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason, self.remedy = reason, remedy
 
 
 def encode_video(
