@@ -386,13 +386,22 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(spoilt: Served) -> None:
             assert client.get(f"/api/videos/{keys['a.mp4']}/{one}").status_code == 403
 
 
-def test_a_folder_that_became_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_became_a_link_gives_the_same_video_or_none(tmp_path: Path) -> None:
+    """The library follows links to folders; a link of a file that leads out of its folder is refused."""
     served = make_index(tmp_path, "day/a.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         address = f"/api/videos/{keys_of(client)['day/a.mp4']}/file"
         assert client.get(address).status_code == 200
         (tmp_path / "films" / "day").rename(tmp_path / "moved")
         (tmp_path / "films" / "day").symlink_to(tmp_path / "moved")
+        assert client.get(address).status_code == 200
+        video = tmp_path / "moved" / "a.mp4"
+        content = video.rename(tmp_path / "moved" / "real.mp4").read_bytes()
+        video.write_bytes(content[:-1] + b"!")
+        assert client.get(address).status_code == 409
+        video.unlink()
+        (tmp_path / "a.mp4").write_bytes(content)
+        video.symlink_to(tmp_path / "a.mp4")
         assert client.get(address).status_code == 403
 
 
