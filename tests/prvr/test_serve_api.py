@@ -370,7 +370,7 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
 
 def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers before the first video is encoded, tells how far it is, and new videos appear by themselves."""
-    monkeypatch.setenv("SLOW", "2")
+    monkeypatch.setenv("SLOW", "4")
     films = tmp_path / "films"
     for colour in range(3):
         film(films / f"{'rgb'[colour]}.mp4", colour)
