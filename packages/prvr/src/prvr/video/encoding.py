@@ -202,7 +202,7 @@ class _Update:
             self._note_fault(video, faults[sha256])
         else:
             with self.storage.claimed(self.key, sha256) as is_mine:
-                if sha256 in self.storage.encoded(self.key):  # by another process, just now
+                if self.storage.has_features(self.key, sha256):  # by another process, just now
                     done |= {sha256: 0}
                 elif not is_mine:
                     self.waiting.append(video.id)

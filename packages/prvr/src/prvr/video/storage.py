@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float32
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written, replace_file, user_data
+from prvr.data.hashes import hash_file
 from prvr.errors import DISK_FULL, DataError
 from prvr.reading import parse_json, parse_record, read_json
 from prvr.video.entries import FIELDS_VERSION, FeatureSpec
@@ -93,12 +94,12 @@ class Storage:
     def spec(self, key: str) -> FeatureSpec | None:
         """The features that a key of an encoder stands for."""
         rows = self._read("SELECT spec FROM encoders WHERE key = ?", (key,))
-        return parse_record(FeatureSpec, parse_json(rows[0][0], "spec"), "spec", file_names=True) if rows else None
+        return _parse_spec(rows[0][0]) if rows else None
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
         rows = self._read("SELECT key, spec FROM encoders")
-        return {key: parse_record(FeatureSpec, parse_json(text, "spec"), "spec", file_names=True) for key, text in rows}
+        return {key: _parse_spec(text) for key, text in rows}
 
     def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
         """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
@@ -109,6 +110,10 @@ class Storage:
     def encoded(self, encoder: str) -> dict[str, int]:
         """The number of rows of the videos that have features of an encoder, by sha256."""
         return dict(self._read("SELECT sha256, frames FROM features WHERE encoder = ?", (encoder,)))
+
+    def has_features(self, encoder: str, sha256: str) -> bool:
+        """Whether a video has features of an encoder."""
+        return bool(self._read("SELECT 1 FROM features WHERE encoder = ? AND sha256 = ?", (encoder, sha256)))
 
     def about(self, encoder: str) -> dict[str, dict[str, Any]]:
         """What is known of the videos that have features of an encoder, as `VideoEntry` names it, by sha256."""
@@ -185,7 +190,7 @@ class Storage:
             except DataError as error:
                 problems[sha256] = str(error)
                 continue
-            if features.shape != (frames, spec.dim) or _hash(self._array(encoder, sha256)) != digest:
+            if features.shape != (frames, spec.dim) or hash_file(self._array(encoder, sha256)) != digest:
                 problems[sha256] = f"{self._array(encoder, sha256)}: does not match its hash"
         return problems
 
@@ -246,7 +251,7 @@ class Storage:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, lambda file: np.save(file, np.ascontiguousarray(kept), allow_pickle=False))
         with self._write() as connection:
-            values = (sha256, encoder, len(rows), _hash(path))
+            values = (sha256, encoder, len(rows), hash_file(path))
             connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
             _describe(connection, sha256, about)
             _see(connection, [] if place is None else [(sha256, place)])
@@ -417,7 +422,7 @@ class Storage:
                 for path in place.parent.glob("??/*.npy"):
                     with suppress(ValueError, OSError, EOFError):
                         rows = len(np.load(path, mmap_mode="r", allow_pickle=False))
-                        values = (path.stem, key, rows, _hash(path))
+                        values = (path.stem, key, rows, hash_file(path))
                         connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
                         about = json.dumps({"duration": rows / spec.rate, "width": 0, "height": 0, "codec": ""})
                         connection.execute("INSERT OR IGNORE INTO videos VALUES (?, ?, 0)", (path.stem, about))
@@ -473,6 +478,10 @@ def encoder_key(spec: FeatureSpec) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _parse_spec(text: str) -> FeatureSpec:
+    return parse_record(FeatureSpec, parse_json(text, "spec"), "spec", file_names=True)
+
+
 def _describe(connection: sqlite3.Connection, sha256: str, about: Mapping[str, Any]) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO videos VALUES (?, ?, ?)", (sha256, json.dumps(dict(about)), FIELDS_VERSION)
@@ -482,8 +491,3 @@ def _describe(connection: sqlite3.Connection, sha256: str, about: Mapping[str, A
 def _see(connection: sqlite3.Connection, videos: Iterable[tuple[str, VideoPath]]) -> None:
     rows = [(os.fsencode(v.path), v.size, v.mtime_ns, v.volume, time.time(), sha256) for sha256, v in videos]
     connection.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)", rows)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
