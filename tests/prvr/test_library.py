@@ -508,6 +508,20 @@ def test_a_library_is_moved_and_found_again(films: Path, capsys: pytest.CaptureF
     assert encoded(films) == 3
 
 
+def test_moving_another_library_leaves_the_users_own(
+    films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found(films, capsys)
+    other = ["--encoder", NAME, "--library", str(tmp_path / "other")]
+    assert main(["library", str(films), "--update", *other]) == 0
+    assert main(["library", str(films), *other, "--move", str(tmp_path / "big disk")]) == 0
+    assert (tmp_path / "big disk" / "library.sqlite").is_file()
+    assert storages.library_home() == films.parent / "data" / "prvr" / "library"
+    before = encoded(films)
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == before
+
+
 def test_export_writes_features_that_train(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from prvr.corpora.exported import read_export
 

@@ -344,7 +344,7 @@ class Storage:
         return count
 
     def move(self, target: Path) -> None:
-        """Moves the library to another folder, and notes it for later commands.
+        """Moves the library to another folder; later commands find the library of the user there.
 
         Raises:
             DataError: the folder exists, or cannot be written.
@@ -352,12 +352,13 @@ class Storage:
         target = target.expanduser().absolute()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DataError(f"{target}: already exists and is not empty. Name a new folder.")
-        default = user_data() / "library"
+        default, is_users = user_data() / "library", self.home == library_home()
         with self._writable():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_MOVED))
-            default.mkdir(parents=True, exist_ok=True)
-            replace_file(default / _MOVED, lambda file: file.write(f"{target}\n".encode()))
+            if is_users:  # any other is named with --library each time
+                default.mkdir(parents=True, exist_ok=True)
+                replace_file(default / _MOVED, lambda file: file.write(f"{target}\n".encode()))
             for path in (self.home / _FEATURES).glob("*/*/*.npy"):
                 path.unlink()
             self._file.unlink(missing_ok=True)
