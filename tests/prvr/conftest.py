@@ -9,9 +9,22 @@ from training_runs import StraightRuns, make_config
 from video_files import hostile_folder
 from video_models import tiny_clip, tiny_roberta
 
+from prvr.data import Corpus, PackedSplit, open_corpus, pack
 from prvr.search import VideoIndex
 from prvr.training import RunResult, Splits, open_splits
 from prvr.video import VideoFeatures
+
+
+@pytest.fixture(scope="module")
+def corpus(toy_root: Path) -> Corpus:
+    """The smallest toy corpus."""
+    return open_corpus(toy_root, "toy-tiny")
+
+
+@pytest.fixture(scope="module")
+def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
+    """Its test split, packed."""
+    return pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 @pytest.fixture(scope="session")

@@ -12,23 +12,12 @@ from prvr.data import (
     PackedSplit,
     VideoLoader,
     holdout,
-    open_corpus,
     pack,
 )
 from prvr.data.packed_files import PackedWriter
 from prvr.data.sampling import pad
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
-
-
-@pytest.fixture(scope="module")
-def corpus(toy_root: Path) -> Corpus:
-    return open_corpus(toy_root, "toy-tiny")
-
-
-@pytest.fixture(scope="module")
-def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
-    return pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:

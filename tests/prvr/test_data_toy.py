@@ -6,16 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_corpus
+from prvr.data import COLLECTIONS, Corpus, DataError, pack, write_corpus
 from prvr.data.synthetic import load_encoder, read_toy_scenes, render
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.scenes import SPLITS
 from prvr.data.synthetic.toy_corpus import frame_features
-
-
-@pytest.fixture(scope="module")
-def corpus(toy_root: Path) -> Corpus:
-    return open_corpus(toy_root, "toy-tiny")
 
 
 def test_sizes_and_splits(corpus: Corpus, toy_cache: Path) -> None:

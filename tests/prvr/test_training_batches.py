@@ -10,23 +10,13 @@ import torch
 from torch import Tensor
 from training_runs import losses, make_config, same_end
 
-from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, open_corpus, pack
+from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, pack
 from prvr.data.on_device import DeviceSplit, split_bytes
 from prvr.training import train
 from prvr.training.splits import batches_on_device
 from prvr.types import Batch
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def corpus(toy_root: Path) -> Corpus:
-    return open_corpus(toy_root, "toy-tiny")
-
-
-@pytest.fixture(scope="module")
-def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
-    return pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 def equal(left: Batch, right: Batch) -> bool:
