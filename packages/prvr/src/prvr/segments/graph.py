@@ -1,0 +1,225 @@
+"""From segments to moments: a graph over the segments of all levels propagates their features."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
+
+from prvr.errors import InputError
+from prvr.segments.wavelets import AdaptiveSegments, adaptive_segments, unit_frames
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveMoments:
+    """What a video is compared by: a vector for each stretch between two neighbouring cuts of any level.
+
+    Args:
+        vectors: `(m, d)` not of unit length. The score of a sentence with unit vector q is the maximum of
+            `vectors @ q`.
+        spans: `(m, 2)` first frame, and one past the last; they tile the video.
+    """
+
+    vectors: Float64[np.ndarray, "m d"]
+    spans: Int64[np.ndarray, "m 2"]
+
+
+def segment_features(rows: Float64[np.ndarray, "t d"], spans: Int64[np.ndarray, "n 2"]) -> Float64[np.ndarray, "n d"]:
+    """The mean of the unit frames of each segment, scaled to unit length; zero where they cancel.
+
+    Args:
+        rows: `(t, d)` unit vectors.
+        spans: `(n, 2)` of one level, or of several, one after the other.
+
+    Examples:
+        >>> segment_features(np.eye(2)[[0, 0, 1]], np.array([[0, 2], [2, 3], [0, 3]])).round(2)
+        array([[1.  , 0.  ],
+               [0.  , 1.  ],
+               [0.89, 0.45]])
+    """
+    means = np.stack([rows[first:last].mean(0) for first, last in spans])
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.divide(means, lengths, out=np.zeros_like(means), where=lengths > np.finfo(np.float64).eps)
+
+
+def own_weights(features: Float64[np.ndarray, "n d"], spans: Int64[np.ndarray, "n 2"]) -> Float64[np.ndarray, "n n"]:
+    r"""The weights between the segments of one level.
+
+    $W_{ab} = \max(\langle n_a, n_b \rangle, 0) + \exp(-\lvert c_a - c_b \rvert / \bar l)$ and $W_{aa} = 1$, c the
+    centres and $\bar l$ the mean duration of the segments.
+
+    Examples:
+        >>> own_weights(np.eye(2), np.array([[0, 4], [4, 8]])).round(3)
+        array([[1.   , 0.368],
+               [0.368, 1.   ]])
+    """
+    weights = features @ features.T
+    np.maximum(weights, 0, out=weights)
+    scaled = spans.mean(1) / np.diff(spans).mean()
+    nearness = np.subtract.outer(scaled, scaled)
+    np.abs(nearness, out=nearness)
+    weights += np.exp(np.negative(nearness, out=nearness), out=nearness)
+    np.fill_diagonal(weights, 1)
+    return weights
+
+
+def neighbour_weights(
+    features: Float64[np.ndarray, "n d"],
+    spans: Int64[np.ndarray, "n 2"],
+    coarser_features: Float64[np.ndarray, "m d"],
+    coarser_spans: Int64[np.ndarray, "m 2"],
+) -> csr_array:
+    r"""The weights between the segments of two neighbouring levels: $W_{ab} = \mathrm{IoU}_{ab} \max(\langle n_a, n_b
+    \rangle, 0)$, the intersection over union in time.
+
+    Returns:
+        `(n, m)` sparse: at most n + m - 1 pairs share a frame.
+
+    Examples:
+        >>> spans, coarser = np.array([[0, 2], [2, 8]]), np.array([[0, 4], [4, 8]])
+        >>> neighbour_weights(np.ones((2, 1)), spans, np.ones((2, 1)), coarser).toarray().round(3)
+        array([[0.5  , 0.   ],
+               [0.25 , 0.667]])
+    """
+    edges = np.union1d(spans, coarser_spans)
+    shared = np.diff(edges)
+    fine, coarse = (np.searchsorted(some[:, 0], edges[:-1], side="right") - 1 for some in (spans, coarser_spans))
+    union = np.diff(spans)[fine, 0] + np.diff(coarser_spans)[coarse, 0] - shared
+    alike = np.einsum("pd,pd->p", features[fine], coarser_features[coarse])
+    return csr_array((shared / union * np.maximum(alike, 0), (fine, coarse)), (len(spans), len(coarser_spans)))
+
+
+def propagate(
+    features: Float64[np.ndarray, "n d"], segments: AdaptiveSegments, beta: float = 0.7
+) -> Float64[np.ndarray, "n d"]:
+    r"""The features of all segments after propagation over their graph.
+
+    $P = (1 - \beta)(I - \beta S)^{-1} N$ with $S = D^{-1/2} W D^{-1/2}$, N the features and D the row sums of W:
+    `own_weights` within a level, `neighbour_weights` between neighbouring levels, 0 elsewhere. The eigenvalues of S lie
+    in [-1, 1], so those of $I - \beta S$ in $[1 - \beta, 1 + \beta]$, and its condition is at most 5.7 for 0.7.
+
+    The matrix is block tridiagonal in the levels and solved by Cholesky factors of its blocks, exact up to rounding.
+    With n_j segments at level j that takes the sum of $n_j^2 (n_j / 3 + 2 n_{j+1} + 4 d)$ multiply-adds, and that of
+    $n_j^2 + n_j n_{j+1}$ numbers in memory.
+
+    Args:
+        features: `(n, d)` of unit length, finest level first.
+        segments: their spans and levels.
+        beta: how far features spread, in [0, 1); 0 leaves them as they are.
+
+    Raises:
+        InputError: `beta` is outside [0, 1).
+
+    Examples:
+        >>> segments = AdaptiveSegments(np.array([[0, 4], [4, 8]]), np.array([0, 2]))
+        >>> propagate(np.eye(2), segments, beta=0.5).round(3)
+        array([[0.825, 0.175],
+               [0.175, 0.825]])
+    """
+    if not 0 <= beta < 1:
+        raise InputError(f"beta {beta}: expected a number in [0, 1). The published value is 0.7.")
+    spans, parts = list(segments.levels()), np.split(features, segments.level_offsets[1:-1])
+    blocks = [own_weights(*level) for level in zip(parts, spans, strict=True)]
+    links = [neighbour_weights(parts[j], spans[j], parts[j + 1], spans[j + 1]) for j in range(len(parts) - 1)]
+    roots = [block.sum(1) for block in blocks]
+    for j, link in enumerate(links):
+        roots[j] += link.sum(1)
+        roots[j + 1] += link.sum(0)
+    roots = [np.sqrt(root) for root in roots]
+    solved, carried = [], []
+    for j, right in enumerate(parts):  # eliminates a level at a time
+        matrix = blocks.pop(0)
+        matrix *= -beta
+        matrix /= roots[j][:, None]
+        matrix /= roots[j]
+        matrix[np.diag_indices_from(matrix)] += 1
+        right = (1 - beta) * right
+        if j:
+            matrix -= link.T @ carried[-1]
+            right -= link.T @ solved[-1]
+        factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)  # symmetric
+        solved.append(cho_solve(factor, right, overwrite_b=True, check_finite=False))
+        if links:
+            link = -beta * links.pop(0) / roots[j][:, None] / roots[j + 1]
+            carried.append(cho_solve(factor, link.toarray(), overwrite_b=True, check_finite=False))
+    for j in range(len(carried) - 1, -1, -1):
+        solved[j] -= carried[j] @ solved[j + 1]
+    return np.concatenate(solved)
+
+
+def propagate_in_parts(
+    features: Float64[np.ndarray, "n d"], segments: AdaptiveSegments, beta: float = 0.7, *, part: int = 1 << 15
+) -> Float64[np.ndarray, "n d"]:
+    """`propagate` for long videos: in parts that overlap, linear in time and memory.
+
+    A part sees a quarter of its length on both sides, too, and segments are cut there. A segment is taken from the part
+    that holds its centre. The difference is that it knows nothing of the video further away.
+
+    Args:
+        features: as of `propagate`.
+        segments: as of `propagate`.
+        beta: as of `propagate`.
+        part: frames in a part; a video that is not longer is propagated as a whole.
+
+    Examples:
+        >>> segments = AdaptiveSegments(np.array([[0, 4], [4, 8], [8, 12]]), np.array([0, 3]))
+        >>> whole = propagate(np.eye(3), segments)
+        >>> bool((propagate_in_parts(np.eye(3), segments, part=12) == whole).all())
+        True
+        >>> float(abs(propagate_in_parts(np.eye(3), segments, part=4) - whole).max().round(2))
+        0.14
+    """
+    spans, length = segments.spans, int(segments.spans[-1, 1])
+    if length <= part:
+        return propagate(features, segments, beta)
+    propagated, centres = np.empty_like(features), spans.mean(1)
+    for first in range(0, length, part):
+        start, stop = first - part // 4, first + part + part // 4
+        near = (spans[:, 0] < stop) & (spans[:, 1] > start)
+        own = (centres >= first) & (centres < first + part)
+        offsets = np.append(0, np.cumsum(near))[segments.level_offsets]
+        around = AdaptiveSegments(spans[near].clip(start, stop), offsets)
+        propagated[own] = propagate(features[near], around, beta)[own[near]]
+    return propagated
+
+
+def moments_between_edges(propagated: Float64[np.ndarray, "n d"], segments: AdaptiveSegments) -> AdaptiveMoments:
+    """A moment between every two neighbouring edges of all levels: the mean over levels of the segments that hold it.
+
+    Examples:
+        >>> segments = AdaptiveSegments(np.array([[0, 3], [3, 9], [0, 9]]), np.array([0, 2, 3]))
+        >>> moments = moments_between_edges(np.array([[1.0], [3.0], [5.0]]), segments)
+        >>> moments.spans.tolist(), moments.vectors.tolist()
+        ([[0, 3], [3, 9]], [[3.0], [4.0]])
+    """
+    edges = np.unique(segments.spans)
+    vectors = np.zeros((len(edges) - 1, propagated.shape[1]))
+    levels = list(segments.levels())
+    for spans, rows in zip(levels, np.split(propagated, segments.level_offsets[1:-1]), strict=True):
+        vectors += rows[np.searchsorted(spans[:, 0], edges[:-1], side="right") - 1]
+    return AdaptiveMoments(vectors / len(levels), np.stack([edges[:-1], edges[1:]], 1))
+
+
+def adaptive_moments(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> AdaptiveMoments:
+    """The moments of a video by TF-PRVR (Kim and Eom, NeurIPS 2026), without training and without a query.
+
+    Videos of more than 32,768 frames are propagated in parts that overlap, see `propagate_in_parts`.
+
+    Args:
+        frames: `(t, d)` at least one frame, in the joint space of frames and sentences, of any length and precision.
+        beta: how far segments share their features, in [0, 1).
+
+    Raises:
+        InputError: a row is zero or not finite, `frames` is no matrix, or `beta` is outside [0, 1).
+
+    Examples:
+        >>> scenes = np.repeat(np.eye(4), 10, axis=0) + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
+        >>> moments = adaptive_moments(scenes)
+        >>> scores = moments.vectors @ np.array([0.0, 0.0, 1.0, 0.0])
+        >>> len(scores), moments.spans[scores.argmax()].tolist()
+        (8, [23, 27])
+    """
+    segments = adaptive_segments(frames)
+    features = segment_features(unit_frames(frames), segments.spans)
+    return moments_between_edges(propagate_in_parts(features, segments, beta), segments)
