@@ -300,8 +300,6 @@ def test_formats_are_those_of_the_file(client: TestClient) -> None:
         {"name": "MP4", "type": "video/mp4"},
         "H.264",
     )
-    link = client.get(f"/api/videos/{keys_of(client)['link.mp4']}/formats")
-    assert link.status_code == 403
 
 
 def test_a_preview_has_an_end(client: TestClient) -> None:

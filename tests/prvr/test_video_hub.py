@@ -159,14 +159,29 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
         open_encoder(NAME)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 0])
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("status", "setting", "reason"),
+    [(status, {}, f"({status}: ") for status in (401, 403, 404, 429, 500)]
+    + [
+        (200, {"ENDPOINT": NOWHERE}, "refused"),
+        (200, {"HF_HUB_OFFLINE": True}, "(offline mode is on; unset HF_HUB_OFFLINE to download)"),
+    ],
+)
 def test_a_failed_download_is_explained_at_once(
-    status: int, hub: type[Hub], videos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    status: int,
+    setting: dict[str, object],
+    reason: str,
+    hub: type[Hub],
+    videos: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hub.status, reason = status, f"{status}: "
-    if not status:  # no network
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-        reason = "refused"
+    hub.status = status
+    for name, value in setting.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
     start = time.monotonic()
     said = explained(["search", str(videos), "a dog", "--encoder", NAME, "--download"], capsys)
     assert time.monotonic() - start < 8

@@ -1,9 +1,9 @@
-"""The videos of a library: only these are served, only from inside their folders, and only as they were encoded."""
+"""The videos of a library: only these are served, and only as they were encoded."""
 
 import hashlib
 import os
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from starlette.exceptions import HTTPException
 
@@ -60,7 +60,7 @@ class Catalogue:
         return videos[offset : offset + limit]
 
     def path(self, video: VideoEntry) -> Path:
-        """The file of a video: a regular one below the folder that was indexed, and the one that was indexed.
+        """The file of a video, with links resolved, if it is the one that was indexed.
 
         A file of the same size and modification time is taken to be the same. Otherwise its sha256 is compared, once
         for each state of the file.
@@ -68,8 +68,13 @@ class Catalogue:
         Raises:
             HTTPException: says why the file is not served.
         """
-        path = _path_inside(video)
-        status = path.stat()
+        try:
+            path = Path(video.path).resolve(strict=True)
+            status = path.stat()
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
+            raise HTTPException(410, "file not found; it was moved or deleted") from error
+        if not path.is_file() or not os.access(path, os.R_OK):
+            raise HTTPException(403, "not a regular file that can be read")
         state = (video.sha256, status.st_ino, status.st_size, status.st_mtime_ns)
         if state not in self._unchanged:
             self._unchanged[state] = _is_unchanged(video, path, status)
@@ -96,32 +101,6 @@ def describe(video: VideoEntry) -> VideoResponse:
         codec=video.codec,
         type=_TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream"),
     )
-
-
-def _root(video: VideoEntry) -> Path:
-    """The folder that a video was found in: its id is the path below this folder."""
-    path, parts = Path(video.path), PurePosixPath(video.id).parts
-    return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
-
-
-def _path_inside(video: VideoEntry) -> Path:
-    """The file of a video, with links resolved.
-
-    Raises:
-        HTTPException: it is gone, lies elsewhere, is not a regular file, or cannot be read.
-    """
-    try:
-        path = Path(video.path).resolve(strict=True)
-        # Links to folders are followed, as by the library; a link of its own may not lead out of its folder.
-        folders = (_root(video), Path(video.path).parent)
-        inside = any(path.is_relative_to(folder.resolve(strict=True)) for folder in folders)
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
-        raise HTTPException(410, "file not found; it was moved or deleted") from error
-    if not inside:
-        raise HTTPException(403, "the file is a link that points outside its folder")
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise HTTPException(403, "not a regular file that can be read")
-    return path
 
 
 def _is_unchanged(video: VideoEntry, path: Path, status: os.stat_result) -> bool:

@@ -74,7 +74,7 @@ class HubUnreachable(DataError):
 @contextmanager
 def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterator[None]:
     """Turns every failure of the hub's library into one message; its log of attempts is not shown."""
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
     from huggingface_hub.utils import logging
 
     level = logging.get_verbosity()
@@ -84,13 +84,12 @@ def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterato
     except (PrvrError, MemoryError):
         raise
     except Exception as error:  # of the network, of the disk, or whatever a captive portal makes of the answer
-        code = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-        if code in (401, 404):
-            reason = f"{code}: there is no such model, or it is not public"
-        else:
-            reason = (
-                f"{code}: refused" if code else " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-            )
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        if isinstance(error, OfflineModeIsEnabled):
+            reason = "offline mode is on; unset HF_HUB_OFFLINE to download"
+        elif isinstance(error, HfHubHTTPError):
+            code = error.response.status_code
+            reason = f"{code}: {'there is no such model, or it is not public' if code in (401, 404) else 'refused'}"
         raise HubUnreachable(name, reason, result) from error
     finally:
         logging.set_verbosity(level)
