@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, repeat
@@ -486,16 +486,6 @@ class _Source(io.FileIO):
 
 
 @contextmanager
-def _noted(file: _Source) -> Iterator[None]:
-    """Notes on a `VideoError` that the operating system could not read the file."""
-    try:
-        yield
-    except VideoError as error:
-        error.passing = error.passing or file.error
-        raise
-
-
-@contextmanager
 def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[VideoFile]:
     """Opens a file of any format that FFmpeg knows, to read the frames of its first video stream.
 
@@ -528,12 +518,13 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.")
         refused.passing = error
         raise refused from error
-    with file, _noted(file):
-        video = VideoFile(path, file, limits or Limits())
+    with file:
         try:
-            yield video
-        finally:
-            video.close()
+            with closing(VideoFile(path, file, limits or Limits())) as video:
+                yield video
+        except VideoError as error:
+            error.passing = error.passing or file.error
+            raise
 
 
 def check_rate(rate: float) -> None:

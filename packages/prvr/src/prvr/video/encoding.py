@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,56 +116,58 @@ class _Update:
         folder: Path,
         listing: Listing,
         spec: FeatureSpec,
-        encoder: Callable[[], FrameEncoder],
+        open_encoder: Callable[[], FrameEncoder],
         progress: Progress | None,
         limits: Limits,
     ) -> None:
         self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
-        self.key, self._open, self._encoder, self._progress = encoder_key(spec), encoder, None, progress
+        self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
+        self.known = storage.contents(folder, listing.videos)
+        self.contents, self.done = dict(self.known), {*storage.encoded(self.key)}
+        self.faults = storage.faults(self.key)
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
-        bad = {path: why for path, why in listing.unlisted.items() if not path.is_dir()}
-        names = {path.relative_to(folder).as_posix(): why for path, why in bad.items()}
-        self.unreadable = {name: Unreadable(name, why, _AGAIN, True, True) for name, why in names.items()}
-        self.problem = ""
+        self.unlisted = [path for path in listing.unlisted if path.is_dir()]
+        self.unreadable = dict[str, Unreadable]()
+        for path, reason in listing.unlisted.items():
+            if path not in self.unlisted:
+                self._note(path.relative_to(folder).as_posix(), Fault(reason, _AGAIN), is_new=True, is_passing=True)
+
+    @cached_property
+    def encoder(self) -> FrameEncoder:
+        return self._open_encoder()
 
     def run(self) -> UpdateReport:
-        storage, videos = self.storage, self.listing.videos
-        before, known = storage.seen(self.folder), storage.contents(self.folder, videos)
-        contents = dict(known)
-        done, faults = storage.encoded(self.key), storage.faults(self.key)
+        before, problem = self.storage.seen(self.folder), ""
         pending = []
-        for video in videos:
-            sha256 = contents.get(video.id)
-            if sha256 in faults:
-                self._note_fault(video, faults[sha256])
-            elif sha256 not in done:
+        for video in self.listing.videos:
+            sha256 = self.contents.get(video.id)
+            if sha256 in self.faults:
+                self._note(video.id, self.faults[sha256])
+            elif sha256 not in self.done:
                 pending.append(video)
         try:
-            self._encode(pending, contents, done, faults)
-            self._describe_again({contents[video.id]: video for video in videos if video.id in contents})
-            self._see(contents, known)
+            self._encode(pending)
+            self._describe_again()
+            self._see()
         except LibraryUnwritable as error:
-            self.problem = str(error)
+            problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {str(video.path) for video in videos}
-        unlisted = [path for path in self.listing.unlisted if path.is_dir()]
-        gone = (path for path in before if path not in here and not below(Path(path), unlisted))
-        moved_from = {contents[name] for name in self.moved if name in contents}
+        here = {str(video.path) for video in self.listing.videos}
+        gone = (path for path in before if path not in here and not below(Path(path), self.unlisted))
+        moved = {self.contents[name] for name in self.moved}
         return UpdateReport(
-            tuple(self.encoded),
-            tuple(self.moved),
-            tuple(sorted(path for path in gone if before[path] not in moved_from)),
-            tuple(sorted((one for one in self.unreadable.values()), key=lambda one: one.id)),
-            tuple(self.waiting),
-            tuple((str(path), why) for path, why in self.listing.unlisted.items() if path in unlisted),
-            tuple(sorted(self.listing.others.items())),
-            sum(contents.get(video.id) in done for video in videos),
-            problem=self.problem,
+            encoded=tuple(self.encoded),
+            moved=tuple(self.moved),
+            missing=tuple(sorted(path for path in gone if before[path] not in moved)),
+            unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
+            waiting=tuple(self.waiting),
+            unlisted=tuple((str(path), self.listing.unlisted[path]) for path in self.unlisted),
+            others=tuple(sorted(self.listing.others.items())),
+            searchable=sum(self.contents.get(video.id) in self.done for video in self.listing.videos),
+            problem=problem,
         )
 
-    def _encode(
-        self, pending: Sequence[VideoPath], contents: dict[str, str], done: dict[str, int], faults: dict[str, Fault]
-    ) -> None:
+    def _encode(self, pending: Sequence[VideoPath]) -> None:
         total, finished = float(sum(video.size for video in pending)), 0.0
         for video in pending:
 
@@ -174,94 +177,74 @@ class _Update:
 
             report(0.0)
             try:
-                self._bring_in(video, contents, done, faults, report)
-            except _PassingFault as fault:
-                self.unreadable[video.id] = Unreadable(video.id, fault.reason, fault.remedy, True, True)
+                self._bring_in(video, report)
+            except _PassingFault as error:
+                self._note(video.id, error.fault, is_new=True, is_passing=True)
             report(1.0)
             finished += video.size
 
-    def _bring_in(
-        self,
-        video: VideoPath,
-        contents: dict[str, str],
-        done: dict[str, int],
-        faults: dict[str, Fault],
-        report: Callable[[float], None],
-    ) -> None:
+    def _bring_in(self, video: VideoPath, report: Callable[[float], None]) -> None:
         """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
         try:
-            sha256 = contents.get(video.id) or hash_file(video.path)
+            sha256 = self.contents.get(video.id) or hash_file(video.path)
         except OSError as error:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
-        if not video.unchanged:
-            raise _PassingFault("it changed while it was read", "Run again when it is complete.")
-        contents[video.id] = sha256
-        if sha256 in done:
+        _expect_unchanged(video)
+        self.contents[video.id] = sha256
+        if sha256 in self.done:
             self.moved.append(video.id)
-        elif sha256 in faults:
-            self._note_fault(video, faults[sha256])
+        elif sha256 in self.faults:
+            self._note(video.id, self.faults[sha256])
         else:
             with self.storage.claimed(self.key, sha256) as is_mine:
                 if self.storage.has_features(self.key, sha256):  # by another process, just now
-                    done |= {sha256: 0}
-                elif not is_mine:
-                    self.waiting.append(video.id)
+                    self.done.add(sha256)
+                elif is_mine:
+                    self._encode_new(video, sha256, report)
                 else:
-                    self._encode_new(video, sha256, done, faults, report)
+                    self.waiting.append(video.id)
 
-    def _encode_new(
-        self,
-        video: VideoPath,
-        sha256: str,
-        done: dict[str, int],
-        faults: dict[str, Fault],
-        report: Callable[[float], None],
-    ) -> None:
+    def _encode_new(self, video: VideoPath, sha256: str, report: Callable[[float], None]) -> None:
+        rows, about, fault = None, {}, _OURS
         try:
             with open_video(video.path, self.limits) as file:
-                if file.info.comment.startswith(CLIP):
-                    fault: Fault | None = _OURS
-                else:
-                    if self._encoder is None:
-                        self._encoder = self._open()
-                    rows = encode_video(file, self._encoder, self.spec.rate, report=report)
-                    about = describe(file) | {
-                        "duration": file.duration or len(rows) / self.spec.rate,
-                        "warnings": tuple(file.warnings),
-                    }
-                    fault = None
+                if not file.info.comment.startswith(CLIP):
+                    rows = encode_video(file, self.encoder, self.spec.rate, report=report)
+                    duration = file.duration or len(rows) / self.spec.rate
+                    about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
                 passing = file.read_error
         except VideoError as error:
             fault, passing = Fault(error.reason, error.remedy), error.passing
         if passing is not None:
             raise _PassingFault(f"cannot be read ({passing})", "Check the disk and run again.")
-        if not video.unchanged:
-            raise _PassingFault("it changed while it was read", "Run again when it is complete.")
-        if fault is not None:
-            faults[sha256] = fault
+        _expect_unchanged(video)
+        if rows is None:
+            self.faults[sha256] = fault
             self.storage.add_fault(self.key, sha256, fault)
-            self._note_fault(video, fault, is_new=True)
+            self._note(video.id, fault, is_new=True)
             return
         self.storage.add(self.key, sha256, rows, about, video)
-        done[sha256] = len(rows)
+        self.done.add(sha256)
         self.encoded.append(video.id)
 
-    def _note_fault(self, video: VideoPath, fault: Fault, is_new: bool = False) -> None:
+    def _note(self, name: str, fault: Fault, is_new: bool = False, is_passing: bool = False) -> None:
         if fault != _OURS:
-            self.unreadable[video.id] = Unreadable(video.id, fault.reason, fault.remedy, is_new)
+            self.unreadable[name] = Unreadable(name, fault.reason, fault.remedy, is_new, is_passing)
 
-    def _see(self, contents: dict[str, str], known: dict[str, str]) -> None:
+    def _see(self) -> None:
         seen: dict[str, list[VideoPath]] = defaultdict(list)
         for video in self.listing.videos:
-            if video.id in contents and contents[video.id] != known.get(video.id):
-                seen[contents[video.id]].append(video)
+            sha256 = self.contents.get(video.id)
+            if sha256 is not None and sha256 != self.known.get(video.id):
+                seen[sha256].append(video)
         self.storage.see(seen)
 
-    def _describe_again(self, videos: dict[str, VideoPath]) -> None:
+    def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        about = None
-        for sha256 in self.storage.outdated() & videos.keys():
-            about = self.storage.about(self.key) if about is None else about
+        videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
+        outdated = self.storage.outdated() & videos.keys()
+        about = self.storage.about(self.key) if outdated else {}
+        for sha256 in outdated:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:
                     known = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
@@ -274,7 +257,12 @@ class _PassingFault(Exception):
     """Why a video could not be read this time, and what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        self.reason, self.remedy = reason, remedy
+        self.fault = Fault(reason, remedy)
+
+
+def _expect_unchanged(video: VideoPath) -> None:
+    if not video.unchanged:
+        raise _PassingFault("it changed while it was read", "Run again when it is complete.")
 
 
 def encode_video(
@@ -327,14 +315,6 @@ class _Picture(NamedTuple):
 
 
 def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
-    shown: np.ndarray | None = None
-    picture: _Picture | None = None
-    for time, pixels in video.sample(rate):
-        if picture is not None and pixels is shown:
-            picture = picture._replace(time=time, count=picture.count + 1)
-            continue
-        if picture is not None:
-            yield picture
-        shown, picture = pixels, _Picture(encoder.prepare(pixels), time, 1)
-    if picture is not None:
-        yield picture
+    for _, group in groupby(video.sample(rate), key=lambda frame: id(frame.pixels)):
+        frames = list(group)
+        yield _Picture(encoder.prepare(frames[0].pixels), frames[-1].time, len(frames))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from prvr.errors import DataError
 
@@ -78,7 +78,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     """
     left_out = re.compile("|".join(map(translate, (*EXCLUDED, *exclude)))).match
     try:
-        visited = {_identity(parent.stat()) for parent in (folder, *folder.parents)}  # a link to these is a circle
+        visited = {_identity(parent) for parent in folder.parents}  # a link to these is a circle
         next(folder.iterdir(), None)
     except OSError as error:
         raise DataError(f"{folder}: {(error.strerror or str(error)).lower()}. Expected a folder of videos.") from error
@@ -90,9 +90,11 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     folders, links = [folder], list[Path]()
     while folders or links:
         place = folders.pop() if folders else links.pop(0)
-        if place != folder and not _is_new(place, visited):
-            continue
         try:
+            identity = _identity(place)
+            if identity in visited:
+                continue
+            visited.add(identity)
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
             unlisted[place] = error.strerror or str(error)
@@ -101,26 +103,21 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
             name = Path(entry.path[cut:]).as_posix() if os.sep != "/" else entry.path[cut:]
             if left_out(entry.name) or left_out(name):
                 continue
+            path = Path(entry.path)
+            suffix = path.suffix.lower()
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry.path))
-                    continue
-                if entry.is_dir():
-                    links.append(Path(entry.path))
-                    continue
-                suffix = PurePath(entry.name).suffix.lower()
-                if suffix not in SUFFIXES:
+                    folders.append(path)
+                elif entry.is_dir():
+                    links.append(path)
+                elif suffix not in SUFFIXES:
                     others[suffix] += 1
-                    continue
-                status = entry.stat()
+                elif stat.S_ISREG((status := entry.stat()).st_mode):
+                    if status.st_dev not in volumes:
+                        volumes[status.st_dev] = volume_of(path)
+                    videos.append(VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev]))
             except OSError as error:
-                unlisted[Path(entry.path)] = error.strerror or str(error)
-                continue
-            if stat.S_ISREG(status.st_mode):
-                path = Path(entry.path)
-                if status.st_dev not in volumes:
-                    volumes[status.st_dev] = volume_of(path)
-                videos.append(VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev]))
+                unlisted[path] = error.strerror or str(error)
     return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(others))
 
 
@@ -164,16 +161,6 @@ def below(path: Path, folders: Sequence[Path]) -> bool:
     return any(path == folder or folder in path.parents for folder in folders)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
     return status.st_dev, status.st_ino
-
-
-def _is_new(folder: Path, visited: set[tuple[int, int]]) -> bool:
-    """Whether a folder has not been visited; it is from now on."""
-    try:
-        identity = _identity(folder.stat())
-    except OSError:
-        return True  # listing it says why
-    is_new = identity not in visited
-    visited.add(identity)
-    return is_new
