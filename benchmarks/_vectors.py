@@ -1,21 +1,21 @@
-"""Vectors with the statistics of real video embeddings, written as a real index a segment at a time."""
+"""Vectors with the statistics of real video embeddings, written as a real index some at a time."""
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from prvr.search.index import VideoIndex
-from prvr.search.manifest import SEGMENTS, Manifest
+from prvr.search.manifest import WINDOWS, Manifest
 from prvr.search.model import ModelIdentity, RowSet
-from prvr.search.segments import VideoVectors, write_segment
-from prvr.search.vectors import WindowRows, pack_rows
+from prvr.search.rows import VideoVectors, append_rows
+from prvr.search.vectors import pack_rows
 from prvr.video import FeatureSpec, Identity, VideoEntry
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
-PER_SEGMENT = 1_000  # videos
+AT_ONCE = 1_000  # videos
 
 # Shares of the squared length of a clip. Pairs of clips of a video then have cosine 0.73, of two videos 0.18.
 COMMON, TOPIC, VIDEO, EVENT, DRIFT = 0.178, 0.15, 0.31, 0.26, 0.06
@@ -95,35 +95,27 @@ def statistics(videos: int = 200) -> tuple[float, float]:
 
 def write_index(folder: Path, videos: int, frames: int, queries: int) -> tuple[np.ndarray, float]:
     """Writes an index; returns the queries, each near a clip of some video, and the seconds of writing alone."""
-    (folder / SEGMENTS).mkdir(parents=True)
+    folder.mkdir(parents=True)
     generator = np.random.default_rng(3)
     meant = np.sort(generator.integers(videos, size=queries))
-    texts, records, spent = [], [], 0.0
-    for first in range(0, videos, PER_SEGMENT):
-        number = min(PER_SEGMENT, videos - first)
+    texts, spent = [], 0.0
+    manifest = Manifest.new(bench_model(np.empty((0, DIM))), SPEC, None, None, bank=0)
+    for first in range(0, videos, AT_ONCE):
+        number = min(AT_ONCE, videos - first)
         clips, fine = some_videos(first, number, frames)
         for video in meant[(meant >= first) & (meant < first + number)] - first:
             clip = clips[video, generator.integers(CLIPS)]
             texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
         start = time.perf_counter()
-        records.append(write_segment(folder, [_video(first, i, clips[i], fine[i]) for i in range(number)]))
+        vectors = [_video(manifest, first + i, clips[i], fine[i]) for i in range(number)]
+        manifest = append_rows(folder, manifest, vectors)
         spent += time.perf_counter() - start
-    model = bench_model(np.stack(texts).astype(np.float32))
-    manifest = Manifest.new(model, SPEC, None, None, bank=0)
-    replace(manifest, next_key=videos, segments=tuple(records)).write(folder)
-    return model.queries, spent
+    manifest.write(folder)
+    return np.stack(texts).astype(np.float32), spent
 
 
-def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray) -> VideoVectors:
-    name = f"{first + i:09d}"
+def _video(manifest: Manifest, number: int, clips: np.ndarray, frames: np.ndarray) -> VideoVectors:
+    name = f"{number:09d}"
     entry = VideoEntry(name, name, 0, 0, name.zfill(64), max(60.0, len(frames) / 2), len(frames), 640, 360, "h264")
-    return VideoVectors(
-        entry,
-        np.array([first + i], np.int64),
-        np.array([[0.0, 60.0]]),
-        np.array([len(frames)], np.int64),
-        {
-            name: WindowRows(pack_rows(rows), np.array([len(rows)], np.int64))
-            for name, rows in (("clips", clips), ("frames", frames))
-        },
-    )
+    window = np.array([(0.0, 60.0, len(frames), len(clips), len(frames))], manifest.files[WINDOWS])
+    return VideoVectors(entry, {WINDOWS: window, "clips": pack_rows(clips), "frames": pack_rows(frames)})

@@ -40,7 +40,7 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import bench_model, open_index, statistics, write_index
+from _vectors import DIM, bench_model, open_index, statistics, write_index
 
 K = 10
 
@@ -51,8 +51,8 @@ def folder_bytes(folder: Path) -> int:
 
 def plain(folder: Path, queries: int, float32: bool) -> Tasks:
     """The product of each query with all rows, file by file: what is left if nothing else costs anything."""
-    files = sorted(folder.glob("segments/*/clips.npy")) + sorted(folder.glob("segments/*/frames.npy"))
-    rows = [torch.from_numpy(np.load(file, mmap_mode="c")) for file in files]
+    (place,) = folder.glob("rows/*")
+    rows = [torch.from_numpy(np.memmap(place / name, "<f2", "c").reshape(-1, DIM)) for name in ("clips", "frames")]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
     now = clock()
@@ -193,7 +193,7 @@ def main() -> None:
                 (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder)))
                 (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))
             about = json.loads((folder / "about.json").read_text())
-            each = folder_bytes(folder / "segments") / videos
+            each = folder_bytes(folder / "rows") / videos
             print(f"{videos:,} videos: {each:,.0f} bytes per video in the index ...", flush=True)
             measured.append({"about": about, "measured": measure(folder, args).figures()})
             if args.json:

@@ -1,5 +1,6 @@
 """A clip source in memory, brute force over it, and the laws that every candidate backend keeps."""
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -20,42 +21,41 @@ def clips_of(key: int, clips: int = CLIPS, dim: int = DIM) -> np.ndarray:
 
 
 class MemorySource:
-    """Segments of windows. `read` notes which segments were read to their end."""
+    """Windows that come and go. `read` notes the first window of each reading to the end."""
 
-    def __init__(self, folder: Path, *, clips: int = CLIPS, index_id: str = "a1b2c3") -> None:
+    def __init__(self, folder: Path, *, clips: int = CLIPS, index_id: str = "a1b2c3", windows: int = 0) -> None:
         self.folder, self.index_id, self.dim, self.clips = folder, index_id, DIM, clips
-        self.windows: dict[str, list[int]] = {}
+        self.generation, self.windows = f"first of {index_id}", windows
         self.removed: set[int] = set()
-        self.read: list[str] = []
+        self.read: list[int] = []
 
-    @property
-    def segments(self) -> tuple[str, ...]:
-        return tuple(self.windows)
+    def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
+        for start in range(first, self.windows, BLOCK):
+            keys = range(start, min(start + BLOCK, self.windows))
+            yield ClipBlock(np.array(keys, np.int64), np.stack([self.clips_of(key) for key in keys]))
+        self.read.append(first)
 
-    def keys(self, segment: str) -> np.ndarray:
-        return np.array(self.windows[segment], np.int64)
-
-    def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        keys = self.windows[segment]
-        for start in range(0, len(keys), BLOCK):
-            some = keys[start : start + BLOCK]
-            yield ClipBlock(np.array(some, np.int64), np.stack([clips_of(key, self.clips) for key in some]))
-        self.read.append(segment)
+    def clips_of(self, key: int) -> np.ndarray:
+        return clips_of(zlib.crc32(f"{self.generation} {key}".encode()), self.clips)
 
     def live_keys(self) -> np.ndarray:
-        return np.array(sorted({k for keys in self.windows.values() for k in keys} - self.removed), np.int64)
+        return np.array(sorted(set(range(self.windows)) - self.removed), np.int64)
+
+    def renumber(self, windows: int) -> None:
+        """Another generation, with so many windows."""
+        self.generation, self.windows, self.removed = f"after {self.generation}", windows, set()
 
     @property
     def vectors(self) -> int:
         """Clips of all windows, removed ones included."""
-        return self.clips * sum(map(len, self.windows.values()))
+        return self.clips * self.windows
 
 
 class Torn(MemorySource):
-    """Stops after the first block of a segment: what a process leaves that dies while it reads."""
+    """Stops after the first block: what a process leaves that dies while it reads."""
 
-    def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        yield next(super().blocks(segment))
+    def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
+        yield next(super().blocks(first))
         raise KeyboardInterrupt
 
 
@@ -66,7 +66,7 @@ def queries(number: int = 5) -> np.ndarray:
 
 def brute_force(source: MemorySource, query: np.ndarray, vectors: int) -> list[int]:
     """Windows of the nearest live clips, best first, each once."""
-    found = [(-float(x), key) for key in source.live_keys().tolist() for x in clips_of(key, source.clips) @ query]
+    found = [(-float(x), key) for key in source.live_keys().tolist() for x in source.clips_of(key) @ query]
     return list(dict.fromkeys(key for _, key in sorted(found)[:vectors]))
 
 
@@ -95,34 +95,32 @@ def synced(backend: Backend, source: MemorySource) -> Backend:
 
 
 def check_life(opened: Callable[[], CandidateBackend], source: MemorySource) -> None:
-    """Segments come and go, windows are removed, a segment is written anew; each time by the same backend and by a
-    new one. What did not change is not read again."""
+    """Windows come, are removed and are numbered anew; each time by the same backend and by a new one. What did not
+    change is not read again."""
 
-    def check(backend: CandidateBackend, read: list[str]) -> None:
+    def check(backend: CandidateBackend, read: list[int]) -> None:
         source.read.clear()
         backend.sync(source)
         check_complete(backend, source)
         backend.sync(source)
         assert source.read == read
 
-    source.windows = {"first": list(range(40))}
+    source.windows = 40
     backend = opened()
     backend.sync(source)
     check_complete(backend, source)
-    source.windows["second"] = list(range(40, 70))
-    check(backend, ["second"])
+    source.windows = 70
+    check(backend, [40])
     source.removed = {3, 41, 69}
     check(backend, [])
     backend.close()
     backend = opened()
     check(backend, [])
-    del source.windows["first"]
-    source.removed = {41, 69}
+    source.renumber(67)
+    check(backend, [0])
+    source.removed = set(range(0, 67, 2))
     check(backend, [])
-    del source.windows["second"]  # written anew, without the removed windows: same keys, another name
-    source.windows["third"] = [key for key in range(40, 70) if key not in source.removed]
-    source.removed = set()
-    check(backend, ["third"])
-    source.windows = {}
-    check(backend, [])
+    source.renumber(0)
+    backend.sync(source)
+    check_complete(backend, source)
     backend.close()

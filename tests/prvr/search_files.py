@@ -131,5 +131,5 @@ def contents(index: VideoIndex) -> dict[str, Any]:
         for path in index.folder.rglob("*/*")
         if path.is_file()
     }
-    about = {name: value for name, value in vars(source.manifest).items() if name != "index_id"}
+    about = {name: value for name, value in vars(source.manifest).items() if name not in ("index_id", "generation")}
     return {"files": files, "about": about}

@@ -180,11 +180,11 @@ def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Pa
 # Indices.
 
 
-def test_an_index_whose_segments_are_a_link_deletes_nothing(index: VideoIndex, tmp_path: Path) -> None:
-    segments = index.folder / "segments"
-    segments.rename(tmp_path / "elsewhere")
+def test_an_index_whose_rows_are_a_link_deletes_nothing(index: VideoIndex, tmp_path: Path) -> None:
+    rows = index.folder / "rows"
+    rows.rename(tmp_path / "elsewhere")
     thesis(tmp_path / "elsewhere" / "mine")
-    segments.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    rows.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     before = sorted((tmp_path / "elsewhere").rglob("*"))
     with suppress(DataError):
         index.update(make_features({"v000.mp4": walk(9, 5), "new.mp4": walk(8, 6)}))

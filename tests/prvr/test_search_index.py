@@ -42,13 +42,8 @@ def ids(result: SearchResult) -> list[str]:
 def test_an_index_holds_the_videos_of_the_features(index: VideoIndex, features: VideoFeatures) -> None:
     assert index.video_ids == features.video_ids
     assert index.video("v005.mp4") == features.entries["v005.mp4"]
-    assert index.source.windows_of("v005.mp4") == 1
-    about = index.info()
     frames = sum(entry.frames for entry in features.entries.values())
-    assert (about.videos, about.windows, about.frames, about.clips) == (8, 8, frames, 8 * 32)
-    assert about.seconds == frames / 2
-    assert about.bytes == sum(p.stat().st_size for p in (index.folder / "segments").rglob("*.*"))
-    assert about.bytes_per_video == about.bytes / 8
+    assert index.source.manifest.sizes == {"windows": 8, "clips": 8 * 32, "frames": frames, "bank_scores": 8}
 
 
 def test_updating_again_leaves_all_as_it_is(index: VideoIndex, features: VideoFeatures) -> None:
@@ -76,8 +71,7 @@ def test_an_index_follows_the_features(tmp_path: Path) -> None:
             assert index.search(QUERY, 20) == whole.search(QUERY, 20)
         index.update(without(left, *left.video_ids))
         assert index.search(QUERY).hits == ()
-        assert index.info().videos == index.info().bytes == 0
-        assert not list((index.folder / "segments").iterdir())
+        assert not any(file.stat().st_size for file in (index.folder / "rows").rglob("*") if file.is_file())
 
 
 def test_what_is_gone_is_not_found(index: VideoIndex, features: VideoFeatures) -> None:
@@ -90,52 +84,60 @@ def test_what_is_gone_is_not_found(index: VideoIndex, features: VideoFeatures) -
         index.video(first.video_id)
 
 
-def test_many_small_additions_become_few_segments_and_change_nothing(tmp_path: Path) -> None:
-    """Keys stay, so that a backend need not learn a window twice."""
+def test_small_additions_are_appended_and_change_nothing(tmp_path: Path) -> None:
+    """A window keeps its number, so that a backend need not read it twice, and no row is written twice."""
     videos = make_features(some_videos([6] * 20))
     with make_index(tmp_path / "index") as index, make_index(tmp_path / "once", features=videos) as once:
+        before = b""
         for number in range(20):
             index.update(without(videos, *videos.video_ids[number + 1 :]))
-            assert len(index.source.segments) <= 9
-        assert len(index.source.segments) == 6  # eight, eight, and four alone
+            (clips,) = index.folder.glob("rows/*/clips")
+            assert clips.read_bytes().startswith(before)
+            before = clips.read_bytes()
         assert index.search(QUERY, 20) == once.search(QUERY, 20)
         assert np.array_equal(index.source.live_keys(), np.arange(20))
 
 
-def test_a_segment_of_which_half_is_gone_is_written_again(index: VideoIndex, features: VideoFeatures) -> None:
-    names, before = index.source.segments, index.search(QUERY, 8)
-    index.update(without(features, "v000.mp4", "v001.mp4", "v002.mp4"))
-    assert index.source.segments == names
-    index.update(without(features, "v000.mp4", "v001.mp4", "v002.mp4", "v003.mp4"))
-    assert index.source.segments != names
-    assert index.info().clips == 4 * 32
+def test_rows_are_written_anew_when_most_of_them_are_of_removed_videos(
+    index: VideoIndex, features: VideoFeatures
+) -> None:
+    generation, before = index.source.generation, index.search(QUERY, 8)
+    index.update(without(features, *features.video_ids[:4]))
+    assert index.source.generation == generation
     assert index.source.live_keys().tolist() == [4, 5, 6, 7]
-    expected = [replace(hit, confidence=None) for hit in before.hits if hit.video_id >= "v004.mp4"]
+    index.update(without(features, *features.video_ids[:5]))
+    assert index.source.generation != generation
+    assert index.source.windows == 3
+    assert len(list((index.folder / "rows").iterdir())) == 1
+    expected = [replace(hit, confidence=None) for hit in before.hits if hit.video_id >= "v005.mp4"]
     assert [replace(hit, confidence=None) for hit in index.search(QUERY, 8).hits] == expected
     index.update(features)
-    assert index.source.live_keys().tolist() == [4, 5, 6, 7, 8, 9, 10, 11]  # no key is given twice
+    assert index.source.live_keys().tolist() == list(range(8))
 
 
 # It can be computed again: what does not fit is made again, and nothing else is touched.
 
 
-@pytest.mark.parametrize("damage", ["manifest", "a number", "a file", "half a file", "another model"])
+@pytest.mark.parametrize("damage", ["manifest", "a number", "a file", "half a file", "half written", "another model"])
 def test_an_index_that_does_not_fit_is_made_again(
     damage: str, index: VideoIndex, features: VideoFeatures, model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = index.search(QUERY)
-    segment = index.folder / "segments" / index.source.segments[0]
+    (rows,) = (index.folder / "rows").iterdir()
     match damage:
         case "manifest":
             (index.folder / "index.json").write_bytes(b"[" * 1000)
+        case "half written":  # what a killed writer leaves
+            (index.folder / f"index.json.{7:016x}.prvr-tmp").write_text("[")
+            (index.folder / "index.json").unlink()
+            (index.folder / "index.json").touch()
         case "a number":
             path = index.folder / "index.json"
-            path.write_text(path.read_text().replace('"windows": 8', '"windows": 9'))
+            path.write_text(path.read_text().replace('"windows": 8', '"windows": 7'))
         case "a file":
-            (segment / "owners.npy").unlink()
+            (rows / "windows").unlink()
         case "half a file":
-            content = (segment / "clips.npy").read_bytes()
-            (segment / "clips.npy").write_bytes(content[: len(content) // 2])
+            os.truncate(rows / "clips", (rows / "clips").stat().st_size // 2)
         case "another model":
             make_index(index.folder, model).close()
     with make_index(index.folder, features=features) as again:
@@ -174,7 +176,7 @@ def test_killed_inside_a_write(write: int, point: str, index: VideoIndex, featur
     killed(act, at_write(write, point))
     with make_index(index.folder, features=features) as left:
         assert left.search(QUERY, 20) == expected
-        assert len(list((left.folder / "segments").iterdir())) == len(left.source.segments)
+        assert [path.name for path in (left.folder / "rows").iterdir()] == [left.source.generation]
 
 
 # Scores and ranks are those of evaluation.

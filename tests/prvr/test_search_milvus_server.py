@@ -58,9 +58,8 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_life(lambda: MilvusBackend(address), source)
 
     small = MemorySource(tmp_path / "small", index_id="small-1")  # a name that Milvus would refuse as it is
-    small.windows = {"a": list(range(60)), "b": list(range(100, 130))}
-    torn = Torn(small.folder, index_id="small-1")
-    torn.windows = small.windows
+    small.windows = 90
+    torn = Torn(small.folder, index_id="small-1", windows=90)
     backend = MilvusBackend(address)
     with pytest.raises(KeyboardInterrupt):
         backend.sync(torn)
@@ -69,8 +68,7 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_complete(backend, small)
 
     # A second machine: the rows are on the server, nothing is sent again.
-    elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1")
-    elsewhere.windows = small.windows
+    elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1", windows=90)
     other = synced(MilvusBackend(address), elsewhere)
     assert elsewhere.read == []
     check_order(other, elsewhere)

@@ -1,6 +1,5 @@
 """The list of a search is that of scoring every video by itself, however close their scores are."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,42 +9,22 @@ from hypothesis import strategies as st
 
 from prvr.errors import DataError
 from prvr.search import ranking
-from prvr.search.manifest import SEGMENTS, Manifest
+from prvr.search.manifest import Manifest
 from prvr.search.ranking import Ranked, near_best, rank, window_timelines
-from prvr.search.segments import VideoVectors, write_segment
+from prvr.search.rows import VideoVectors, append_rows
 from prvr.search.snapshot import Snapshot
-from prvr.search.vectors import WindowRows, pack_rows, unit
+from prvr.search.vectors import pack_rows, unit
 from prvr.video import VideoEntry
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
 
 
 def written(folder: Path, seed: int, weights: tuple[float, float], near: float) -> Snapshot:
-    """An index of two segments: videos of one to three windows around a few directions, which are `near` each other's
-    copies; one has rows of zeros, and every ninth was removed."""
+    """An index of videos of one to three windows around a few directions, which are `near` each other's copies; one
+    has rows of zeros, and some were removed."""
     generator = np.random.default_rng(seed)
     centres = generator.standard_normal((3, DIM))
-
-    def rows(number: int, count: int) -> WindowRows:
-        whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
-        return WindowRows(pack_rows((whole * (number != 4)).astype(np.float32)), np.empty(0, np.int64))
-
-    videos, key = [], 0
-    for number in range(VIDEOS):
-        windows, name = 1 + number % 3, f"{number:03}"
-        counts = generator.integers(1, 6, windows)
-        spans = np.stack([np.arange(windows), np.arange(windows) + 1.0], 1)
-        sets = {
-            kind: WindowRows(rows(number, int(each.sum())).packed, each)
-            for kind, each in (("clips", np.full(windows, CLIPS)), ("frames", counts))
-        }
-        entry = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
-        videos.append(VideoVectors(entry, np.arange(key, key + windows), spans, counts, sets))
-        key += windows
-    (folder / SEGMENTS).mkdir()
-    removed = tuple(range(0, VIDEOS // 2, 9))
-    records = [write_segment(folder, videos[: VIDEOS // 2]), write_segment(folder, videos[VIDEOS // 2 :])]
-    Manifest(
+    manifest = Manifest(
         key="some",
         index_id="some",
         window=1.0,
@@ -55,9 +34,24 @@ def written(folder: Path, seed: int, weights: tuple[float, float], near: float) 
         clips=CLIPS,
         clip_weight=weights[0],
         frame_weight=weights[1],
-        next_key=key,
-        segments=(replace(records[0], removed=removed), records[1]),
-    ).write(folder)
+    )
+
+    def rows(number: int, count: int) -> np.ndarray:
+        whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
+        return pack_rows((whole * (number != 4)).astype(np.float32))
+
+    videos = []
+    for number in range(VIDEOS):
+        windows, name = 1 + number % 3, f"{number:03}"
+        table = np.zeros(windows, manifest.files["windows"])
+        table["start"], table["end"] = np.arange(windows), np.arange(windows) + 1
+        table["clips"], table["frames"] = CLIPS, generator.integers(1, 6, windows)
+        table["steps"] = table["frames"]
+        files = {kind: rows(number, int(table[kind].sum())) for kind in ("clips", "frames")}
+        entry = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
+        videos.append(VideoVectors(entry, {"windows": table, **files}))
+    manifest = append_rows(folder, manifest, videos)
+    manifest.without({f"{number:03}" for number in range(0, VIDEOS // 2, 9)}).write(folder)
     return Snapshot.open(folder)
 
 

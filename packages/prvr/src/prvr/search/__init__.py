@@ -15,7 +15,6 @@ from prvr.search.query import Passage, Query
 from prvr.search.results import (
     CURVE_PARTS,
     WEAKER_BELOW,
-    IndexInfo,
     Moment,
     SearchHit,
     SearchResult,
@@ -24,7 +23,6 @@ from prvr.search.results import (
 __all__ = [
     "CURVE_PARTS",
     "WEAKER_BELOW",
-    "IndexInfo",
     "Library",
     "ModelIdentity",
     "Moment",

@@ -1,20 +1,22 @@
 """How confident a hit is: its score beside the best scores of sentences that answer nothing in any collection.
 
 An index keeps a bank of unrelated sentences, such as "an astronaut polishes a harpsichord inside a volcano", and for
-each of them the score that it reaches in every window. The confidence of a hit is one minus the share of the bank whose
-best score over the index is as high as that of the hit: of the nonsense queries, 5 % find something with a confidence
-of 0.95 or more.
+each of them its best score in every video. The confidence of a hit is one minus the share of the bank whose best score
+over the index is as high as that of the hit: of the nonsense queries, 5 % find something with a confidence of 0.95 or
+more.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float16, Float32
 
 from prvr.errors import InputError
 from prvr.search.manifest import Manifest
 from prvr.search.model import EncodesTexts, SearchModel
 from prvr.search.ranking import window_scores
 from prvr.search.snapshot import RowBlock
-from prvr.search.vectors import PackedRows, concatenate_rows, unit, unpack_rows
+from prvr.search.vectors import unit, unpack_rows
 
 _WORDS = 32
 """Number of subjects, of actions and of places."""
@@ -85,18 +87,21 @@ def bank_vectors(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
 
 
 def bank_scores(
-    manifest: Manifest, bank: Float32[np.ndarray, "s e"], clips: list[PackedRows], frames: list[PackedRows]
+    manifest: Manifest,
+    bank: Float32[np.ndarray, "s e"],
+    clips: Sequence[Float16[np.ndarray, "c d"]],
+    frames: Sequence[Float16[np.ndarray, "_ d"]],
 ) -> Float32[np.ndarray, "w s"]:
     """The scores of the first stage of every sentence of the bank with some windows, from the rows that are stored.
 
     Args:
         manifest: the manifest of the index.
         bank: `(s, e)` queries.
-        clips, frames: the stored rows of each window, for at least one window.
+        clips, frames: the packed rows of each window, for at least one window.
     """
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in frames])])
-    coarse = unpack_rows(concatenate_rows(clips)).reshape(len(clips), -1, manifest.dim)
-    block = RowBlock(np.arange(len(clips)), coarse, unpack_rows(concatenate_rows(frames)), offsets)
+    coarse = unpack_rows(np.stack(clips).reshape(-1, manifest.dim)).reshape(len(clips), -1, manifest.dim)
+    block = RowBlock(np.arange(len(clips)), coarse, unpack_rows(np.concatenate(frames)), offsets)
     step = max(1, _COSINES // max(1, len(block.frames)))
     parts = [window_scores(manifest, bank[first : first + step], block) for first in range(0, len(bank), step)]
     return np.ascontiguousarray(np.concatenate(parts).T)

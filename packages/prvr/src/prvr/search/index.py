@@ -10,20 +10,19 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.atomic import LOCK, owned
+from prvr.data.atomic import LOCK, clear_half_written, is_real_folder, owned
 from prvr.errors import DISK_FULL, DataError, InputError
 from prvr.filters import SearchFilter
 from prvr.reading import printable
 from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import bank_vectors, confidence, score_to_pass
-from prvr.search.manifest import MANIFEST, SEGMENTS, Manifest, StaleIndex, index_key
+from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key, read_manifest
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
-    IndexInfo,
     SearchHit,
     SearchResult,
     fold,
@@ -31,8 +30,7 @@ from prvr.search.results import (
     relevance_curve,
 )
 from prvr.search.snapshot import Snapshot
-from prvr.search.sync import Progress, sync
-from prvr.search.writing import IndexWriter
+from prvr.search.sync import Progress, commit, sync
 from prvr.video import FeatureSpec, VideoEntry, VideoFeatures
 
 logger = logging.getLogger(__name__)
@@ -98,9 +96,14 @@ class VideoIndex:
             raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
 
     def _opened(self) -> Snapshot:
-        """The current state; of a new index, if there is none, or one that is damaged or was made for another model."""
-        if (self.folder / SEGMENTS).is_symlink():  # what lies behind it may be somebody else's
-            raise DataError(f"{self.folder / SEGMENTS}: is a symbolic link, expected a folder. Remove the link.")
+        """The current state; of a new index, if there is none, or one that is damaged or was made for another model.
+
+        Raises:
+            DataError: the folder holds something else.
+        """
+        if (self.folder / ROWS).is_symlink():  # what lies behind it may be somebody else's
+            raise DataError(f"{self.folder / ROWS}: is a symbolic link, expected a folder. Remove the link.")
+        clear_half_written(self.folder)
         try:
             snapshot = Snapshot.open(self.folder)
             if snapshot.manifest.key == self._key:
@@ -108,29 +111,19 @@ class VideoIndex:
             why = "it was made for another model"
         except StaleIndex as error:
             why = str(error)
-        if (self.folder / MANIFEST).exists():
-            logger.warning("the index is made again: %s", why)
-        self._clear()
-        (self.folder / SEGMENTS).mkdir()
-        bank = bank_vectors(self.model)
-        self._make(0 if bank is None else len(bank)).write(self.folder)
-        return Snapshot.open(self.folder)
-
-    def _clear(self) -> None:
-        """Deletes what an index consists of; what else lies in its folder is an error.
-
-        Raises:
-            DataError: the folder holds something else.
-        """
-        others = {path.name for path in self.folder.iterdir()} - {MANIFEST, SEGMENTS, BACKENDS_FOLDER, LOCK}
+        others = {path.name for path in self.folder.iterdir()} - {MANIFEST, ROWS, BACKENDS_FOLDER, LOCK}
         if others or self.folder.is_symlink():
             raise DataError(
                 f"{self.folder}: contains other files ({min(others, default='a link')}). Choose a new folder."
             )
-        for name in (SEGMENTS, BACKENDS_FOLDER):
-            if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
-                shutil.rmtree(self.folder / name)
-        (self.folder / MANIFEST).unlink(missing_ok=True)
+        if (self.folder / MANIFEST).exists():
+            logger.warning("the index is made again: %s", why)
+        bank = bank_vectors(self.model)
+        (self.folder / ROWS).mkdir(exist_ok=True)
+        commit(self.folder, self._make(0 if bank is None else len(bank)))
+        if is_real_folder(self.folder / BACKENDS_FOLDER):
+            shutil.rmtree(self.folder / BACKENDS_FOLDER)
+        return Snapshot.open(self.folder)
 
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
         """Makes the index hold these videos: adds new ones, embeds changed ones again, removes the others.
@@ -148,9 +141,7 @@ class VideoIndex:
             raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
         try:
             with owned(self.folder, "", wait=True):
-                self._snapshot = self._opened()
-                sync(IndexWriter(self.folder, self._snapshot), self.model, features, progress)
-                self._snapshot = self._opened()
+                self._snapshot = sync(self._opened(), self.model, features, progress)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
@@ -161,7 +152,7 @@ class VideoIndex:
         Raises:
             DataError: there is no index any more, or it is damaged; then the state that is shown stays.
         """
-        if Manifest.read(self.folder) == self._snapshot.manifest:
+        if read_manifest(self.folder) == self._snapshot.content:
             return False
         self._snapshot = Snapshot.open(self.folder)
         return True
@@ -296,18 +287,6 @@ class VideoIndex:
         """
         return self._snapshot.video(video_id)
 
-    def info(self) -> IndexInfo:
-        """The size of the index."""
-        snapshot, segments = self._snapshot, self._snapshot.manifest.segments
-        return IndexInfo(
-            videos=len(snapshot.video_ids),
-            windows=len(snapshot.live_keys()),
-            seconds=sum((snapshot.video(video).duration for video in snapshot.video_ids), 0.0),
-            clips=snapshot.clips * sum(one.windows for one in segments),
-            frames=sum(one.frames for one in segments),
-            bytes=sum(one.bytes for one in segments),
-        )
-
     def close(self) -> None:
         """Closes the backend. The index on disk is complete at any time, closed or not."""
         with self._lock:
@@ -320,7 +299,7 @@ class VideoIndex:
         return len(self._snapshot.video_ids)
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._snapshot.places
+        return video_id in self._snapshot.videos
 
     def __enter__(self) -> "VideoIndex":
         return self

@@ -1,20 +1,22 @@
-"""The manifest of an index: one file, replaced as a whole, that says what the index is and names its segments."""
+"""The manifest of an index: one file, replaced as a whole, that says what the index is and lists its videos."""
 
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from prvr.data.atomic import replace_file
 from prvr.errors import DataError, InputError
-from prvr.reading import parse_record, read_json
+from prvr.reading import LARGE, parse_json, parse_record, read_bytes
 from prvr.search.model import RowSet, SearchModel
-from prvr.video import FeatureSpec
+from prvr.video import FeatureSpec, VideoEntry
 
-MANIFEST, SEGMENTS, BANK_SCORES = "index.json", "segments", "bank_scores"
-_FORMAT = 1  # raise it when files change: an index of another format is made again
+MANIFEST, ROWS, WINDOWS, BANK_SCORES = "index.json", "rows", "windows", "bank_scores"
+_FORMAT = 2  # raise it when files change: an index of another format is made again
 
 
 class StaleIndex(DataError):
@@ -22,32 +24,23 @@ class StaleIndex(DataError):
 
 
 @dataclass(frozen=True)
-class SegmentRecord:
-    """A segment and which of its videos were removed since it was written.
+class IndexedVideo:
+    """A video of an index.
 
     Args:
-        name: of its folder; never given twice.
-        videos, windows, frames: their numbers, those of removed videos included.
-        bytes: size of its files.
-        removed: numbers of the removed videos, in ascending order.
+        entry: what is known of it.
+        first: number of its first window.
+        windows: how many windows it has; they lie together, in order of time.
     """
 
-    name: str
-    videos: int
+    entry: VideoEntry
+    first: int
     windows: int
-    frames: int
-    bytes: int
-    removed: tuple[int, ...] = ()
-
-    @property
-    def live(self) -> int:
-        """Number of videos that were not removed."""
-        return self.videos - len(self.removed)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index is.
+    """What an index is, and the videos that it holds.
 
     Args:
         key: tells the model, the features and the windows that the index was made for.
@@ -58,9 +51,11 @@ class Manifest:
         clips: number of clips of each window.
         clip_weight, frame_weight: the weights of the two parts of the score.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
-        bank: number of unrelated sentences whose scores are kept for every window, see `prvr.search.confidence`.
-        next_key: the key of the next window.
-        segments: the segments in the order in which they were written.
+        bank: number of unrelated sentences whose scores are kept for every video, see `prvr.search.confidence`.
+        generation: random; names the folder of the files of rows, which only grow. They are written anew, as another
+            generation, when most of what they hold is of videos that were removed.
+        sizes: how many elements of each file count; a writer that was killed may have left more.
+        videos: the videos, in the order in which their rows lie.
     """
 
     key: str
@@ -74,8 +69,9 @@ class Manifest:
     frame_weight: float
     stored: Mapping[str, RowSet] = field(default_factory=dict)
     bank: int = 0
-    next_key: int = 0
-    segments: tuple[SegmentRecord, ...] = ()
+    generation: str = field(default_factory=lambda: secrets.token_hex(8))
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    videos: tuple[IndexedVideo, ...] = ()
 
     @staticmethod
     def new(
@@ -98,36 +94,59 @@ class Manifest:
 
     @property
     def row_sets(self) -> dict[str, RowSet]:
-        """All sets of rows of a segment, by name."""
-        bank = {BANK_SCORES: RowSet(self.bank, lengths=True)} if self.bank else {}
+        """All sets of rows, by name. The scores of the bank are one row, of the first window of a video."""
+        bank = {BANK_SCORES: RowSet(self.bank)} if self.bank else {}
         return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored, **bank}
 
-    def without(self, removed: Mapping[str, set[int]]) -> "Manifest":
-        """The manifest with more removed videos, given by their numbers in each segment.
+    @property
+    def files(self) -> dict[str, np.dtype]:
+        """The files of rows, by name, with the type of their elements.
 
-        Segments of which every video is removed are left out.
+        `windows` has the start and the end of each window in seconds, its `steps` (see `WindowVectors`), and how many
+        rows of each set are its own. The file of a set has its rows, those of one window after those of another.
         """
-        records = [
-            replace(one, removed=tuple(sorted({*one.removed, *removed.get(one.name, ())}))) for one in self.segments
-        ]
-        return replace(self, segments=tuple(one for one in records if one.live))
+        fields = [("start", "<f8"), ("end", "<f8"), ("steps", "<i8"), *((name, "<i8") for name in self.row_sets)]
+        rows = {name: np.dtype(("<f2", (one.dim,))) for name, one in self.row_sets.items()}
+        lengths = {f"{name}_lengths": np.dtype("<f4") for name, one in self.row_sets.items() if one.lengths}
+        return {WINDOWS: np.dtype(fields), **rows, **lengths}
+
+    @property
+    def windows(self) -> int:
+        """Number of windows, those of removed videos included."""
+        return self.sizes.get(WINDOWS, 0)
+
+    def without(self, video_ids: Collection[str]) -> "Manifest":
+        """The manifest without some videos, whose rows stay where they are."""
+        return replace(self, videos=tuple(one for one in self.videos if one.entry.id not in video_ids))
 
     def write(self, folder: Path) -> None:
         """Replaces the manifest in a folder, in one step."""
-        replace_file(folder / MANIFEST, lambda file: file.write(json.dumps(asdict(self)).encode()))
+        about = {name: value for name, value in vars(self).items() if name not in ("stored", "videos")}
+        stored = {name: vars(one) for name, one in self.stored.items()}
+        videos = [vars(one) | {"entry": vars(one.entry)} for one in self.videos]  # asdict takes ten times as long
+        text = json.dumps({**about, "stored": stored, "videos": videos})
+        replace_file(folder / MANIFEST, lambda file: file.write(text.encode()))
 
     @staticmethod
-    def read(folder: Path) -> "Manifest":
-        """Reads the manifest of an index.
+    def parse(content: bytes, source: str) -> "Manifest":
+        """The manifest in the content of a file.
 
         Raises:
-            StaleIndex: there is none, or it is damaged.
+            DataError: it is damaged.
         """
-        path = folder / MANIFEST
-        try:
-            return parse_record(Manifest, read_json(path), str(path), file_names=True)
-        except (OSError, ValueError) as error:
-            raise StaleIndex(f"{path}: cannot be used ({error})") from error
+        return parse_record(Manifest, parse_json(content.decode("utf-8", "replace"), source), source, file_names=True)
+
+
+def read_manifest(folder: Path) -> bytes:
+    """The content of the manifest of an index.
+
+    Raises:
+        StaleIndex: there is none.
+    """
+    try:
+        return read_bytes(folder / MANIFEST, LARGE)
+    except (OSError, DataError) as error:
+        raise StaleIndex(f"{folder / MANIFEST}: cannot be read ({error})") from error
 
 
 def index_key(model: SearchModel, features: FeatureSpec, window: float | None, stride: float | None) -> str:

@@ -168,8 +168,8 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
     Raises:
         ValueError: there is no such video, or it is shorter.
     """
-    if passage.video not in snapshot.places:
-        close = [printable(name) for name in get_close_matches(passage.video, snapshot.places, n=3)]
+    if passage.video not in snapshot.videos:
+        close = [printable(name) for name in get_close_matches(passage.video, snapshot.videos, n=3)]
         raise InputError(
             f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
             "name as the results show it, with its folder."

@@ -75,14 +75,14 @@ def find_candidates(
     """
     if backend is None or len(snapshot.video_ids) <= enough(k):
         return None
-    total = len(snapshot.owners) * snapshot.clips
+    total = snapshot.windows * snapshot.clips
     vectors, queries = 4 * enough(k), np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
-        for q, keys in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
-            videos = snapshot.videos_of(keys)
+        for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
+            videos = snapshot.owners[windows]
             found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
         missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
         vectors *= 2
@@ -170,7 +170,7 @@ def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tup
             narrow = query.half()
             rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
-                parts = [narrow @ torch.from_numpy(part.values).mT for part in snapshot.packed(name, rows)]
+                parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.packed(name, rows)]
             offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
             best = packed_max(torch.cat(parts, 1).float().mT, offsets)[0].numpy()
             total += np.float32(weight) * best

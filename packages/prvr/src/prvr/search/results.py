@@ -1,4 +1,4 @@
-"""What a search finds and where in a video it lies, and what an index reports: plain records."""
+"""What a search finds and where in a video it lies: plain records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -119,30 +119,6 @@ class SearchResult:
     def nothing_fits(self) -> bool:
         """Whether all videos are weaker matches, those included that a minimum confidence has left out."""
         return self.videos > 0 and not self.fitting
-
-
-@dataclass(frozen=True)
-class IndexInfo:
-    """The size of an index.
-
-    Args:
-        videos, windows: numbers of videos and windows that can be found.
-        seconds: total duration of the videos.
-        clips, frames: numbers of vectors on disk.
-        bytes: size of all segments.
-    """
-
-    videos: int
-    windows: int
-    seconds: float
-    clips: int
-    frames: int
-    bytes: int
-
-    @property
-    def bytes_per_video(self) -> float:
-        """Size of the segments divided by the number of videos."""
-        return self.bytes / self.videos if self.videos else 0.0
 
 
 class WindowTimeline(NamedTuple):

@@ -1,36 +1,30 @@
 """A snapshot of an index: one state, open for reading, which no writer changes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float16, Float32, Float64, Int64
 
+from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
-from prvr.search.manifest import BANK_SCORES, Manifest, StaleIndex
-from prvr.search.segments import Segment
-from prvr.search.vectors import PackedRows, unpack_rows
+from prvr.search.manifest import BANK_SCORES, WINDOWS, IndexedVideo, Manifest, StaleIndex, read_manifest
+from prvr.search.rows import VideoVectors, open_rows
+from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
 
 _BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
 _TRIES = 5
 
 
-class Place(NamedTuple):
-    """The place of a video: the number of its segment, and its number in the segment."""
-
-    segment: int
-    number: int
-
-
 class RowBlock(NamedTuple):
     """Windows that are scored together.
 
     Args:
-        rows: `(w)` numbers of the windows, counted through all segments of the snapshot.
+        rows: `(w)` numbers of the windows.
         clips: `(w, c, d)` unit rows.
         frames: `(n, d)` unit rows of all windows, one after the other; window i has `frames[offsets[i]:offsets[i+1]]`.
         offsets: `(w + 1)`.
@@ -46,30 +40,35 @@ class RowBlock(NamedTuple):
 class Snapshot:
     """The videos and vectors of an index, for the scoring and for backends (`prvr.search.backends.ClipSource`).
 
+    Windows have numbers; those of a video lie together, and those of removed videos stay until the files are rewritten.
+
     Args:
         folder: the folder of the index.
         manifest: the manifest of the index.
-        opened: the segments of the index.
+        content: of the file of the manifest, which tells whether the index was changed since.
+        files: the files of rows, by name, see `Manifest.files`.
     """
 
     folder: Path
     manifest: Manifest
-    opened: tuple[Segment, ...]
+    content: bytes = field(repr=False)
+    files: Mapping[str, np.ndarray] = field(repr=False)
 
     @classmethod
     def open(cls, folder: Path) -> "Snapshot":
-        """Opens the current state. If a writer removes a segment meanwhile, the next state is opened.
+        """Opens the current state. If a writer rewrites the files meanwhile, the next state is opened.
 
         Raises:
             StaleIndex: there is no index, or it is damaged.
         """
         for _ in range(_TRIES):
-            manifest = Manifest.read(folder)
+            content = read_manifest(folder)
             try:
-                return cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
-            except StaleIndex:
-                if Manifest.read(folder) == manifest:
-                    raise
+                manifest = Manifest.parse(content, str(folder))
+                return cls(folder, manifest, content, open_rows(folder, manifest))
+            except DataError as error:
+                if read_manifest(folder) == content:
+                    raise StaleIndex(str(error)) from error
         raise StaleIndex(f"{folder}: changes while it is read")
 
     @property
@@ -88,20 +87,24 @@ class Snapshot:
         return self.manifest.index_id
 
     @property
-    def segments(self) -> tuple[str, ...]:
-        """Names of the segments."""
-        return tuple(one.name for one in self.manifest.segments)
+    def generation(self) -> str:
+        """The random id of the numbering of windows."""
+        return self.manifest.generation
+
+    @property
+    def windows(self) -> int:
+        """Number of windows, those of removed videos included."""
+        return self.manifest.windows
 
     @cached_property
-    def places(self) -> dict[str, Place]:
-        """The place of each video, in order of ids."""
-        found = [(segment.entries[v].id, Place(s, v)) for s, segment in enumerate(self.opened) for v in segment.live]
-        return dict(sorted(found))
+    def videos(self) -> dict[str, IndexedVideo]:
+        """The videos by id, in order of ids."""
+        return {one.entry.id: one for one in sorted(self.manifest.videos, key=lambda one: one.entry.id)}
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos, in order; the number of a video is its position here."""
-        return tuple(self.places)
+        return tuple(self.videos)
 
     def video(self, video_id: str) -> VideoEntry:
         """The record of a video.
@@ -109,101 +112,76 @@ class Snapshot:
         Raises:
             KeyError: it is not in the index.
         """
-        place = self.places[video_id]
-        return self.opened[place.segment].entries[place.number]
+        return self.videos[video_id].entry
 
-    def windows_of(self, video_id: str) -> int:
-        """Number of windows of a video."""
-        place = self.places[video_id]
-        first, stop = self.opened[place.segment].windows_of(place.number)
-        return stop - first
+    def vectors(self, video_id: str) -> VideoVectors:
+        """A video as it was written."""
+        one, files = self.videos[video_id], {}
+        windows = slice(one.first, one.first + one.windows)
+        for name in self.manifest.row_sets:
+            rows = slice(*self._offsets[name][[windows.start, windows.stop]].tolist())
+            files |= {file: self.files[file][rows] for file in (name, f"{name}_lengths") if file in self.files}
+        return VideoVectors(one.entry, {WINDOWS: self.files[WINDOWS][windows], **files})
 
-    def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
-        """Keys of all windows of a segment, see `ClipSource`."""
-        return self.opened[self.segments.index(segment)].keys
-
-    def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        """Keys and clips of all windows of a segment, a bounded number at a time, see `ClipSource`."""
-        one = self.opened[self.segments.index(segment)]
-        clips = self.manifest.clips
-        step = max(1, _BLOCK_ROWS // clips)
-        for first in range(0, len(one.keys), step):
-            stop = min(first + step, len(one.keys))
-            rows = unpack_rows(one.sets["clips"].windows(first, stop).packed)
-            vectors = np.array(rows).reshape(stop - first, clips, self.dim)  # a copy: a backend may work on it
-            yield ClipBlock(one.keys[first:stop].copy(), vectors)
+    def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
+        """Clips of all windows from a number on, a bounded number at a time, see `ClipSource`."""
+        step = max(1, _BLOCK_ROWS // self.clips)
+        for start in range(first, self.windows, step):
+            rows = np.arange(start, min(start + step, self.windows))
+            vectors = np.array(self.unpacked("clips", rows)).reshape(len(rows), self.clips, self.dim)
+            yield ClipBlock(rows, vectors)  # a copy: a backend may work on it
 
     def live_keys(self) -> Int64[np.ndarray, " n"]:
-        """Keys of the windows of all videos, in ascending order."""
-        return self._live[0]
-
-    def videos_of(self, keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Number of the video of each window; -1 where the video was removed."""
-        live, rows = self._live
-        if not len(live):
-            return np.full(len(keys), -1, np.int64)
-        at = np.minimum(np.searchsorted(live, keys), len(live) - 1)
-        return np.where(live[at] == keys, self.owners[rows[at]], -1)
+        """Numbers of the windows of all videos, in ascending order."""
+        return self.rows_of_videos(None)
 
     @cached_property
     def originals(self) -> Int64[np.ndarray, " v"]:
         """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
         first: dict[str, int] = {}
-        hashes = (self.video(video).sha256 for video in self.video_ids)
+        hashes = (one.entry.sha256 for one in self.videos.values())
         return np.array([first.setdefault(one, number) for number, one in enumerate(hashes)], np.int64)
 
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""
         if videos is None:
             return np.flatnonzero(self.owners >= 0)
-        owners, order = self._by_owner
-        firsts, stops = np.searchsorted(owners, videos), np.searchsorted(owners, videos, side="right")
-        parts = [order[first:stop] for first, stop in zip(firsts, stops, strict=True)]
-        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        spans = [self._spans[number] for number in videos.tolist()]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *(np.arange(*span) for span in spans)]))
 
     @cached_property
-    def _by_owner(self) -> tuple[np.ndarray, np.ndarray]:
-        """The windows sorted by video: the number of the video of each, and the number of the window."""
-        order = np.argsort(self.owners, kind="stable")
-        return self.owners[order], order
+    def _spans(self) -> list[tuple[int, int]]:
+        """The first window of each video, and the one after its last."""
+        return [(one.first, one.first + one.windows) for one in self.videos.values()]
 
     @cached_property
     def owners(self) -> Int64[np.ndarray, " w"]:
-        """Number of the video of every window of all segments; -1 where the video was removed."""
-        number = {place: i for i, place in enumerate(self.places.values())}
-        parts = [
-            np.array([number.get(Place(s, v), -1) for v in range(len(segment.entries))], np.int64)[segment.owners]
-            for s, segment in enumerate(self.opened)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        """Number of the video of every window; -1 where the video was removed."""
+        owners = np.full(self.windows, -1, np.int64)
+        for number, (first, stop) in enumerate(self._spans):
+            owners[first:stop] = number
+        return owners
 
     @cached_property
     def spans(self) -> Float64[np.ndarray, "w 2"]:
-        """Start and end of every window of all segments, in seconds."""
-        return np.concatenate([np.empty((0, 2)), *(one.spans for one in self.opened)])
+        """Start and end of every window, in seconds."""
+        return np.stack([self.files[WINDOWS]["start"], self.files[WINDOWS]["end"]], 1)
 
-    @cached_property
+    @property
     def steps(self) -> Int64[np.ndarray, " w"]:
-        """How many of the first frames of every window of all segments share its time evenly."""
-        return np.concatenate([np.empty(0, np.int64), *(one.steps for one in self.opened)])
+        """How many of the first frames of every window share its time evenly."""
+        return self.files[WINDOWS]["steps"]
 
-    @cached_property
-    def _live(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of the windows of all videos in ascending order, and the numbers of these windows."""
-        keys = np.concatenate([np.empty(0, np.int64), *(one.keys for one in self.opened)])
-        rows = self.rows_of_videos(None)
-        order = np.argsort(keys[rows], kind="stable")
-        return keys[rows][order], rows[order]
-
-    @cached_property
-    def _firsts(self) -> np.ndarray:
-        """Number of the first window of each segment, and of all windows."""
-        return np.concatenate([[0], np.cumsum([len(one.keys) for one in self.opened], dtype=np.int64)])
-
-    @cached_property
+    @property
     def frame_counts(self) -> Int64[np.ndarray, " w"]:
-        """Number of frames of every window of all segments."""
-        return np.concatenate([np.empty(0, np.int64), *(one.sets["frames"].counts for one in self.opened)])
+        """Number of frames of every window."""
+        return self.files[WINDOWS]["frames"]
+
+    @cached_property
+    def _offsets(self) -> dict[str, Int64[np.ndarray, " _"]]:
+        """For each set `(w + 1)`: the rows of window i are `offsets[i]` to `offsets[i + 1] - 1`."""
+        table = self.files[WINDOWS]
+        return {name: np.concatenate([[0], np.cumsum(table[name])]) for name in self.manifest.row_sets}
 
     def row_blocks(self, rows: Int64[np.ndarray, " n"]) -> Iterator[RowBlock]:
         """The vectors of some windows that are scored, in order, a bounded number at a time.
@@ -222,53 +200,53 @@ class Snapshot:
                 np.concatenate([[0], np.cumsum(self.frame_counts[block])]),
             )
 
-    def packed(self, name: str, rows: Int64[np.ndarray, " n"]) -> Iterator[PackedRows]:
+    def packed(self, name: str, rows: Int64[np.ndarray, " n"]) -> Iterator[Float16[np.ndarray, "m d"]]:
         """Rows of a set for some windows, ascending, as they are stored: each run of neighbours, without a copy."""
-        for segment, own in self._by_segment(rows):
-            for run in np.split(own, np.flatnonzero(np.diff(own) > 1) + 1):
-                yield segment.sets[name].take(run)
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+            yield self.files[name][self._places(name, run)]
 
-    def _by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
-        """The segments that hold some windows, and the numbers of these windows in each."""
-        bounds = np.searchsorted(rows, self._firsts)
-        for s in np.flatnonzero(np.diff(bounds)).tolist():
-            yield self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
+    def _places(self, name: str, rows: Int64[np.ndarray, " n"]) -> slice | Int64[np.ndarray, " m"]:
+        """Where the rows of a set for some windows, ascending, lie: a slice where there are no gaps between them."""
+        offsets = self._offsets[name]
+        if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+            return slice(*offsets[[rows[0], rows[-1] + 1]].tolist()) if len(rows) else slice(0)
+        counts = offsets[rows + 1] - offsets[rows]
+        return np.arange(counts.sum()) + np.repeat(offsets[rows] - np.cumsum(counts) + counts, counts)
 
     def unpacked(self, name: str, rows: Int64[np.ndarray, " n"], *, raw: bool = False) -> Float32[np.ndarray, "m d"]:
-        """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
-        parts = [unpack_rows(segment.sets[name].take(own), raw=raw) for segment, own in self._by_segment(rows)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        """Rows of a set for some windows, ascending, one window after the other.
+
+        Args:
+            name: the name of the set: `clips`, `frames`, or one of `Manifest.stored`.
+            rows: numbers of windows.
+            raw: give the rows as they were before they were scaled to unit length; needs a set that keeps lengths.
+
+        Raises:
+            ValueError: `raw`, and the set does not keep lengths.
+        """
+        if raw and f"{name}_lengths" not in self.files:
+            raise ValueError("the lengths of these rows are not stored; only unit rows are available")
+        places = self._places(name, rows)
+        return unpack_rows(self.files[name][places], self.files[f"{name}_lengths"][places] if raw else None)
 
     @cached_property
     def bank_best(self) -> Float32[np.ndarray, " s"] | None:
         """The best score of each unrelated sentence over all videos; None without such a bank, or without videos."""
-        if not self.manifest.bank or not self.places:
+        if not self.manifest.bank or not self.videos:
             return None
-        best, rows = np.full(self.manifest.bank, -np.inf, np.float32), self.rows_of_videos(None)
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            scores = self.unpacked(BANK_SCORES, rows[first : first + _BLOCK_ROWS], raw=True)
-            best = np.maximum(best, scores.max(0))
-        return best
+        rows = self.rows_of_videos(None)
+        parts = [rows[first : first + _BLOCK_ROWS] for first in range(0, len(rows), _BLOCK_ROWS)]
+        return np.max([self.unpacked(BANK_SCORES, part).max(0, initial=-np.inf) for part in parts], 0)
 
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False
     ) -> list[Float32[np.ndarray, "l d"]]:
-        """Rows of a set for each of some windows.
-
-        Args:
-            name: the name of the set: `clips`, `frames`, or one of `Manifest.stored`.
-            windows: numbers of windows through the whole snapshot, as `rows_of_videos` gives them, in any order.
-            raw: give the rows as they were before they were scaled to unit length; needs a set that keeps lengths.
+        """Rows of a set for each of some windows, in any order, see `unpacked`.
 
         Raises:
             KeyError: the index has no such set.
-            ValueError: `raw`, and the set does not keep lengths.
+            ValueError: as `unpacked`.
         """
         if name not in self.manifest.row_sets:
             raise KeyError(f"{name!r}: the index stores {', '.join(self.manifest.row_sets)}")
-        found = []
-        for window in windows:
-            segment = int(np.searchsorted(self._firsts, window, side="right")) - 1
-            first = int(window - self._firsts[segment])
-            found.append(unpack_rows(self.opened[segment].sets[name].windows(first, first + 1).packed, raw=raw))
-        return found
+        return [self.unpacked(name, np.array([window]), raw=raw) for window in windows]

@@ -1,7 +1,11 @@
 """Bringing an index up to date with features: videos are cut into windows, encoded, and written a few at a time."""
 
 import logging
+import secrets
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +13,11 @@ from jaxtyping import Float, Float32
 
 from prvr.errors import DataError
 from prvr.search.confidence import bank_scores, bank_vectors
-from prvr.search.manifest import BANK_SCORES, Manifest
+from prvr.search.manifest import BANK_SCORES, ROWS, WINDOWS, Manifest
 from prvr.search.model import SearchModel
-from prvr.search.segments import VideoVectors
-from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows
-from prvr.search.writing import IndexWriter
+from prvr.search.rows import VideoVectors, append_rows
+from prvr.search.snapshot import Snapshot
+from prvr.search.vectors import pack_rows
 from prvr.video import VideoEntry, VideoFeatures
 
 logger = logging.getLogger(__name__)
@@ -21,31 +25,29 @@ Progress = Callable[[str, int, int], None]
 """Called with the id of a video, the number of videos that are done, and the number of all."""
 
 VIDEOS, BYTES = 64, 64 * 2**20
-"""A segment is written when so many videos, or so many bytes of vectors, are waiting: what a kill may lose."""
+"""Videos are written when so many, or so many bytes of vectors, are waiting: what a kill may lose."""
 _AT_ONCE = 32  # windows whose vectors are held as float32
 
 
-def sync(
-    writer: IndexWriter,
-    model: SearchModel,
-    features: VideoFeatures,
-    progress: Progress | None = None,
-) -> None:
+def sync(snapshot: Snapshot, model: SearchModel, features: VideoFeatures, progress: Progress | None = None) -> Snapshot:
     """Makes an index hold the videos of some features: adds new ones, replaces changed ones, removes the others.
 
     Args:
-        writer: the writer of the index.
+        snapshot: the state of the index, which no other process changes meanwhile.
         model: the model of the index.
         features: what the encoder of the index made.
         progress: called before each video that is encoded, and when all is done.
+
+    Returns:
+        The new state; the same one if nothing has changed.
     """
-    known = writer.entries
-    todo = [video for video, entry in features.entries.items() if video not in known or _differs(known[video], entry)]
-    if removed := [video for video in known if video not in features.entries]:
-        writer.drop(removed)
-    bank = bank_vectors(model) if todo and writer.manifest.bank else None
+    folder, manifest = snapshot.folder, snapshot.manifest
+    indexed = {video: one.entry for video, one in snapshot.videos.items()}
+    todo = [video for video, entry in features.entries.items() if _differs(indexed.get(video), entry)]
+    if removed := indexed.keys() - features.entries.keys():
+        manifest = commit(folder, manifest.without(removed))
+    bank = bank_vectors(model) if todo and manifest.bank else None
     waiting: list[VideoVectors] = []
-    next_key = writer.manifest.next_key
     for done, video in enumerate(todo):
         if progress is not None:
             progress(video, done, len(todo))
@@ -54,20 +56,36 @@ def sync(
         except DataError as error:
             logger.warning("%s", error)  # the next update encodes it again
             continue
-        waiting.append(embed(model, bank, writer.manifest, features.entries[video], rows, next_key))
-        next_key = int(waiting[-1].keys[-1]) + 1
+        waiting.append(embed(model, bank, manifest, features.entries[video], rows))
         if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
-            writer.put(waiting)
+            manifest = commit(folder, append_rows(folder, manifest, waiting))
             waiting = []
     if waiting:
-        writer.put(waiting)
+        manifest = commit(folder, append_rows(folder, manifest, waiting))
     if progress is not None and todo:
         progress(todo[-1], len(todo), len(todo))
+    if manifest is snapshot.manifest:
+        return snapshot
+    snapshot = Snapshot.open(folder)
+    if 2 * len(snapshot.live_keys()) >= snapshot.windows:
+        return snapshot
+    empty = replace(manifest, generation=secrets.token_hex(8), sizes={}, videos=())
+    commit(folder, append_rows(folder, empty, [snapshot.vectors(one.entry.id) for one in manifest.videos]))
+    return Snapshot.open(folder)
 
 
-def _differs(known: VideoEntry, now: VideoEntry) -> bool:
-    """Whether the file has changed, or lies elsewhere."""
-    return (known.sha256, known.path, known.frames) != (now.sha256, now.path, now.frames)
+def commit(folder: Path, manifest: Manifest) -> Manifest:
+    """Writes a manifest, then deletes the files of other generations; readers that have one open keep it."""
+    manifest.write(folder)
+    for path in (folder / ROWS).iterdir():
+        if path.name != manifest.generation and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+    return manifest
+
+
+def _differs(indexed: VideoEntry | None, now: VideoEntry) -> bool:
+    """Whether the file is new, has changed, or lies elsewhere."""
+    return indexed is None or (indexed.sha256, indexed.path, indexed.frames) != (now.sha256, now.path, now.frames)
 
 
 def embed(
@@ -76,9 +94,8 @@ def embed(
     manifest: Manifest,
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
-    first_key: int,
 ) -> VideoVectors:
-    """Encodes the windows of a video and packs their vectors, with the scores that the bank reaches in them.
+    """Encodes the windows of a video and packs their vectors, with the best score of each sentence of the bank.
 
     Args:
         model: the model of the index.
@@ -86,35 +103,35 @@ def embed(
         manifest: the manifest of the index.
         entry: what is known of the video.
         features: `(n, f)` the features of the video.
-        first_key: the key of its first window.
 
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
     windows = cut(len(features), entry.duration, manifest.rate, manifest.window, manifest.stride)
-    packed: dict[str, list[PackedRows]] = {name: [] for name in manifest.row_sets}
-    steps = []
+    table = np.zeros(len(windows), manifest.files[WINDOWS])
+    table["start"], table["end"] = [window.start for window in windows], [window.end for window in windows]
+    files: dict[str, list[np.ndarray]] = {name: [] for name in manifest.files}
+    best = np.full(manifest.bank, -np.inf, np.float32)
     for first in range(0, len(windows), _AT_ONCE):
         some = [features[window.first : window.stop] for window in windows[first : first + _AT_ONCE]]
-        for vectors in model.encode_windows(some):
-            rows = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
-            if not all(np.isfinite(values).all() for values in rows.values()):
+        for number, vectors in enumerate(model.encode_windows(some), first):
+            sets = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
+            if not all(np.isfinite(rows).all() for rows in sets.values()):
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            for name in packed.keys() - {BANK_SCORES}:
-                packed[name].append(pack_rows(rows[name], manifest.row_sets[name].lengths))
-            steps.append(vectors.steps)
+            table["steps"][number] = vectors.steps
+            for name in manifest.row_sets.keys() - {BANK_SCORES}:
+                table[name][number] = len(sets[name])
+                files[name].append(pack_rows(sets[name]))
+                if f"{name}_lengths" in files:
+                    files[f"{name}_lengths"].append(np.linalg.norm(sets[name], axis=1))
         if bank is not None:
-            scores = bank_scores(manifest, bank, packed["clips"][first:], packed["frames"][first:])
-            packed[BANK_SCORES] += [pack_rows(row[None], lengths=True) for row in scores]
+            scores = bank_scores(manifest, bank, files["clips"][first:], files["frames"][first:])
+            best = np.maximum(best, scores.max(0))
+    files[WINDOWS] = [table]
+    if bank is not None:
+        table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
-        entry,
-        np.arange(first_key, first_key + len(windows)),
-        np.array([(window.start, window.end) for window in windows]),
-        np.array(steps, np.int64),
-        {
-            name: WindowRows(concatenate_rows(parts), np.array([len(part) for part in parts], np.int64))
-            for name, parts in packed.items()
-        },
+        entry, {name: np.concatenate(parts).astype(manifest.files[name].base) for name, parts in files.items()}
     )
 
 

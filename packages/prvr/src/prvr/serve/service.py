@@ -154,7 +154,8 @@ class Service:
     def _describe(self) -> None:
         """Reads from the index what clients are told of it."""
         index = self.source.index
-        self._info, self._model = index.info(), index.model.identity  # a broken model is reported at the start
+        self._seconds = sum(index.video(video).duration for video in index.video_ids)
+        self._model = index.model.identity  # a broken model is reported at the start
         self._reads_pictures = isinstance(index.model, EncodesPictures)
         self.catalogue.replace(map(index.video, index.video_ids))
 
@@ -231,7 +232,7 @@ class Service:
         return InfoResponse(
             videos=len(self.catalogue),
             progress=ProgressResponse(done=done, total=total, error=self.source.error),
-            hours=self._info.seconds / 3600,
+            hours=self._seconds / 3600,
             model=self._model.name,
             pictures=self._reads_pictures,
             zero_shot=self._model.kind == "zero-shot",

@@ -14,7 +14,7 @@ from prvr.reading import parse_json, parse_record
 from prvr.search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
 from prvr.search.backends.signed import HashedFile, read_signed, write_signed
 
-_FILE, _FORMAT = "clips.faiss", 2
+_FILE, _FORMAT = "clips.faiss", 3
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
 _LEARNED_FROM = 2**16  # vectors that the code books are learned from
 _BLOCK = 2**15  # vectors added at a time: 50 MB of 384 float32
@@ -26,17 +26,17 @@ class _Header:
     """What the vectors in a file are, in its first line.
 
     Args:
-        index_id: the id of the index that they belong to.
+        generation: that of the index that they belong to.
         dim: width of the vectors.
         trained: number of vectors when the code books were learned.
-        segments: the segments whose windows are in the file.
+        windows: how many windows of the index were read.
         format: the version of the format of the file.
     """
 
-    index_id: str
+    generation: str
     dim: int
     trained: int
-    segments: tuple[str, ...] = ()
+    windows: int = 0
     format: int = _FORMAT
 
 
@@ -56,7 +56,7 @@ class FaissBackend(CandidateBackend):
     """All clips, compressed and compared with a query.
 
     They are one file, `INDEX/backends/faiss/clips.faiss`, which is read into memory and replaced as a whole when
-    segments have come: only their vectors are added. Code books are learned anew when the corpus has grown to four
+    windows have come: only their vectors are added. Code books are learned anew when the corpus has grown to four
     times what it was; small corpora are kept as float32, and nothing is missed. A damaged file, or that of another
     index, is made again.
 
@@ -87,30 +87,23 @@ class FaissBackend(CandidateBackend):
     def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
         faiss, vectors = import_faiss(), len(live) * source.clips
         header, index = read_signed(folder / _FILE, _read) or _NOTHING
-        kept = held = np.empty(0, np.int64)
-        if header is not None and self._fits(header, source, vectors):
-            held = _ids(index)
-            known = [source.keys(segment) for segment in source.segments if segment in header.segments]
-            kept = np.intersect1d(live, np.concatenate([kept, *known]))
-        else:
-            header = None
-        if header is None or np.setdiff1d(kept, held).size:
-            index, held = self._train(source, live, vectors), np.empty(0, np.int64)
-            header = _Header(source.index_id, source.dim, vectors)
-        if (gone := ~np.isin(held, kept)).any():
+        if header is None or not self._fits(header, source, vectors):
+            header, index = _Header(source.generation, source.dim, vectors), self._train(source, live, vectors)
+        held = _ids(index)
+        if (gone := ~np.isin(held, live)).any():
             index.remove_ids(faiss.IDSelectorBatch(np.unique(held[gone])))
-        new = [segment for segment in source.segments if segment not in header.segments]
-        for segment in new:
-            _fill(index, source.blocks(segment), live)
-        if new or not header.segments or 2 * gone.sum() > len(held):
-            _write(folder / _FILE, replace(header, segments=source.segments), index)
+        new = header.windows < source.windows
+        if new:
+            _fill(index, source.blocks(header.windows), live)
+        if new or not source.windows:
+            _write(folder / _FILE, replace(header, windows=source.windows), index)
         self._index = index
         return index.ntotal
 
     def _fits(self, header: _Header, source: ClipSource, vectors: int) -> bool:
         """Whether a file can be brought up to date."""
-        same = (header.index_id, header.dim) == (source.index_id, source.dim)
-        return same and header.trained <= vectors * _GROWTH**2 and vectors <= header.trained * _GROWTH
+        same = (header.generation, header.dim) == (source.generation, source.dim)
+        return same and header.windows <= source.windows and vectors <= header.trained * _GROWTH
 
     def _train(self, source: ClipSource, live: np.ndarray, vectors: int) -> Any:
         """An index without vectors; its code books are learned from a sample of the live clips."""
@@ -140,10 +133,9 @@ def _sample(source: ClipSource, live: np.ndarray, vectors: int) -> Float32[np.nd
     """Some clips of the whole corpus, the same ones every time."""
     generator = np.random.default_rng(0)
     rows = []
-    for segment in source.segments:
-        for block in source.blocks(segment):
-            found = _live_rows(block, live)[1]
-            rows.append(found[generator.random(len(found)) < _LEARNED_FROM / vectors])
+    for block in source.blocks():
+        found = _live_rows(block, live)[1]
+        rows.append(found[generator.random(len(found)) < _LEARNED_FROM / vectors])
     return np.concatenate(rows)
 
 

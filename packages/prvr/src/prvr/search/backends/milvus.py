@@ -30,10 +30,10 @@ _BYTES = 2**23  # of the vectors of a request; servers take 64 MB
 
 
 class MilvusBackend(CandidateBackend):
-    """A collection per index, `prvr_ID`, with a row per clip that names its segment.
+    """A collection per index, `prvr_ID`, with a row per clip that names the generation of its window.
 
-    A segment is complete when it has as many rows as clips, so that what a killed process leaves is mended by the next
-    sync, and several machines can search the same index. Rows are grouped by window here and not on the server:
+    It is complete when it has as many rows as clips, so that what a killed process leaves is mended by the next sync,
+    and several machines can search the same index. Rows are grouped by window here and not on the server:
     releases before 2.4 ignore `group_by_field` without a word.
 
     Args:
@@ -62,7 +62,7 @@ class MilvusBackend(CandidateBackend):
         self._collection = ""
 
     def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
-        """Deletes the rows of segments that are gone and inserts those that are missing.
+        """Deletes the rows of another generation and inserts those that are missing.
 
         Raises:
             DataError: no server answers at the address, or it refuses.
@@ -112,7 +112,7 @@ class MilvusBackend(CandidateBackend):
                 schema.add_field("id", DataType.INT64, is_primary=True)
                 schema.add_field("key", DataType.INT64)
                 schema.add_field("clip", DataType.INT64)
-                schema.add_field("segment", DataType.VARCHAR, max_length=256)
+                schema.add_field("generation", DataType.VARCHAR, max_length=256)
                 schema.add_field("vector", DataType.FLOAT_VECTOR, dim=source.dim)
                 index = client.prepare_index_params()
                 index.add_index("vector", index_type="IVF_SQ8", metric_type="IP", params={"nlist": _LISTS})
@@ -129,22 +129,20 @@ class MilvusBackend(CandidateBackend):
         self._client = client
 
     def _send(self, source: ClipSource) -> None:
-        """Makes the rows those of the segments of a source."""
-        counts = {name: self._count(f'segment == "{name}"') for name in source.segments}
-        torn = [name for name, rows in counts.items() if rows != source.clips * len(source.keys(name))]
-        # First of all: rows of a segment that is written anew have the ids of the rows of the old one.
-        if self._count() != sum(counts.values()):
-            named = ", ".join(f'"{name}"' for name in source.segments)
-            self._delete(f"segment not in [{named}]" if named else "id >= 0")
-        for name in torn:
-            if counts[name]:
-                message = "%s: %s has %d rows of segment %s, which is not the expected number; they are inserted again"
-                logger.info(message, self._shown, self._collection, counts[name], name)
-                self._delete(f'segment == "{name}"')
-            for block in source.blocks(name):
-                for part in _requests(name, block):
+        """Makes the rows those of the windows of a source, which are inserted in order."""
+        own = f'generation == "{source.generation}"'
+        rows = self._count(own)
+        first = min(rows // source.clips, source.windows)
+        if first and self._count(f"{own} and key < {first}") != source.clips * first:
+            logger.info("%s: %s lacks rows; all are inserted again", self._shown, self._collection)
+            first = 0
+        # First of all: rows of another generation have the same ids. Another machine may be ahead.
+        if first < source.windows or self._count() != rows:
+            self._delete(f'generation != "{source.generation}" or key >= {first}')
+        if first < source.windows:
+            for block in source.blocks(first):
+                for part in _requests(source.generation, block):
                     self._client.insert(self._collection, part, timeout=_TIMEOUT)
-        if torn:
             self._client.flush(self._collection)
 
     def _count(self, which: str = "") -> int:
@@ -211,14 +209,14 @@ class MilvusBackend(CandidateBackend):
             raise DataError(f"{self._shown}: Milvus refuses ({reason}). {remedy}") from error
 
 
-def _requests(segment: str, block: ClipBlock) -> Iterator[list[dict[str, Any]]]:
+def _requests(generation: str, block: ClipBlock) -> Iterator[list[dict[str, Any]]]:
     """The rows of a block, a bounded number at a time."""
     clips, dim = block.vectors.shape[1:]
     windows = max(1, _BYTES // (4 * clips * dim))
     for start in range(0, len(block.keys), windows):
         keys, vectors = block.keys[start : start + windows], block.vectors[start : start + windows]
         yield [
-            {"id": int(key) * _CLIPS + clip, "key": int(key), "clip": clip, "segment": segment, "vector": vector}
+            {"id": int(key) * _CLIPS + clip, "key": int(key), "clip": clip, "generation": generation, "vector": vector}
             for key, window in zip(keys, vectors, strict=True)
             for clip, vector in enumerate(window)
         ]

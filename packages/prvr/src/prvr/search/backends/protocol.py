@@ -20,7 +20,7 @@ FOLDER = "backends"
 
 
 class ClipBlock(NamedTuple):
-    """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
+    """Consecutive windows: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
 
     keys: Int64[np.ndarray, " w"]
     vectors: Float32[np.ndarray, "w c d"]
@@ -30,12 +30,8 @@ class ClipBlock(NamedTuple):
 class ClipSource(Protocol):
     """What a backend sees of an index: one state of it, which does not change.
 
-    Attributes:
-        dim: width of the vectors.
-        clips: number of clips of every window.
-        index_id: random letters and digits, fixed when the index is made: names a collection, or a folder.
-        folder: the folder of the index; a backend may keep files in `folder / "backends" / name`.
-        segments: names of the segments, each a hash of its content: a name never stands for anything else.
+    The key of a window is its number, from 0. Windows are added at the end, and no number is given twice, until they
+    are numbered anew in another generation.
     """
 
     @property
@@ -50,29 +46,26 @@ class ClipSource(Protocol):
 
     @property
     def index_id(self) -> str:
-        """Random letters and digits, fixed when the index is made."""
+        """Random letters and digits, fixed when the index is made: names a collection, or a folder."""
+        ...
+
+    @property
+    def generation(self) -> str:
+        """Random letters and digits, others when windows are numbered anew."""
+        ...
+
+    @property
+    def windows(self) -> int:
+        """Number of windows, those of videos included that were removed since."""
         ...
 
     @property
     def folder(self) -> Path:
-        """Folder of the index."""
+        """Folder of the index; a backend may keep files in `folder / "backends" / name`."""
         ...
 
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """Names of the segments, each a hash of its content."""
-        ...
-
-    def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
-        """Keys of all windows of a segment, also those of videos that were removed since."""
-        ...
-
-    def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        """All windows of a segment, also those of videos that were removed since, a bounded number at a time.
-
-        A key is given once in an index, but a segment that is written anew keeps the keys of its windows: the same key
-        may stand in an old segment and in one that has taken its place.
-        """
+    def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
+        """All windows from a number on, also those of removed videos, a bounded number at a time."""
         ...
 
     def live_keys(self) -> Int64[np.ndarray, " n"]:
@@ -85,8 +78,8 @@ class CandidateBackend(ABC):
 
     The law of every backend; `tests/prvr/test_search_backends.py` holds those of `BACKENDS` to it:
 
-    - **What `sync` may read**: the blocks of segments that are new to it. Where windows or segments only went, it reads
-      none. It may read all of them again when the corpus has become several times as large.
+    - **What `sync` may read**: the windows that are new to it. Where windows only went, it reads none. It may read all
+      of them again when there is another generation, or when the corpus has become several times as large.
     - **What a fresh object may read**: no more than the last one would have read. The rest it has from the folder
       `source.folder / "backends" / name`, or from a server under `source.index_id`.
     - **Persistence**: what is kept is a copy. A kill at any moment, a missing copy or that of another index costs a new
@@ -102,7 +95,7 @@ class CandidateBackend(ABC):
     name: str
 
     def __init__(self) -> None:
-        self._state: tuple[str, tuple[str, ...]] = ("", ())
+        self._state: tuple[str, str, int] = ("", "", 0)
         self._live = np.empty(0, np.int64)
         self._total = 0
 
@@ -124,12 +117,12 @@ class CandidateBackend(ABC):
         """For each query the keys of the live windows of its nearest clips, one for each clip, best first."""
 
     def sync(self, source: ClipSource) -> None:
-        """Brings it up to date with the segments of a source; cheap where nothing has changed; safe against a kill.
+        """Brings it up to date with a source; cheap where nothing has changed; safe against a kill.
 
         Raises:
             DataError: nothing can be kept, for example because the disk is full.
         """
-        live, state = source.live_keys(), (source.index_id, source.segments)
+        live, state = source.live_keys(), (source.index_id, source.generation, source.windows)
         if state == self._state and np.array_equal(live, self._live):
             return
         folder = source.folder / FOLDER / self.name
@@ -155,7 +148,7 @@ class CandidateBackend(ABC):
 
     def close(self) -> None:
         """Releases what it holds."""
-        self._state, self._total = ("", ()), 0
+        self._state, self._total = ("", "", 0), 0
 
 
 BACKENDS: Registry[Callable[..., CandidateBackend | None]] = Registry("search backend")
