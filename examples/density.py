@@ -100,12 +100,8 @@ def generated(name: str) -> list[Tensor]:
     sampler = flow
     if name != "flow":
         sampler = diffusion.with_scheduler(make_scheduler(name, TRAINED, prediction_type=arguments.prediction))
-    start = {"num_steps": arguments.steps}
-    if name == "heun":
-        # Half as many steps of two calls. Its correction divides by the next noise level relative to the signal, so the
-        # first step must not fall from pure noise to a small one: it starts a little below, where a tenth is signal.
-        start = {"timesteps": torch.linspace(45, 0, (arguments.steps + 2) // 2).round().int().unique().flip(0).tolist()}
-    return [sampler.sample(torch.randn(arguments.samples, 2), condition, **start) for condition in conditions]
+    steps = arguments.steps // SCHEDULERS[name].calls  # as many calls for each
+    return [sampler.sample(torch.randn(arguments.samples, 2), condition, steps) for condition in conditions]
 
 
 results = {name: generated(name) for name in SCHEDULERS}

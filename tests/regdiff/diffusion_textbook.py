@@ -102,13 +102,16 @@ def step(
 
 
 def heun(x, clean: Callable, now: tuple[float, float], after: tuple[float, float]):
-    """Karras et al. (2022), algorithm 1 without churn: the mean of the slopes at both ends, in s = sigma / signal."""
+    """Karras et al. (2022), algorithm 1 without churn: the mean of the slopes at both ends, in s = sigma / signal.
+
+    There the last step alone, to s = 0, has one slope; here each that takes s to less than a third of itself.
+    """
     (signal, sigma), (signal2, sigma2) = now, after
     s, s2, y = sigma / signal, sigma2 / signal2, x / signal
     slope = (y - clean(x, signal, sigma)) / s
     euler = y + (s2 - s) * slope
-    if s2 == 0:
-        return euler
+    if s > 3 * s2:  # no correction where it would amplify errors, the last step included
+        return signal2 * euler
     slope2 = (euler - clean(signal2 * euler, signal2, sigma2)) / s2
     return signal2 * (y + (s2 - s) * (slope + slope2) / 2)
 

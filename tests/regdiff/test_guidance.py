@@ -42,7 +42,7 @@ def test_guidance_is_the_formula_of_two_calls(name, scale):
         for function, w in ((counted, scale), (two_calls, None))
     ]
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
-    calls = 7 if SCHEDULERS[name].calls == 2 else 4
+    calls = 6 if SCHEDULERS[name].calls == 2 else 4  # Heun corrects two of four steps
     assert rows == [6 if scale != 1 else 3] * calls
 
 

@@ -29,7 +29,8 @@ class Capabilities:
         truncated_start: Whether `sample` may start below the last trained timestep.
         gradient: Whether gradients flow through `sample`.
         precision: Best precision of a step.
-        calls: Calls of the denoiser in a step; 2 of Heun's, but 1 in its last step.
+        calls: Calls of the denoiser in a step. Heun makes 2, but 1 where the noise falls to less than a third relative
+            to the signal: in its last step, and from pure noise.
     """
 
     name: str

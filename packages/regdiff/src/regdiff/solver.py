@@ -26,6 +26,10 @@ from regdiff.schedulers import capabilities
 #: Weights below this share of the largest are what cancelled up to rounding.
 NEGLIGIBLE = 1e-13
 
+#: Heun's correction multiplies an error of the second estimate by (s / s' - 1) / 2 where s = sigma / signal falls to s':
+#: beyond this ratio, by more than 1.
+LARGEST_FALL = 3.0
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -39,7 +43,7 @@ class Stage:
         unclipped: Weight of this call's estimate before it was clipped.
         noise: Weight of the noise, which is standard normal.
         step: Which step of the sampler it belongs to.
-        ends_step: Whether x after it is x after the step: not so in the first half of a step of Heun.
+        ends_step: Whether x after it is x after the step: not so where Heun calls the denoiser again.
     """
 
     timestep: int
@@ -297,26 +301,35 @@ class _UniPc(_Multistep):
 
 
 class _Karras(_Probe):
-    """Euler, Euler ancestral and Heun work on x / signal = x_0 + (sigma / signal) eps (Karras et al. 2022)."""
+    """Euler, Euler ancestral and Heun work on x / signal = x_0 + (sigma / signal) eps (Karras et al. 2022).
+
+    Heun calls the denoiser a second time where a step leads, and takes the mean of both slopes. Karras et al. omit that
+    in the last step, which leads to s = 0; here it is omitted wherever s falls to less than a third, as it does from
+    the pure noise at the top of a cosine schedule.
+    """
 
     predicts = "epsilon"
 
     def _prepare(self) -> None:
-        count, sigmas = len(self.timesteps), self._relative_sigmas()
+        sigmas = self._relative_sigmas()
         if type(self.scheduler).__name__ == "HeunDiscreteScheduler":
-            # A second call of the denoiser where the step would lead, except at the last one.
-            halves = [[(step, step, False), (step + 1, step, True)] for step in range(count - 1)]
-            self.calls = [*(call for pair in halves for call in pair), (count - 1, count - 1, True)]
-            sigmas = torch.cat([sigmas[:1], sigmas[1:-1].repeat_interleave(2), sigmas[-1:]])
+            self.calls = []
+            for step in range(len(self.timesteps)):
+                corrected = bool(sigmas[step] <= LARGEST_FALL * sigmas[step + 1])
+                self.calls.append((step, step, not corrected))
+                if corrected:
+                    self.calls.append((step + 1, step, True))
         self._indexed([float(self.timesteps[level]) for level, _, _ in self.calls])  # integers would be refused
-        self.scheduler.sigmas = sigmas
+        self.scheduler.sigmas = sigmas[[level for level, _, _ in self.calls] + [-1]]
         self.scheduler.is_scale_input_called = True  # x itself is the scaled input
 
     def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
-        level, step, _ = self.calls[i]
+        level, step, ends = self.calls[i]
         signal, sigma = self.signal[level], self.sigma[level]
         eps = (x - signal * clean) / sigma
         after = self.scheduler.step(eps, float(self.timesteps[level]), x / signal, return_dict=False)[0]
+        if ends:
+            self.scheduler.dt = None  # Heun's next call begins a step
         return after * [*self.signal, 1.0][step + 1]  # where both halves of a step of Heun lead
 
 
