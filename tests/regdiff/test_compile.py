@@ -12,7 +12,10 @@ import torch
 DIM, NUM, LENGTH = 8, 3, 6
 CASES = {
     "ddim": {},
-    "unipc": {"scheduler": "unipc", "prediction_type": "v_prediction", "start": "gaussian", "guidance_scale": 1.5},
+    "unipc": {
+        **{"scheduler": "unipc", "prediction_type": "v_prediction", "start": "gaussian"},
+        **{"guidance_scale": 1.5, "condition_dropout": 0.1},
+    },
     "transformer": {"scheduler": "ddpm", "denoiser": "transformer", "num_sampling_steps": 3},
 }
 

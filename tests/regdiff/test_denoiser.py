@@ -112,7 +112,7 @@ def test_what_a_sampler_prepares_once_changes_neither_registers_nor_gradients(ma
     for network in (denoiser, lambda x, t, c, mask=None: denoiser(x, t, c, mask)):
         denoiser.zero_grad()
         condition = c.clone().requires_grad_()
-        diffusion = ConditionalDiffusion(network, make_scheduler("ddim", 5))
+        diffusion = ConditionalDiffusion(network, make_scheduler("ddim", 5), condition_dropout=0.1)
         registers = diffusion.sample(start, condition, noise=noise, mask=mask, guidance_scale=guidance)
         registers.square().sum().backward()
         found.append([registers, condition.grad, *(p.grad.clone() for p in denoiser.parameters())])

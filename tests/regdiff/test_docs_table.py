@@ -1,4 +1,4 @@
-"""docs/regdiff.md says what the code says: the table of schedulers is regdiff.SCHEDULERS, that of errors is measured."""
+"""docs/regdiff.md says what the code says: one table of schedulers is regdiff.SCHEDULERS, the other is measured."""
 
 import re
 import runpy

@@ -36,7 +36,7 @@ def test_guidance_is_the_formula_of_two_calls(name, scale):
 
     x, condition, scheduler = torch.randn(3, 2, 4), given_condition(), make_scheduler(name, 6)
     ends = [
-        ConditionalDiffusion(function, scheduler).sample(
+        ConditionalDiffusion(function, scheduler, condition_dropout=0.1).sample(
             x, condition, 4, generator=torch.Generator().manual_seed(0), guidance_scale=w
         )
         for function, w in ((counted, scale), (two_calls, None))
@@ -48,7 +48,7 @@ def test_guidance_is_the_formula_of_two_calls(name, scale):
 
 def test_scales_one_and_zero():
     x, condition = torch.randn(3, 2, 4), given_condition()
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6))
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
     plain = diffusion.sample(x, condition)
     assert torch.equal(plain, diffusion.sample(x, condition, guidance_scale=1.0))
     nothing = diffusion.sample(x, {**condition, "text": torch.zeros(3, 1, 4)})

@@ -107,7 +107,7 @@ def test_parameters_of_the_denoiser_and_the_null_condition_are_its_own(null):
 
 def test_calling_it_is_its_loss_and_trains_it():
     diffusion = parts().train()
-    target, condition = torch.randn(2, 4, NUM, DIM)
+    target, condition = torch.randn(2, 4, NUM, DIM).clamp(-1, 1)
     optimiser = torch.optim.Adam(diffusion.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):
@@ -122,7 +122,7 @@ def test_calling_it_is_its_loss_and_trains_it():
 @pytest.mark.parametrize("case", ["plain", "options", "flow"])
 def test_it_saves_itself(case, tmp_path):
     made = {
-        "plain": lambda: parts(),
+        "plain": lambda: parts(condition_dropout=0.1),
         "options": lambda: ConditionalDiffusion(
             spread_weights(TransformerDenoiser(16, STEPS, 1, 2, register_dim=DIM, condition_dim=DIM)),
             make_scheduler("euler-ancestral", STEPS, prediction_type="sample", clip_sample_range=2.0),
@@ -132,7 +132,12 @@ def test_it_saves_itself(case, tmp_path):
             condition_dropout=0.1,
             null_condition=nn.Parameter(torch.randn(1, NUM, DIM)),
         ),
-        "flow": lambda: ConditionalDiffusion(RegisterDenoiser(DIM, STEPS), make_scheduler("flow", STEPS, shift=2.0)),
+        "flow": lambda: ConditionalDiffusion(
+            RegisterDenoiser(DIM, STEPS),
+            make_scheduler("flow", STEPS, shift=2.0),
+            condition_dropout=0.1,
+            data_range=(torch.full((DIM,), -3.0), 2.0),
+        ),
     }
     ours = made[case]()
     ours.save_pretrained(tmp_path)

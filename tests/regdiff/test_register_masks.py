@@ -141,7 +141,8 @@ def test_guidance_doubles_the_mask():
         return mixing(x, t, c, mask)
 
     mask, x = torch.tensor([[True, False], [True, True]]), torch.randn(2, 2, 2)
-    build("euler", denoiser).sample(x, x[:, :1], 2, mask=mask, guidance_scale=2.0)
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
+    diffusion.sample(x, x[:, :1], 2, mask=mask, guidance_scale=2.0)
     assert all(torch.equal(given, torch.cat((mask, mask))) for given in shapes)
 
 

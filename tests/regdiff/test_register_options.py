@@ -121,7 +121,7 @@ def test_another_scheduler_with_the_same_parameters(scheduler):
     swapped = generator.with_scheduler(make_scheduler(scheduler, STEPS))
     assert torch.equal(swapped(x, mask).tokens, other(x, mask).tokens)
     assert torch.equal(generator(x, mask).tokens, own)
-    with pytest.raises(ValueError, match="num_train_timesteps 6, expected 5"):
+    with pytest.raises(ValueError, match=r"is for 5 timesteps \(`steps`\), but the scheduler has 6"):
         generator.with_scheduler(make_scheduler(scheduler, 6))
 
 
@@ -224,6 +224,7 @@ def test_an_empty_batch():
         ({"scheduler": "flow"}, "it predicts the flow"),
         ({"denoiser": "unet"}, "denoiser: got 'unet', expected one of 'mlp', 'transformer'"),
         ({"weighting": "snr"}, "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
+        ({"guidance_scale": 2.0}, "guidance_scale: got 2.0 with condition_dropout 0"),
         ({"condition_dropout": 1.5}, "condition_dropout: got 1.5, expected a probability"),
     ],
 )
@@ -279,10 +280,14 @@ def test_the_null_condition_is_the_registered_one_after_any_loading():
     torch.testing.assert_close(other(x, mask).tokens, generator(x, mask).tokens)
 
 
-def test_guidance_without_a_learned_null_condition_uses_zeros():
+def test_guidance_without_a_learned_null_condition_is_refused():
     generator, (x, mask) = build(num_sampling_steps=1).eval(), inputs()[:2]
     assert generator.null_condition is None
-    assert not torch.allclose(generator(x, mask, guidance_scale=2.0).tokens, generator(x, mask).tokens)
+    with pytest.raises(
+        ValueError, match=r"guidance_scale: got 2.0, but without condition_dropout the denoiser learns no"
+    ):
+        generator(x, mask, guidance_scale=2.0)
+    assert torch.equal(generator(x, mask, guidance_scale=1.0).tokens, generator(x, mask).tokens)
 
 
 def test_condition_dropout_trains_the_null_condition_only_by_the_loss():

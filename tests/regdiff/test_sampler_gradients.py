@@ -1,18 +1,22 @@
 """Gradients through the chain, with and without recomputation, and no tensor read back on the way."""
 
+from collections import Counter
+
 import pytest
 import torch
+from accelerator import DEVICE, Accelerator, Remote, moved
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_register_generator, make_scheduler
 
 NAMES = list(SCHEDULERS)
 TAKERS = [name for name in NAMES if SCHEDULERS[name].own_noise]
 
 
 def build(name, denoiser, steps=4, **options):
-    return ConditionalDiffusion(denoiser, make_scheduler(name, steps, clip_sample=False, **options))
+    scheduler = make_scheduler(name, steps, clip_sample=False, **options)
+    return ConditionalDiffusion(denoiser, scheduler, condition_dropout=0.1)  # so that it may be guided
 
 
 def chain(name, weight, x, condition, noise=None):
@@ -39,7 +43,7 @@ def test_gradients_in_float64(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_checkpoint_gives_the_same_gradients_from_fewer_saved_bytes(name, guidance_scale):
     denoiser = RegisterDenoiser(dim=16, steps=10, layers=4, dropout=0.1)
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10))
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10), condition_dropout=0.1)
     x, condition = torch.randn(4, 3, 16), torch.randn(4, 3, 16)
 
     def run(checkpoint):
@@ -77,14 +81,34 @@ def test_predictions_in_half_precision_leave_x_in_its_own(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_step_reads_a_tensor_back(name):
-    """On the meta device, where tensors have no data, reading one back is an error, and so is mixing devices."""
-    net = nn.Linear(4, 4, device="meta")
-    diffusion = build(name, lambda x, t, c, mask=None: net(x) + c + t.view(-1, 1, 1), 10)
-    x, mask = torch.empty(3, 2, 4, device="meta"), torch.empty(3, 2, device="meta", dtype=torch.bool)
-    end = diffusion.sample(x, x, 5, mask=mask, guidance_scale=2.0)
-    assert (end.device.type, end.shape) == ("meta", (3, 2, 4))
-    for timesteps in (None, "all"):
-        assert diffusion.loss(x, x, timesteps=timesteps, mask=mask).device.type == "meta"
-    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        end.sum().item()  # as any step that read one would
+def test_no_call_waits_for_an_accelerator(name):
+    """Nothing is read back from it and, once the tables of the schedule lie there, nothing is copied to it."""
+    with Accelerator() as device:
+        net = moved(nn.Linear(4, 4))
+        diffusion = build(name, lambda x, t, c, mask=None: net(x) + c + t.view(-1, 1, 1), 10)
+        x, mask = Remote(torch.randn(3, 2, 4)), Remote(torch.tensor([[True, True], [True, False], [False, False]]))
+        diffusion.loss(x, x)
+        device.reads.clear()
+        end = diffusion.sample(x, x, 5, mask=mask, guidance_scale=2.0)
+        assert (end.device, end.shape) == (DEVICE, (3, 2, 4))
+        for timesteps in (None, "all", Remote(torch.tensor([0, 5, 9]))):
+            loss = diffusion.loss(x, x, timesteps=timesteps, mask=mask)
+            assert loss.device == DEVICE
+            loss.backward()
+        assert not device.reads
+        end.sum().item()
+        assert device.reads.total() == 1  # any step that read one would be counted
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_registers_do_not_wait_for_an_accelerator(train):
+    with Accelerator() as device:
+        generator = moved(make_register_generator(8, 3, 2, steps=5, num_sampling_steps=3)).train(train)
+        features, mask = Remote(torch.randn(2, 6, 8)), Remote(torch.arange(6) < torch.tensor([[4], [6]]))
+        targets = Remote(torch.randn(2, 3, 8))
+        for warm in (False, True):
+            device.reads.clear()
+            registers = generator(features, mask)
+            sum(generator.loss(targets, registers).values()).backward()
+            assert not (device.reads if warm else device.reads - Counter({"to the accelerator": 2}))
+    assert generator.prior.pooling.gru.weight_hh_l0_reverse.grad is not None

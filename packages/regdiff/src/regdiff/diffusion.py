@@ -1,6 +1,7 @@
 """Conditional diffusion: any denoiser, a diffusers scheduler, a loss and a differentiable sampler."""
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import Generators, noise_of, standard_normal, uniform
-from regdiff.predictor import Denoiser, Predictor
+from regdiff.predictor import Denoiser, KnowsSteps, Predictor
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
 from regdiff.schedulers import (
     Capabilities,
@@ -24,7 +25,9 @@ from regdiff.schedulers import (
     check_own_noise,
     clip_of,
     described,
+    make_scheduler,
     prediction_type_of,
+    scheduler_like,
     scheduler_of,
 )
 from regdiff.solver import History, Stage, clean_sample, stages_of
@@ -37,6 +40,9 @@ Callback = Callable[[int, int, Tensor], Tensor | None]
 _KEPT = 64
 
 _NO_ABAR = "alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers"
+
+#: A target may be so much larger than what samples are clipped to before `loss` warns.
+_ROUNDING = 1.001
 
 #: Options that config.json holds as they are.
 _NUMBERS = ("eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
@@ -63,7 +69,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
     Args:
         denoiser: Any `Denoiser`; a plain function has no parameters and is not saved.
-        scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name.
+        scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name. A name alone suffices for a denoiser
+            that has `steps`, its T.
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
             keyword `mask` is given the mask.
         eta: Noise scale of DDIM (0 is deterministic, 1 has the variance of DDPM) and of TCD, whose paper calls it gamma
@@ -78,9 +85,14 @@ class ConditionalDiffusion(nn.Module, Saveable):
         null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`. An
             nn.Parameter becomes one of this module, any other tensor a buffer. The tensors of a larger pytree are
             called `null_condition_0` and so on.
+        data_range: (low, high) of the targets, numbers or tensors that broadcast to a sample, such as
+            (data.amin(0), data.amax(0)): targets are mapped from it to [-1, 1], what samples are clipped to, and
+            samples back. Its tensors are buffers. None is for targets in [-1, 1], or within the scheduler's
+            `clip_sample_range`.
 
     Raises:
-        ValueError: Unsupported scheduler, prediction type or option, or a number out of its range.
+        ValueError: Unsupported scheduler, prediction type or option, a number out of its range, or a denoiser whose
+            `steps` are not the T of the scheduler.
 
     Examples:
         >>> import torch
@@ -96,7 +108,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def __init__(
         self,
         denoiser: Denoiser,
-        scheduler: Scheduler,
+        scheduler: Scheduler | str,
         *,
         loss_fn: Callable[..., Tensor] = mse,
         eta: float = 1.0,
@@ -105,36 +117,54 @@ class ConditionalDiffusion(nn.Module, Saveable):
         snr_gamma: float = 5.0,
         condition_dropout: float = 0.0,
         null_condition: Any = None,
+        data_range: tuple[float | Tensor, float | Tensor] | None = None,
     ) -> None:
+        if isinstance(scheduler, str):
+            if not isinstance(denoiser, KnowsSteps):
+                raise ValueError(
+                    f"scheduler: got the name {scheduler!r} for a denoiser without `steps`; "
+                    f"make_scheduler({scheduler!r}, T) makes it for T timesteps"
+                )
+            scheduler = make_scheduler(scheduler, denoiser.steps)
         self.prediction_type = prediction_type_of(scheduler)
         if isinstance(loss_fn, KLToTarget) and self.prediction_type != "sample":
             raise ValueError(
                 f"loss_fn: KLToTarget compares clean samples, got a scheduler with prediction_type "
                 f"{self.prediction_type!r}, expected 'sample'"
             )
+        if isinstance(loss_fn, KLToTarget) and data_range is not None:
+            raise ValueError("data_range: KLToTarget compares distributions as they are; expected None")
         if not 0 <= eta <= 1:
             raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
         if not 0 <= condition_dropout <= 1:
             raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
         super().__init__()
         self._hub_mixin_config = None  # `_describe` says what is saved
+        self.schedule = schedule_of(scheduler)
         self.denoiser = denoiser
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
         self.eta = eta
         self.use_clipped_model_output = use_clipped_model_output
+        self._warned = False
         self._stages: dict[tuple[Any, ...], tuple[Stage, ...]] = {}
         self.weighting: Weighting = weighting
         self.snr_gamma = snr_gamma
         self.condition_dropout = condition_dropout
         self._own_null_condition(null_condition)
-        self.schedule = schedule_of(scheduler)
+        self._own_range(data_range)
         self.sampling_schedule = self.schedule
         self.process = ForwardProcess(self.schedule, self.prediction_type, weighting=weighting, snr_gamma=snr_gamma)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "denoiser" and not isinstance(value, nn.Module):
-            self._modules.pop(name, None)  # torch refuses a function where a module was
+        if name == "denoiser":
+            if isinstance(value, KnowsSteps) and value.steps != len(self.schedule):
+                raise ValueError(
+                    f"denoiser: is for {value.steps} timesteps (`steps`), but the scheduler has {len(self.schedule)}; "
+                    "make both with the same T"
+                )
+            if not isinstance(value, nn.Module):
+                self._modules.pop(name, None)  # torch refuses a function where a module was
         super().__setattr__(name, value)
 
     @property
@@ -159,11 +189,12 @@ class ConditionalDiffusion(nn.Module, Saveable):
         """What the scheduler can do here."""
         return capabilities(self.scheduler)
 
-    def with_scheduler(self, scheduler: Scheduler) -> "ConditionalDiffusion":
+    def with_scheduler(self, scheduler: Scheduler | str) -> "ConditionalDiffusion":
         """The same denoiser and options with another sampler.
 
         Args:
-            scheduler: Must have the same T, noise schedule and prediction type: those are what the denoiser learned.
+            scheduler: Must have the same T, noise schedule and prediction type: those are what the denoiser learned. A
+                name makes one that has them, and the clipping of this one.
 
         Raises:
             ValueError: It differs in one of these, or is not supported.
@@ -171,11 +202,14 @@ class ConditionalDiffusion(nn.Module, Saveable):
         Examples:
             >>> from regdiff import make_scheduler
             >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x, make_scheduler("ddim", 10))
-            >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
+            >>> diffusion.with_scheduler("euler").capabilities.name
             'euler'
         """
+        if isinstance(scheduler, str):
+            scheduler = scheduler_like(self.scheduler, scheduler)
         options: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, "loss_fn")}
-        other = ConditionalDiffusion(self.denoiser, scheduler, null_condition=self._null_condition(), **options)
+        options |= {"null_condition": self._null_condition(), "data_range": self.data_range}
+        other = ConditionalDiffusion(self.denoiser, scheduler, **options)
         other.training = self.training
         for what in ("num_train_timesteps", "prediction_type"):
             ours, theirs = getattr(self, what), getattr(other, what)
@@ -192,14 +226,14 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def add_noise(
         self, target: Float[Tensor, "b *s"], noise: Float[Tensor, "b *s"], timesteps: Int[Tensor, "b"]
     ) -> Float[Tensor, "b *s"]:
-        """The forward process: signal_t target + sigma_t noise, row by row.
+        """The forward process: signal_t target + sigma_t noise, row by row, of the target mapped from `data_range`.
 
         Args:
             target: Clean samples x_0.
             noise: eps.
             timesteps: One timestep in [0, T) per row.
         """
-        return self.process.add_noise(target, noise, timesteps)
+        return self.process.add_noise(self._mapped(target), noise, timesteps)
 
     def loss(
         self,
@@ -210,28 +244,35 @@ class ConditionalDiffusion(nn.Module, Saveable):
         generator: torch.Generator | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        check_range: bool = True,
     ) -> Float[Tensor, ""]:
         """The denoising loss of Ho et al. (2020), eq. 14, for one random timestep per row or for all of them.
 
         Args:
-            target: Clean samples x_0; gradients flow into it.
+            target: Clean samples x_0 in floating point; gradients flow into it.
             condition: Any pytree of tensors whose first axis is the batch (scalars and other leaves pass untouched).
             noise: None draws fresh Gaussian noise; sample shape is used for every timestep; (T, *sample) is one per
                 timestep (row i takes noise[t_i, i]). Gradients flow into it.
             timesteps: None draws one per row uniformly; "all" takes the mean over all T; a tensor fixes one per row.
-                A tensor is looked at, so one on an accelerator is waited for; what is drawn here is not.
+                Its values are checked on the CPU alone: elsewhere, looking would mean waiting.
             generator: Source of the draws.
             mask: (b, n), True at valid registers: the loss is their mean, whatever the others hold.
+            check_range: Warn, once, of a target on the CPU that is larger than what samples are clipped to.
 
         Raises:
-            ValueError: Noise, timesteps, condition or mask of a wrong shape, timesteps that are not integers in [0, T),
-                or a loss_fn that returns too little for a mask or for weights.
+            ValueError: A target that is not a tensor of floating point, noise, timesteps, condition or mask of a wrong
+                shape, timesteps that are not integers in [0, T), a loss_fn that returns too little for a mask or for
+                weights, or a denoiser that returns anything but a tensor like the sample.
             TypeError: A mask for a denoiser without that keyword.
         """
+        _expect_floating("target", target)
         rows, steps = target.shape[0], self.num_train_timesteps
         check_condition(condition, rows)
         if mask is not None:
             expect_mask("mask", mask, target.shape[:2])
+        target = self._mapped(target)
+        if check_range:
+            self._warn_of_range(masked(target, mask))
         if isinstance(timesteps, str):
             if timesteps != "all":
                 raise ValueError(f"timesteps: got {timesteps!r}, expected None, 'all' or one integer per row")
@@ -254,7 +295,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             gone = uniform(len(target), target.device, generator) < self.condition_dropout
             condition = dropped(condition, null_of(condition, self._null_condition()), gone)
         target, noise = masked(target, mask), masked(noise, mask)
-        prediction = Predictor(self.denoiser, condition, mask)(self.add_noise(target, noise, timesteps), timesteps)
+        x = self.process.add_noise(target, noise, timesteps)
+        prediction = Predictor(self.denoiser, condition, mask)(x, timesteps)
         wanted = self.process.training_target(target, noise, timesteps)
         return mean_loss(self.loss_fn, prediction, wanted, mask, self.process.weights(prediction, timesteps))
 
@@ -277,7 +319,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         """Run the reverse process from `initial`; gradients flow through every step.
 
         Args:
-            initial: x at the first timestep (a Gaussian draw, or any truncated start).
+            initial: x at the first timestep: a Gaussian draw, or a truncated start as `add_noise` gives it.
             condition: As in `loss`.
             num_steps: Number of steps, spaced as the scheduler's `timestep_spacing` says; None takes all T.
             timesteps: An explicit, strictly descending list instead; even or uneven, it may start below T - 1.
@@ -287,15 +329,16 @@ class ConditionalDiffusion(nn.Module, Saveable):
             return_chain: Return every x after a step, (steps, b, ...), the result last, instead of the result.
             mask: (b, n), True at valid registers; the others are zero throughout and change nothing.
             guidance_scale: w of classifier-free guidance, null + w (conditional - null), from one denoiser call with
-                2b rows; None or 1 is the plain prediction.
+                2b rows; None or 1 is the plain prediction. Others need a null condition that the denoiser has learned:
+                `condition_dropout` above 0, or `null_condition`.
             checkpoint: Recompute each denoiser call in the backward pass instead of keeping its activations.
             callback: Called after each step, see `Callback`.
             check_finite: Look at the start, where it is on the CPU; a training loop may rather find NaN in its loss.
 
         Raises:
             ValueError: More steps than trained, timesteps out of order or range, noise or mask of a wrong shape, noise
-                where the sampler takes none, or a start on the CPU that is not finite (on an accelerator, looking would
-                mean waiting).
+                where the sampler takes none, guidance without a null condition, or a start that is not a tensor of
+                floating point or, on the CPU, not finite (on an accelerator, looking would mean waiting).
             TypeError: A mask for a denoiser without that keyword.
 
         Examples:
@@ -307,6 +350,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             >>> oracle.sample(torch.randn(1, 2), None)
             tensor([[ 0.5000, -0.5000]])
         """
+        _expect_floating("initial", initial)
         check_condition(condition, initial.shape[0])
         if mask is not None:
             expect_mask("mask", mask, initial.shape[:2])
@@ -322,6 +366,11 @@ class ConditionalDiffusion(nn.Module, Saveable):
             null_condition=self._null_condition(),
             checkpoint=checkpoint,
         )
+        if predictor.scale is not None and self.condition_dropout == 0 and self._null_condition() is None:
+            raise ValueError(
+                f"guidance_scale: got {guidance_scale}, but without condition_dropout the denoiser learns no null "
+                "condition; train with condition_dropout above 0, or give null_condition"
+            )
         history, limit = History(stages), clip_of(self.scheduler)
         x, chain = masked(initial, mask), []
         if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
@@ -341,11 +390,55 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
             if return_chain:
                 chain.append(x)
-        return torch.stack(chain) if return_chain else x
+        return self._restored(torch.stack(chain) if return_chain else x, mask)
 
     def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, ""]:
         """`loss`."""
         return self.loss(*args, **kwargs)
+
+    @property
+    def data_range(self) -> tuple[Tensor, Tensor] | None:
+        """(low, high) of the targets; None where they are taken as they are."""
+        return None if self.data_low is None else (self.data_low, self.data_high)
+
+    def _own_range(self, data_range: tuple[float | Tensor, float | Tensor] | None) -> None:
+        """Registers the ends of the range of the targets."""
+        kind = torch.get_default_dtype()
+        low, high = (None, None) if data_range is None else (torch.as_tensor(end, dtype=kind) for end in data_range)
+        if low is not None and low.device.type == "cpu" and not bool((low < high).all()):
+            raise ValueError(f"data_range: got {data_range}, expected (low, high) with low below high everywhere")
+        self.register_buffer("data_low", low)
+        self.register_buffer("data_high", high)
+
+    def _mapped(self, target: Tensor) -> Tensor:
+        """A target in the form that the denoiser knows, [-1, 1] for the values of `data_range`."""
+        if self.data_low is None:
+            return target
+        low, high = self.data_low.to(target.dtype), self.data_high.to(target.dtype)
+        return (2 * target - low - high) / (high - low)
+
+    def _restored(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The inverse of `_mapped`, of one x (b, ...) or a chain of them."""
+        if self.data_low is None:
+            return x
+        low, high = self.data_low.to(x.dtype), self.data_high.to(x.dtype)
+        restored = (x * (high - low) + low + high) / 2
+        return restored if mask is None else masked(restored, mask.expand(*x.shape[: x.ndim - 2], *mask.shape[1:]))
+
+    def _warn_of_range(self, target: Tensor) -> None:
+        """Warns once of a target, mapped, that samples cannot reach; on the CPU alone."""
+        limit = clip_of(self.scheduler)
+        if limit is None or self._warned or target.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        reach = target.detach().abs().amax().item() if target.numel() else 0.0
+        if reach > _ROUNDING * limit:
+            self._warned = True
+            mapped = "" if self.data_low is None else " after data_range is mapped to [-1, 1]"
+            warnings.warn(
+                f"target: got values up to {reach:.3g}{mapped}, but samples are clipped to [-{limit:g}, {limit:g}]; "
+                "give ConditionalDiffusion data_range=(low, high) of the data, or the scheduler a clip_sample_range",
+                stacklevel=3,
+            )
 
     def _own_null_condition(self, given: Any) -> None:
         """Registers the tensors of a null condition under names of their own."""
@@ -410,6 +503,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             "denoiser": {name: denoiser._hub_mixin_config} if type(denoiser) is _DENOISERS.get(name) else None,
             "scheduler": described(self.scheduler),
             "loss_fn": loss,
+            "data_range": None if self.data_range is None else [end.tolist() for end in self.data_range],
             "null_condition": {"shape": list(null.shape), "trained": isinstance(null, nn.Parameter)}
             if isinstance(null, Tensor)
             else {"given": null is not None},
@@ -453,13 +547,23 @@ class ConditionalDiffusion(nn.Module, Saveable):
 _DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser, TransformerDenoiser)}
 
 
+def _expect_floating(name: str, values: Any) -> None:
+    """Refuse what is no tensor of floating point: a shape, an array, class indices."""
+    if not isinstance(values, Tensor):
+        shape = isinstance(values, (tuple, list)) and all(isinstance(size, int) for size in values)
+        hint = f"torch.randn({tuple(values)}) is a start from pure noise" if shape else "see torch.as_tensor"
+        raise ValueError(f"{name}: got {type(values).__name__}, expected a tensor of floating point; {hint}")
+    if not values.is_floating_point():
+        raise ValueError(f"{name}: got {values.dtype}, expected floating point; convert it (`.float()`)")
+
+
 def _expect_timesteps(timesteps: Tensor, rows: int, steps: int) -> None:
     """Refuse timesteps that index from the end of the schedule, or beyond it."""
     if timesteps.shape != (rows,):
         raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
     if timesteps.is_floating_point() or timesteps.dtype == torch.bool:
         raise ValueError(f"timesteps: got {timesteps.dtype}, expected integers in [0, {steps})")
-    if timesteps.device.type == "meta" or torch.compiler.is_compiling() or not rows:
+    if timesteps.device.type != "cpu" or torch.compiler.is_compiling() or not rows:
         return
     lowest, highest = timesteps.min().item(), timesteps.max().item()
     if lowest < 0 or highest >= steps:

@@ -105,18 +105,14 @@ class GeneralizedPooling(nn.Module):
             raise ValueError(
                 f"features: got length {x.shape[1]}, the rank table holds {len(self.rank_table)}; raise `length`"
             )
-        if torch.compiler.is_compiling():  # nn.GRU, and shapes that depend on lengths, neither compile nor export
-            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if mask is None else mask.sum(1)
-            weights = self._weights_written_out(lengths, x.shape[1])
-        elif mask is None:
-            weights = self._score(self.gru(self.rank_table[None, : x.shape[1]])[0]).softmax(dim=-1)
-        else:
-            lengths = mask.sum(1).cpu()
-            if not bool(lengths.all()):
+        longest = x.shape[1]
+        # One row of weights for each length that a mask may have, so that none has to be read from it.
+        weights = self._weights(longest, 1 if mask is None else longest)
+        if mask is not None:
+            lengths = mask.sum(1)
+            if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and not bool(lengths.all()):
                 raise ValueError(f"mask: row {int(lengths.argmin())} has no valid position; leave such rows out")
-            distinct, row = lengths.unique(return_inverse=True)
-            weights = self._weights(distinct)[row.to(x.device)]
-            weights = F.pad(weights, (0, x.shape[1] - weights.shape[1]))
+            weights = weights[(longest - lengths).clamp(max=longest - 1)]
         if mask is None:
             return (weights.unsqueeze(-1) * x.sort(dim=1, descending=True).values).sum(1)
         ordered = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).sort(dim=1, descending=True).values
@@ -124,27 +120,24 @@ class GeneralizedPooling(nn.Module):
         padding = torch.arange(x.shape[1], device=x.device) >= mask.sum(1)[:, None]
         return (weights.unsqueeze(-1) * ordered.masked_fill(padding.unsqueeze(-1), 0)).sum(1)
 
-    def _weights(self, lengths: Tensor) -> Tensor:
-        """The rank weights of sequences of these lengths (on the CPU), (k, longest), zero past each length."""
-        longest = int(lengths.max())
-        codes = self.rank_table[:longest].expand(len(lengths), -1, -1)
-        # The backward direction starts at each sequence's own last rank, hence packing.
-        packed = pack_padded_sequence(codes, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
-        valid = torch.arange(longest) < lengths[:, None]
-        return self._score(states).masked_fill(~valid.to(states.device), -torch.inf).softmax(dim=-1)
-
-    def _weights_written_out(self, lengths: Tensor, longest: int) -> Tensor:
-        """The same numbers for each row's length, (b, l), from plain operations."""
-        ranks = torch.arange(longest, device=lengths.device)
-        codes = self.rank_table[:longest]
-        # The backward direction reads ranks m - 1, ..., 0 of a sequence of m; what follows them is left out below.
-        turned = (lengths[:, None] - 1 - ranks).clamp(min=0)
-        ahead = self._one_direction(codes[None], "").expand(len(lengths), -1, -1)
-        back = self._one_direction(codes[turned], "_reverse")
-        back = back.gather(1, turned.unsqueeze(-1).expand_as(back))
-        scores = self._score(torch.cat((ahead, back), dim=-1))
-        return scores.masked_fill(ranks >= lengths[:, None], -torch.inf).softmax(dim=-1)
+    def _weights(self, longest: int, count: int) -> Tensor:
+        """The rank weights of the lengths longest, longest - 1, ..., (count, longest), zero past each length."""
+        ranks = torch.arange(longest, device=self.rank_table.device)
+        lengths = longest - ranks[:count]
+        codes = self.rank_table[:longest].expand(count, -1, -1)
+        if torch.compiler.is_compiling():  # nn.GRU neither compiles nor exports
+            # The backward direction reads ranks m - 1, ..., 0 of a sequence of m; what follows them is left out below.
+            turned = (lengths[:, None] - 1 - ranks).clamp(min=0)
+            ahead = self._one_direction(codes[:1], "").expand(count, -1, -1)
+            back = self._one_direction(self.rank_table[turned], "_reverse")
+            states = torch.cat((ahead, back.gather(1, turned.unsqueeze(-1).expand_as(back))), dim=-1)
+        elif count == 1:
+            states, _ = self.gru(codes)
+        else:
+            # The backward direction starts at each sequence's own last rank, hence packing, by lengths on the CPU.
+            packed = pack_padded_sequence(codes, torch.arange(longest, longest - count, -1), batch_first=True)
+            states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
+        return self._score(states).masked_fill(ranks >= lengths[:, None], -torch.inf).softmax(dim=-1)
 
     def _one_direction(self, codes: Tensor, suffix: str) -> Tensor:
         """The states (b, l, c) of the GRU over codes (b, l, c) in one direction (Cho et al. 2014, as torch has it)."""

@@ -1,13 +1,14 @@
 """One prediction of a denoiser: masked, guided, recomputed in the backward pass, as asked."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint as checkpointed
 
 from regdiff.conditioning import doubled, null_of
@@ -19,7 +20,8 @@ class Denoiser(Protocol):
     """What `ConditionalDiffusion` needs of a network: any callable of this shape, usually an nn.Module.
 
     The output is whatever the scheduler's `prediction_type` says: the noise, the clean sample, the velocity or the
-    flow. To take part in calls with a mask it also needs a keyword `mask`, (b, n), True at valid registers.
+    flow. An output of diffusers' models is taken too: a mapping with "sample", or a tuple of one. To take part in calls
+    with a mask it also needs a keyword `mask`, (b, n), True at valid registers.
     """
 
     def __call__(
@@ -35,6 +37,16 @@ class PreparesSteps(Protocol):
         self, condition: Any, timesteps: Sequence[int], mask: Bool[Tensor, "b n"] | None = None
     ) -> Sequence[Any]:
         """For each timestep, what the denoiser takes in place of the condition there."""
+        ...
+
+
+@runtime_checkable
+class KnowsSteps(Protocol):
+    """A denoiser that knows T, the number of timesteps it is for."""
+
+    @property
+    def steps(self) -> int:
+        """T."""
         ...
 
 
@@ -107,7 +119,11 @@ class Predictor:
         """
         if not isinstance(self.denoiser, PreparesSteps):
             return [self] * len(timesteps)
-        prepared = self.denoiser.prepare_steps(self.condition, timesteps, **self.options)
+        try:
+            prepared = self.denoiser.prepare_steps(self.condition, timesteps, **self.options)
+        except RuntimeError as error:
+            _expect_precision(self.denoiser, (None, None, self.condition), error)
+            raise
         return [partial(self._predict, condition) for condition in prepared]
 
     def _predict(self, condition: Any, sample: Tensor, timesteps: Tensor) -> Tensor:
@@ -118,13 +134,39 @@ class Predictor:
         return masked(null + self.scale * (given - null), self.mask)
 
     def _call(self, *arguments: Any) -> Tensor:
-        sample = arguments[0]
+        sample, call = arguments[0], self.denoiser
         if self.checkpoint:
-            prediction = checkpointed(self.denoiser, *arguments, use_reentrant=False, **self.options)
-        else:
-            prediction = self.denoiser(*arguments, **self.options)
+            call = partial(checkpointed, self.denoiser, use_reentrant=False)
+        try:
+            prediction = call(*arguments, **self.options)
+        except RuntimeError as error:
+            _expect_precision(self.denoiser, arguments, error)
+            raise
+        if isinstance(prediction, Mapping) and "sample" in prediction:
+            prediction = prediction["sample"]
+        elif isinstance(prediction, tuple) and len(prediction) == 1:
+            (prediction,) = prediction
+        if not isinstance(prediction, Tensor):
+            raise ValueError(
+                f"denoiser: returned {type(prediction).__name__}, expected a tensor like the sample; wrap the denoiser "
+                "in a function that returns its prediction alone"
+            )
         if prediction.shape != sample.shape:
             raise ValueError(
                 f"denoiser: returned shape {tuple(prediction.shape)}, expected {tuple(sample.shape)} like the sample"
             )
         return prediction
+
+
+def _expect_precision(denoiser: Any, arguments: tuple[Any, ...], error: RuntimeError) -> None:
+    """Explain the error of a denoiser that was called with tensors of another precision than its parameters."""
+    parameter = next(denoiser.parameters(), None) if isinstance(denoiser, nn.Module) else None
+    if parameter is None or "type" not in str(error):
+        return
+    for name, argument in zip(("sample", "timestep", "condition"), arguments, strict=True):
+        for leaf in tree_leaves(argument):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dtype != parameter.dtype:
+                raise ValueError(
+                    f"denoiser: got a {name} of {leaf.dtype} with parameters of {parameter.dtype}, expected one "
+                    "precision; convert the data (`.float()`) or the model (`.double()`)"
+                ) from error

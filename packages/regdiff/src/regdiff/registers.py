@@ -119,6 +119,11 @@ class RegisterOptions:
             _expect_choice(name, getattr(self, name), type(self).__annotations__[name])
         if self.kind == "prior" and self.start == "gaussian":
             raise ValueError("start: got 'gaussian' with kind 'prior', expected 'prior_sample' or 'prior_mean'")
+        if self.guidance_scale not in (None, 1) and self.condition_dropout == 0:
+            raise ValueError(
+                f"guidance_scale: got {self.guidance_scale} with condition_dropout 0, expected a condition_dropout "
+                "above 0, by which the null condition is learned"
+            )
         if self.num_registers < 1:
             raise ValueError(f"num_registers: got {self.num_registers}, expected at least 1")
 
@@ -305,7 +310,7 @@ class RegisterGenerator(nn.Module, Saveable):
         """A new generator of the `RegisterOptions` in `config`, with some of them replaced by `options`."""
         return make_register_generator(**(config | options))
 
-    def with_scheduler(self, scheduler: Scheduler) -> "RegisterGenerator":
+    def with_scheduler(self, scheduler: Scheduler | str) -> "RegisterGenerator":
         """This generator, its parameters included, with another sampler.
 
         Args:
@@ -443,7 +448,13 @@ class RegisterGenerator(nn.Module, Saveable):
             noise = self.noise.of_loss(registers.start)
             timesteps = "all" if self.loss_timesteps == "all" else None
             terms["diffusion"] = self._diffusion().loss(
-                targets, registers.condition, noise, timesteps, generator, mask=register_mask
+                targets,
+                registers.condition,
+                noise,
+                timesteps,
+                generator,
+                mask=register_mask,
+                check_range=False,  # that registers lie in what they are clipped to is wanted
             )
         return terms
 
@@ -463,7 +474,7 @@ class RegisterGenerator(nn.Module, Saveable):
         return prior.mean.unsqueeze(1).expand_as(like)
 
 
-_OF_DIFFUSION = ("denoiser.", "null_condition")
+_OF_DIFFUSION = ("denoiser.", "null_condition", "data_low", "data_high")
 
 
 def _leave_out_diffusion(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:

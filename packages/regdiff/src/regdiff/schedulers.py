@@ -228,7 +228,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
             2024).
         steps: T, the number of trained timesteps.
         **options: Other options of the diffusers class, such as solver_order=3. Every scheduler takes clip_sample and
-            clip_sample_range, whether its class has them or not: targets beyond [-1, 1] want clip_sample=False.
+            clip_sample_range, whether its class has them or not: the range of the targets, see `data_range` of
+            `ConditionalDiffusion`.
 
     Raises:
         ValueError: An unknown name or option, or one that is not supported.
@@ -266,6 +267,32 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     scheduler.register_to_config(**{option: chosen[option] for option in chosen if option not in taken})
     prediction_type_of(scheduler)
     return cast(Scheduler, scheduler)
+
+
+#: What a denoiser has learned, and what its samples are clipped to.
+_LEARNED = (
+    *("prediction_type", "beta_schedule", "beta_start", "beta_end", "trained_betas", "rescale_betas_zero_snr", "shift"),
+    *("clip_sample", "clip_sample_range"),
+)
+
+
+def scheduler_like(scheduler: Scheduler, name: str) -> Scheduler:
+    """Another scheduler by name, with the noise schedule, the prediction type and the clipping of this one.
+
+    Args:
+        scheduler: A supported scheduler.
+        name: As of `make_scheduler`.
+
+    Raises:
+        ValueError: An unknown name, or one that does not support the prediction type.
+
+    Examples:
+        >>> scheduler_like(make_scheduler("ddim", 10, prediction_type="sample"), "euler").config.prediction_type
+        'sample'
+    """
+    values = described(scheduler)
+    other = described(make_scheduler(name, scheduler.config.num_train_timesteps))
+    return scheduler_of(other | {option: values[option] for option in _LEARNED if option in values and option in other})
 
 
 def described(scheduler: Scheduler) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from regdiff.schedulers import capabilities
 #: Weights below this share of the largest are what cancelled up to rounding.
 NEGLIGIBLE = 1e-13
 
-#: Heun's correction multiplies an error of the second estimate by (s / s' - 1) / 2 where s = sigma / signal falls to s':
-#: beyond this ratio, by more than 1.
+#: Heun's correction multiplies an error of the second estimate by (s / s' - 1) / 2 where s = sigma / signal falls to
+#: s': beyond this ratio, by more than 1.
 LARGEST_FALL = 3.0
 
 

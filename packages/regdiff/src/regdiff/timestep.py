@@ -50,6 +50,11 @@ class TimedDenoiser(nn.Module, Saveable, ABC):
         self.time_in = nn.Linear(dim, dim)
         self.time_out = nn.Linear(dim, dim)
 
+    @property
+    def steps(self) -> int:
+        """T, the number of timesteps in the table."""
+        return len(self.time_table)
+
     def time_code(self, timestep: Int[Tensor, "b"]) -> Float[Tensor, "b d"]:
         """The code of each row's timestep.
 

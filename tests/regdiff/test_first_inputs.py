@@ -1,0 +1,209 @@
+"""First inputs: outputs of diffusers' models, schedulers by name, integers, shapes, and data beyond [-1, 1]."""
+
+import warnings
+
+import pytest
+import torch
+from diffusers.models.unets.unet_1d import UNet1DOutput
+from torch import nn
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, RegisterDenoiser, make_scheduler
+
+
+class Net(nn.Module):
+    """A denoiser of vectors (b, 1) for 50 timesteps, without a condition."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1))
+
+    def forward(self, sample, timestep, condition):
+        angle = timestep[:, None] * (torch.pi / 100)
+        return self.layers(torch.cat([sample, angle.sin(), angle.cos()], dim=-1))
+
+
+def zero(sample, timestep, condition):
+    return 0 * sample
+
+
+def build(denoiser=zero, steps=10, **options):
+    return ConditionalDiffusion(denoiser, make_scheduler("ddim", steps), eta=0.0, **options)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: UNet1DOutput(sample=x), lambda x: (x,), lambda x: {"sample": x}])
+def test_outputs_of_models_of_diffusers_are_taken(wrap):
+    x = torch.randn(2, 3).clamp(-1, 1)
+    ours, plain = build(lambda s, t, c: wrap(torch.tanh(s))), build(lambda s, t, c: torch.tanh(s))
+    assert torch.equal(ours.sample(x, None, 4), plain.sample(x, None, 4))
+    times, noise = torch.tensor([1, 7]), torch.randn(2, 3)
+    assert torch.equal(ours.loss(x, None, noise, times), plain.loss(x, None, noise, times))
+
+
+@pytest.mark.parametrize("output", [lambda x: (x, x), lambda x: None, lambda x: {"epsilon": x}])
+def test_other_outputs_are_named(output, unchecked):
+    with pytest.raises(
+        ValueError, match=r"denoiser: returned (tuple|NoneType|dict), expected a tensor like the sample"
+    ):
+        build(lambda s, t, c: output(s)).loss(torch.zeros(2, 3), None)
+
+
+def test_a_scheduler_by_name_has_the_timesteps_of_the_denoiser():
+    diffusion = ConditionalDiffusion(RegisterDenoiser(4, steps=12), "euler")
+    assert (diffusion.capabilities.name, diffusion.num_train_timesteps) == ("euler", 12)
+    with pytest.raises(
+        ValueError, match=r"got the name 'ddim' for a denoiser without `steps`; make_scheduler\('ddim', T"
+    ):
+        ConditionalDiffusion(zero, "ddim")
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_another_sampler_by_name_keeps_what_was_learned(name):
+    flow = "flow" in SCHEDULERS[name].prediction_types
+    betas = {"beta_schedule": "linear", "beta_start": 0.01, "beta_end": 0.2}
+    own = {"shift": 2.0} if flow else betas | {"prediction_type": "v_prediction"}
+    options = own | {"clip_sample_range": 3.0}
+    diffusion = ConditionalDiffusion(zero, make_scheduler("flow" if flow else "ddim", 12, **options))
+    ours, plain = diffusion.with_scheduler(name), diffusion.with_scheduler(make_scheduler(name, 12, **options))
+    assert {key: ours.scheduler.config[key] for key in options} == options
+    x = torch.randn(2, 3)
+    ends = [each.sample(x, None, 5, generator=torch.Generator().manual_seed(0)) for each in (ours, plain)]
+    assert torch.equal(*ends)
+    with pytest.raises(ValueError, match=r"scheduler: has prediction_type|name: got 'pndm'"):
+        diffusion.with_scheduler("pndm" if flow else "flow")
+
+
+@pytest.mark.parametrize("put", [build, lambda denoiser: setattr(build(), "denoiser", denoiser)])
+def test_a_denoiser_for_other_timesteps_is_refused(put):
+    with pytest.raises(ValueError, match=r"denoiser: is for 12 timesteps \(`steps`\), but the scheduler has 10"):
+        put(RegisterDenoiser(4, steps=12))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.sample((2, 3), None), r"initial: got tuple, .*torch.randn\(\(2, 3\)\) is a start from pure noise"),
+        (lambda d: d.sample(torch.Size([2, 3]), None), r"initial: got Size, .*torch.randn\(\(2, 3\)\)"),
+        (lambda d: d.sample(torch.zeros(2, 3).numpy(), None), r"initial: got ndarray, .*see torch.as_tensor"),
+        (
+            lambda d: d.loss(torch.zeros(2, 3).numpy(), None),
+            r"target: got ndarray, expected a tensor of floating point",
+        ),
+        (lambda d: d.loss(torch.tensor([[1, 0]]), None), r"target: got torch.int64, expected floating point; .*float"),
+        (lambda d: d.sample(torch.tensor([[1, 0]]), None), r"initial: got torch.int64, expected floating point"),
+        (lambda d: d.sample(torch.randn(2, 3), None, guidance_scale=3.0), r"guidance_scale: got 3.0, but without"),
+        (lambda d: d.sample(torch.randn(2, 3), torch.ones(2, 3), guidance_scale=3.0), r"guidance_scale: got 3.0, but"),
+    ],
+)
+def test_what_is_no_tensor_of_floating_point_is_refused(call, message, unchecked):
+    with pytest.raises(
+        ValueError, match=message.replace("guidance_scale: got 3.0, but without", "condition: holds no")
+    ):
+        call(build())
+
+
+def test_a_null_condition_that_is_given_may_guide():
+    x = torch.randn(2, 3)
+    diffusion = build(lambda s, t, c: s - c, null_condition=torch.zeros(3))
+    assert diffusion.sample(x, torch.ones(2, 3), 3, guidance_scale=2.0).isfinite().all()
+
+
+@pytest.mark.parametrize("double", ["sample", "condition"])
+def test_two_precisions_are_explained(double):
+    given = {"sample": torch.zeros(2, 3, 4), "condition": torch.zeros(2, 3, 4)}
+    given[double] = given[double].double()
+    diffusion = build(RegisterDenoiser(4, steps=10))
+    message = rf"denoiser: got a {double} of torch.float64 with parameters of torch.float32, .*`\.float\(\)`"
+    for call in (diffusion.loss, diffusion.sample):
+        with pytest.raises(ValueError, match=message):
+            call(given["sample"], given["condition"])
+    plain = build(lambda s, t, c: s @ torch.zeros(3, 7))
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):  # other errors stay as they are
+        plain.loss(torch.zeros(2, 4), None)
+
+
+def far(count):
+    """Two modes of deviation 2.83."""
+    return torch.where(torch.rand(count, 1) < 0.5, 2.8, -2.8) + 0.4 * torch.randn(count, 1).clamp(-3, 3)
+
+
+def fitted(**options):
+    kind = {"prediction_type": "v_prediction"}
+    scheduler = make_scheduler("ddim", 50, **kind, **options.pop("scheduler", {}))
+    diffusion = ConditionalDiffusion(Net(), scheduler, eta=0.0, **options)
+    optimizer = torch.optim.Adam(diffusion.parameters(), 5e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, 600)
+    for _ in range(600):
+        optimizer.zero_grad()
+        diffusion.loss(far(256), None).backward()
+        optimizer.step()
+        schedule.step()
+    return diffusion
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"data_range": (-4.0, 4.0)}, {"scheduler": {"clip_sample_range": 4.0}}, {"scheduler": {"clip_sample": False}}],
+)
+def test_data_beyond_one_are_sampled_back(options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diffusion = fitted(**options)
+    with torch.no_grad():
+        samples = diffusion.sample(torch.randn(4000, 1), None)
+    assert samples.std().item() == pytest.approx(2.83, rel=0.06)
+    assert samples.abs().mean().item() == pytest.approx(2.8, rel=0.08)
+    assert abs(samples.mean().item()) < 0.5
+    assert samples.abs().std().item() < 1.0  # two modes; 1.7 of a normal distribution
+
+
+def test_data_beyond_what_samples_are_clipped_to_warn_once():
+    diffusion = build()
+    with pytest.warns(
+        UserWarning, match=r"target: got values up to 2.8, but samples are clipped to \[-1, 1\]; .*data_range"
+    ):
+        diffusion.loss(torch.full((2, 1), 2.8), None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diffusion.loss(torch.full((2, 1), 2.8), None)
+        build().loss(torch.full((2, 1), 2.8), None, check_range=False)
+        build().loss(torch.full((2, 1), 1.0), None)
+        nothing = torch.tensor([[0.5, torch.nan]])
+        build(lambda s, t, c, mask: s).loss(nothing, None, mask=torch.tensor([[True, False]]))
+    with pytest.warns(UserWarning, match=r"target: got values up to 2 after data_range is mapped to \[-1, 1\]"):
+        build(data_range=(-1.0, 3.0)).loss(torch.full((2, 1), 5.0), None)
+
+
+def test_a_range_maps_targets_samples_and_chains_and_is_saved(tmp_path):
+    low, high = torch.tensor([-1.0, 0.0, 10.0]), torch.tensor([1.0, 8.0, 11.0])
+    seen = []
+
+    def oracle(sample, timestep, condition, mask=None):
+        return torch.tensor([0.0, 0.5, -1.0]).expand_as(sample)
+
+    scheduler = make_scheduler("ddim", 10, prediction_type="sample")
+    diffusion = ConditionalDiffusion(oracle, scheduler, eta=0.0, data_range=(low, high))
+    clean = torch.tensor([[[0.0, 6.0, 10.0]]])
+    start = torch.randn(1, 1, 3)
+    torch.testing.assert_close(diffusion.sample(start, None), clean)
+    chain = diffusion.sample(start, None, 3, return_chain=True, callback=lambda i, t, x: seen.append(x))
+    torch.testing.assert_close(chain, (torch.stack(seen) * (high - low) + low + high) / 2)
+    assert diffusion.loss(clean, None) < 1e-12
+    noise = torch.randn(1, 1, 3)
+    late = diffusion.add_noise(clean, noise, torch.tensor([4]))
+    mapped = ConditionalDiffusion(oracle, scheduler).add_noise(oracle(noise, None, None), noise, torch.tensor([4]))
+    torch.testing.assert_close(late, mapped)
+    assert not diffusion.sample(start, None, 3, mask=torch.tensor([[False]])).any()
+    torch.testing.assert_close(diffusion.with_scheduler("euler").sample(start, None), clean)
+    diffusion.save_pretrained(tmp_path)
+    loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=oracle)
+    assert all(torch.equal(*ends) for ends in zip(loaded.data_range, (low, high), strict=True))
+    assert loaded.state_dict().keys() == {"data_low", "data_high"}
+
+
+def test_ranges_that_are_none():
+    for ends in ((1.0, -1.0), (0.0, 0.0), (torch.zeros(2), torch.tensor([1.0, 0.0]))):
+        with pytest.raises(ValueError, match=r"data_range: got .*expected \(low, high\) with low below high"):
+            build(data_range=ends)
+    scheduler = make_scheduler("ddim", 10, prediction_type="sample")
+    with pytest.raises(ValueError, match="data_range: KLToTarget compares distributions"):
+        ConditionalDiffusion(zero, scheduler, loss_fn=KLToTarget(), data_range=(0.0, 1.0))
