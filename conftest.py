@@ -19,7 +19,8 @@ settings.register_profile(
     "local", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+settings.register_profile("nightly", settings.get_profile("local"), max_examples=300, print_blob=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
 torch.set_num_threads(1)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from unchecked import unchecked_lorentz
 
+import lorentz
 import lorentz.functional
 
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -74,6 +75,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         m.args[0] == "name" for m in metafunc.definition.iter_markers("parametrize")
     ):
         metafunc.parametrize("name", list(operations(lorentz.functional)))
+
+
+@pytest.fixture(autouse=True)
+def _checked() -> Iterator[None]:
+    """Values are checked in every test that does not ask for `any_time`."""
+    with lorentz.checked():
+        yield
+
+
+@pytest.fixture
+def any_time(_checked: None) -> Iterator[None]:
+    """Points of any time part: for derivatives by ambient coordinates, and for what one curvature does to all."""
+    with lorentz.checked(False):
+        yield
 
 
 @pytest.fixture

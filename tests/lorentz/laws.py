@@ -1,5 +1,9 @@
-"""What the property tests share: points of every dtype drawn by hypothesis, Lorentz transformations, and bounds."""
+"""What the property tests share: points of every dtype drawn by hypothesis, Lorentz transformations, and bounds.
 
+`HYPOTHESIS_PROFILE=nightly` draws other points at each run: 1 to 64 dimensions, float16 too, radius up to 40/sqrt(c).
+"""
+
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +15,21 @@ from torch import Tensor
 
 import lorentz.functional as lf
 
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LAW = settings(
-    max_examples=20,
-    derandomize=True,
+    max_examples=300 if NIGHTLY else 20,
+    derandomize=not NIGHTLY,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 DIM = 3
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, *([torch.float16] if NIGHTLY else []))
+FAR = 20.0  # how many times farther out nightly points may lie
 
 curvatures = st.sampled_from([0.1, 0.5, 1.0, 3.0, 10.0])
 seeds = st.integers(0, 2**16)
+dimensions = st.integers(1, 64) if NIGHTLY else st.just(DIM)
 
 
 def eps(dtype: torch.dtype) -> float:
@@ -52,14 +59,31 @@ def situations(
     count: int, radius: float = 2.0, dtypes: tuple[torch.dtype, ...] = DTYPES
 ) -> st.SearchStrategy[Situation]:
     """`count` points, coordinates of their logarithms up to `radius`/sqrt(c): zeros, tiny and equal ones among them."""
+    if NIGHTLY:
+        radii = st.lists(st.just(0.0) | st.floats(1e-6, FAR * radius), min_size=count, max_size=count)
+        return st.builds(_placed, curvatures, st.sampled_from(dtypes), radii, dimensions, seeds)
     numbers = st.floats(-radius, radius, allow_subnormal=False, width=32)
     rows = st.lists(st.lists(numbers, min_size=DIM, max_size=DIM), min_size=count, max_size=count)
     return st.builds(Situation, curvatures, st.sampled_from(dtypes), rows)
 
 
+def _placed(c: float, dtype: torch.dtype, radii: list[float], dim: int, seed: int) -> Situation:
+    """Points of these radii, in random directions, in nearly one, or in opposite ones."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = {"generator": generator, "dtype": torch.float64}
+    apart = 10.0 ** (-8.0 * torch.rand(1, **draw)) if seed % 2 else torch.ones(1, dtype=torch.float64)
+    signs = 2.0 * torch.randint(2, (len(radii), 1), generator=generator) - 1.0
+    directions = signs * torch.randn(dim, **draw) * (apart < 1) + apart * torch.randn(len(radii), dim, **draw)
+    directions = torch.nn.functional.normalize(directions, dim=-1)
+    most = 10.0 if dtype == torch.float16 else torch.inf  # float16 holds no coordinates farther out
+    return Situation(c, dtype, (directions * torch.tensor(radii).double().clamp_max(most)[:, None]).tolist())
+
+
 def tangents(x: Tensor, c: float, seed: int, count: int = 1) -> tuple[Tensor, ...]:
     """Tangent vectors at x of Lorentz length up to about 2/sqrt(c), in the dtype of x."""
-    noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) / c**0.5
+    dim = x.shape[-1] - 1
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, dim, generator=generator, dtype=torch.float64) / (dim / DIM * c) ** 0.5
     origin = lf.project(torch.zeros_like(x[..., 1:]).double(), c)
     ambient = torch.nn.functional.pad(noise, (1, 0))
     return tuple(lf.parallel_transport(origin, x.double(), v, c).to(x.dtype) for v in ambient)
@@ -89,16 +113,16 @@ def length(v: Tensor) -> Tensor:
     return lf.lorentz_inner(v, v).clamp_min(0).sqrt()
 
 
-def lorentz_transformation(c: float, seed: int, boost: bool = True) -> Tensor:
+def lorentz_transformation(dim: int, seed: int, boost: bool = True) -> Tensor:
     """A rotation of the space part, followed by a boost: the isometries of every hyperboloid, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    rotation = torch.eye(DIM + 1, dtype=torch.float64)
-    rotation[1:, 1:] = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator, dtype=torch.float64)).Q
+    rotation = torch.eye(dim + 1, dtype=torch.float64)
+    rotation[1:, 1:] = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
     if not boost:
         return rotation
-    w = torch.randn(DIM, generator=generator, dtype=torch.float64)
+    w = torch.randn(dim, generator=generator, dtype=torch.float64) / (dim / DIM) ** 0.5
     gamma = torch.sqrt(1 + w.square().sum())
-    matrix = torch.eye(DIM + 1, dtype=torch.float64)
+    matrix = torch.eye(dim + 1, dtype=torch.float64)
     matrix[0, 0], matrix[0, 1:], matrix[1:, 0] = gamma, w, w
     matrix[1:, 1:] += torch.outer(w, w) / (1 + gamma)
     return matrix @ rotation

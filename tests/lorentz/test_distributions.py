@@ -29,6 +29,7 @@ def test_density_integrates_to_one(d: int, c: float, learnable: bool) -> None:
     assert float(total.detach()) == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_density_of_every_batch_entry_with_its_own_curvature() -> None:
     c = torch.tensor([[0.3], [2.0]], dtype=torch.float64)
     normal = WrappedNormal(lf.project(torch.zeros(3, 1, 2, dtype=torch.float64), c), torch.tensor([0.4, 0.6]), c)
@@ -62,6 +63,7 @@ def test_samples_have_the_scale_asked_for() -> None:
     torch.testing.assert_close(v.mean(0), torch.zeros(2), rtol=0, atol=0.03)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_broadcasting_and_gradients() -> None:
     loc = lf.expmap0(torch.randn(4, 1, 3)).requires_grad_()
     log_scale = torch.zeros(5, 3, requires_grad=True)

@@ -6,6 +6,8 @@ from far_rows import OPERATIONS, errors_at
 
 import lorentz.functional as lf
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 
 @pytest.mark.parametrize("radius", [24, 88])
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -14,7 +14,7 @@ from lorentz.manifold import Lorentz
 
 def problem(dtype: torch.dtype, c: float = 1.0) -> tuple[Lorentz, Tensor, geoopt.ManifoldParameter]:
     """A manifold, eight points to reach, and eight to start from."""
-    manifold = Lorentz(c)
+    manifold = Lorentz(c=c)
     generator = torch.Generator().manual_seed(0)
     target, start = manifold.random_normal(2, 8, 4, dtype=dtype, generator=generator)
     return manifold, target.clone(), geoopt.ManifoldParameter(start.clone(), manifold=manifold)
@@ -90,9 +90,10 @@ def test_a_saved_optimiser_goes_on_as_if_nothing_had_happened(name: str, tmp_pat
     assert (fresh_points.data - points.data).abs().max().item() > 1e-3  # the state is what makes the difference
 
 
+@pytest.mark.usefixtures("any_time")
 def test_a_module_with_points_and_curvature_saves_and_loads() -> None:
     module = torch.nn.Module()
-    module.manifold = Lorentz(0.5, learnable=True)
+    module.manifold = Lorentz(c=0.5, learnable=True)
     module.points = geoopt.ManifoldParameter(module.manifold.random_normal(3, 4), manifold=module.manifold)
     other = copy.deepcopy(module)
     descend(
@@ -125,8 +126,9 @@ def test_curvature_is_learned_with_the_points() -> None:
     assert curvature().item() == pytest.approx(2.0, rel=0.02)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_optimiser_moves_learnable_curvature_of_the_manifold() -> None:
-    manifold = Lorentz(1.0, learnable=True)
+    manifold = Lorentz(c=1.0, learnable=True)
     x, y = manifold.random_normal(2, 6, 4, dtype=torch.float64)
     optimiser = geoopt.optim.RiemannianAdam(manifold.parameters(), lr=0.05)
     before = manifold.dist(x, y).sum().item()

@@ -18,6 +18,7 @@ def test_centroid_far_out_of_equal_points_is_the_point() -> None:
     torch.testing.assert_close(lf.centroid(x, weights, precision="native")[:, 1:], x[:1, 1:])
 
 
+@pytest.mark.usefixtures("any_time")
 def test_float32_and_float64_agree_and_keep_their_dtype(
     name: str, operation: Callable[..., Tensor], inputs: Callable[..., tuple[Tensor, ...]]
 ) -> None:
@@ -48,6 +49,7 @@ def test_native_float32_is_sound_near_the_origin(c: float) -> None:
         torch.testing.assert_close(native, function(*arguments, c=c, precision="float64"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_geodesic_ends_exactly_broadcasts_and_survives_the_edges() -> None:
     x, y = lf.expmap0(torch.randn(2, 5, 3), 0.5)
     assert torch.equal(lf.geodesic(x, y, 0.0, 0.5)[:, 1:], x[:, 1:])

@@ -20,6 +20,8 @@ from reference_rows import (
     relative_error,
 )
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lorentz_gradients.npz"
 EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 

@@ -9,6 +9,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import lorentz.functional as lf
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 

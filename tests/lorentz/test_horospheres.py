@@ -68,6 +68,7 @@ def test_busemann_function_keeps_its_digits_far_out(dtype: torch.dtype) -> None:
     torch.testing.assert_close(lorentz.busemann(x, torch.tensor([1.0, 0.0], dtype=dtype)), expected)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_a_tensor_of_curvatures_gives_what_each_gives() -> None:
     x, directions = draw(0, 2, 1.0)
     c = torch.tensor([0.3, 2.0], dtype=F64)

@@ -9,7 +9,7 @@ from lorentz.manifold import Lorentz
 
 @pytest.mark.parametrize("c", [0.5, 2.0])
 def test_agrees_with_geoopt(c: float) -> None:
-    ours, theirs = Lorentz(c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
+    ours, theirs = Lorentz(c=c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
     x, y, z = ours.random_normal(3, 6, 4, dtype=torch.float64)
     u, v = ours.logmap(x, y), ours.logmap(x, z)
     close = {"rtol": 1e-6, "atol": 1e-6}
@@ -35,7 +35,7 @@ def test_agrees_with_geoopt(c: float) -> None:
 
 
 def test_riemannian_gradient_is_tangent_and_steepest() -> None:
-    manifold = Lorentz(0.7)
+    manifold = Lorentz(c=0.7)
     x, y = manifold.random_normal(2, 5, 4, dtype=torch.float64)
     x = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(manifold.dist(x, y).sum(), x)
@@ -46,7 +46,7 @@ def test_riemannian_gradient_is_tangent_and_steepest() -> None:
 
 
 def test_random_normal_uses_std_and_origin_is_the_origin() -> None:
-    manifold = Lorentz(4.0)
+    manifold = Lorentz(c=4.0)
     x = manifold.random_normal(20000, 3, std=0.2)
     assert abs(float(manifold.logmap0(x)[:, 1:].std()) - 0.2) < 0.01
     assert torch.equal(torch.as_tensor(manifold.origin(2, 3)), torch.tensor([[0.5, 0.0, 0.0]] * 2))
@@ -54,19 +54,19 @@ def test_random_normal_uses_std_and_origin_is_the_origin() -> None:
 
 
 def test_learnable_curvature_stays_positive_and_gets_a_gradient() -> None:
-    manifold = Lorentz(2.0, learnable=True)
+    manifold = Lorentz(c=2.0, learnable=True)
     x, y = manifold.random_normal(2, 5, 4)
     manifold.dist(x, y).sum().backward()
     (log_c,) = manifold.parameters()
     assert log_c.grad is not None
     assert float(log_c.grad.abs()) > 0
     with pytest.raises(ValueError, match="expected a finite number > 0"):
-        Lorentz(0.0)
+        Lorentz(c=0.0)
 
 
 @pytest.mark.parametrize("c", [0.5, 2.0])
 def test_geodesic_and_transport_from_and_to_the_origin(c: float) -> None:
-    ours, theirs = Lorentz(c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
+    ours, theirs = Lorentz(c=c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
     x, y = ours.random_normal(2, 6, 4, dtype=torch.float64)
     half = ours.geodesic(0.5, x, y)
     torch.testing.assert_close(ours.dist(x, half), 0.5 * ours.dist(x, y))
@@ -82,9 +82,9 @@ def test_geodesic_and_transport_from_and_to_the_origin(c: float) -> None:
 
 
 def test_curvature_may_be_a_tensor() -> None:
-    fixed, learned = Lorentz(torch.tensor(2.0).double()), Lorentz(torch.tensor(2.0).double(), learnable=True)
-    x, y = Lorentz(2.0).random_normal(2, 5, 4, dtype=torch.float64)
+    fixed, learned = Lorentz(c=torch.tensor(2.0).double()), Lorentz(c=torch.tensor(2.0).double(), learnable=True)
+    x, y = Lorentz(c=2.0).random_normal(2, 5, 4, dtype=torch.float64)
     for manifold in (fixed, learned):
-        torch.testing.assert_close(manifold.dist(x, y), Lorentz(2.0).dist(x, y))
+        torch.testing.assert_close(manifold.dist(x, y), Lorentz(c=2.0).dist(x, y))
     assert list(fixed.state_dict()) == ["curvature.c"]
     assert [name for name, _ in learned.named_parameters()] == ["curvature.log_c"]

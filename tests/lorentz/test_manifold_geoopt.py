@@ -5,6 +5,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import warnings
 
 import geoopt
 import pytest
@@ -79,6 +80,7 @@ def test_values_are_those_of_geoopt(pair: tuple[Lorentz, geoopt.Lorentz]) -> Non
         ours.norm()
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("dim", [0, 1, -2])
 def test_coordinates_may_be_on_any_axis(dim: int) -> None:
     manifold = Lorentz(k=2.0)
@@ -167,7 +169,9 @@ def test_curvature_of_a_layer_is_followed_with_its_gradient() -> None:
     manifold.load_state_dict(manifold.state_dict())
 
 
-@pytest.mark.parametrize("make", [lambda c: Lorentz(c), lambda c: Lorentz(torch.tensor(c)), lambda c: Lorentz(k=1 / c)])
+@pytest.mark.parametrize(
+    "make", [lambda c: Lorentz(c=c), lambda c: Lorentz(c=torch.tensor(c)), lambda c: Lorentz(k=1 / c)]
+)
 def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
     saved = torch.nn.ModuleDict({"space": make(0.3)}).state_dict()
     assert float(saved["space.curvature.c"]) == pytest.approx(0.3)
@@ -175,7 +179,7 @@ def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
     torch.nn.ModuleDict({"space": make(0.3).bfloat16()}).load_state_dict(saved)
     with pytest.raises(RuntimeError, match=r"c: the checkpoint has c = 0.3, this manifold has c = 0.5; make"):
         torch.nn.ModuleDict({"space": make(0.5)}).load_state_dict(saved)
-    learned = Lorentz(1.0, learnable=True)
+    learned = Lorentz(c=1.0, learnable=True)
     learned.load_state_dict(make(0.3).state_dict())
     assert learned.c.item() == pytest.approx(0.3)
     with pytest.raises(RuntimeError, match=r"log_c: the checkpoint has c = 0.3"):
@@ -185,45 +189,67 @@ def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
 @pytest.mark.parametrize("k", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor(2.0, dtype=F64)])
 def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
     saved = geoopt.Lorentz(k=k, learnable=True).state_dict()
-    Lorentz(0.5).load_state_dict(saved)
-    Lorentz(lorentz.nn.Curvature(0.5, learnable=False)).load_state_dict(saved, strict=False)
+    Lorentz(c=0.5).load_state_dict(saved)
+    Lorentz(c=lorentz.nn.Curvature(0.5, learnable=False)).load_state_dict(saved, strict=False)
     for manifold in (Lorentz(learnable=True), torch.nn.Sequential(Lorentz(learnable=True))):
         prefix = "0." if isinstance(manifold, torch.nn.Sequential) else ""
         manifold.load_state_dict({prefix + name: value for name, value in saved.items()})
         space = manifold[0] if isinstance(manifold, torch.nn.Sequential) else manifold
         assert space.c.item() == pytest.approx(0.5)
     with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 0.5, this manifold has c = 2"):
-        Lorentz(2.0).load_state_dict(saved)
+        Lorentz(c=2.0).load_state_dict(saved)
     with pytest.raises(RuntimeError, match="Missing key"):
-        Lorentz(0.5).load_state_dict({})
+        Lorentz(c=0.5).load_state_dict({})
 
 
 def test_checkpoints_with_earlier_names_load() -> None:
     learned = Lorentz(learnable=True)
     learned.load_state_dict({"log_c": torch.tensor(0.5)})
     assert learned.c.item() == pytest.approx(1.6487, rel=1e-4)
-    Lorentz(2.0).load_state_dict({"_c": torch.tensor(2.0)})
+    Lorentz(c=2.0).load_state_dict({"_c": torch.tensor(2.0)})
     with pytest.raises(RuntimeError, match=r"_c: the checkpoint has c = 3, this manifold has c = 2"):
-        Lorentz(2.0).load_state_dict({"_c": torch.tensor(3.0)})
+        Lorentz(c=2.0).load_state_dict({"_c": torch.tensor(3.0)})
 
 
 def test_copies_and_pickles_load_checkpoints_too() -> None:
-    manifold = Lorentz(0.5)
+    manifold = Lorentz(c=0.5)
     for twin in (copy.deepcopy(manifold), pickle.loads(pickle.dumps(manifold))):
         twin.load_state_dict({"k": torch.tensor(2.0)})
         assert twin.c == 0.5
 
 
+def test_the_first_argument_without_a_name_says_how_it_is_read() -> None:
+    with pytest.warns(
+        UserWarning, match=r"Lorentz\(2\): read as c, .* geoopt.Lorentz reads its first argument as k = 1/c"
+    ):
+        manifold = Lorentz(2.0)
+    assert manifold.c == 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (Lorentz(c=2.0), Lorentz(k=0.5), Lorentz(lorentz.nn.Curvature(2.0, learnable=False))):
+            torch.testing.assert_close(torch.as_tensor(same.c), torch.tensor(2.0))
+            torch.testing.assert_close(same.k, geoopt.Lorentz(k=0.5).k.detach())
+        assert Lorentz(1.0).c == 1.0  # the same either way
+
+
+def test_cdist_is_the_distance_of_every_pair() -> None:
+    manifold = Lorentz(k=2.0)
+    x, y = manifold.random_normal(5, 4, dtype=torch.float64), manifold.random_normal(3, 4, dtype=torch.float64)
+    expected = geoopt.Lorentz(k=torch.tensor(2.0, dtype=torch.float64)).dist(x[:, None], y)
+    torch.testing.assert_close(manifold.cdist(x, y), expected, rtol=1e-9, atol=1e-9)
+    assert torch.equal(lorentz.cdist(x, y, 0.5), manifold.cdist(x, y))
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_refuses_what_is_no_curvature_and_what_is_no_ambient_vector() -> None:
     with pytest.raises(ValueError, match=r"c, k: got 0.5 and 2.0, expected one of them"):
-        Lorentz(0.5, k=2.0)
+        Lorentz(c=0.5, k=2.0)
     with pytest.raises(ValueError, match=r"k: got -1.0, expected a finite number > 0"):
         Lorentz(k=-1.0)
     with pytest.raises(ValueError, match=r"c: got shape \(2,\), expected a scalar"):
-        Lorentz(torch.ones(2))
+        Lorentz(c=torch.ones(2))
     with pytest.raises(ValueError, match="learnable: got True and a Curvature"):
-        Lorentz(lorentz.nn.Curvature(1.0), learnable=True)
+        Lorentz(c=lorentz.nn.Curvature(1.0), learnable=True)
     manifold = Lorentz()
     x, space = lorentz.expmap0(torch.randn(5, 3)), torch.randn(5, 3)
     for name, arguments in {"expmap": (x, space), "transp0": (x, space), "geodesic_unit": (0.5, x, space)}.items():

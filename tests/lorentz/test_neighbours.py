@@ -39,6 +39,7 @@ def test_finds_what_sorting_all_distances_finds(radius, dtype, precision, k: int
     assert all(len(set(row)) == k for row in rows.tolist())
 
 
+@pytest.mark.usefixtures("any_time")
 def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     points = clumps(4.0, torch.float32)
     expected = lorentz.topk(points, points, 5, 0.7)
@@ -73,6 +74,7 @@ def test_products_of_matrices_in_less_than_float32_leave_the_result_exact(monkey
     assert torch.equal(found[1], expected[1])
 
 
+@pytest.mark.usefixtures("any_time")
 def test_distances_have_gradients() -> None:
     points = clumps(2.0, torch.float64).requires_grad_()
     c = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
@@ -138,6 +140,7 @@ def test_empty_clusters_start_anew_and_ends_have_answers(monkeypatch: pytest.Mon
     torch.testing.assert_close(centres[0], lorentz.centroid(points, torch.ones(1, 4))[0])
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_refused() -> None:
     x = lorentz.expmap0(torch.randn(5, 3))

@@ -107,3 +107,19 @@ def test_far_points_keep_to_the_largest_of_them(seed: int) -> None:
         if radius < 15.0:
             with lorentz.precision("float64"):
                 torch.testing.assert_close(lf.dist0(module(x, x, x)), value, rtol=1e-4, atol=0.0)
+
+
+def test_key_padding_mask_has_the_meaning_of_torch() -> None:
+    attention, x = LorentzMultiheadAttention(6, 2, out_features=6), lf.expmap0(torch.randn(3, 4, 6))
+    padding = torch.tensor([[False, False, True, True], [False] * 4, [False, True, False, True]])
+    masked = attention(x, x, x, key_padding_mask=padding)
+    assert torch.equal(masked, attention(x, x, x, mask=~padding[:, None, None]))
+    moved = torch.where(padding[..., None], x.flip(0), x)  # what is padding has no influence
+    torch.testing.assert_close(attention(x, moved, moved, key_padding_mask=padding), masked)
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()
+    both = attention(x, x, x, mask=causal, key_padding_mask=padding)
+    assert torch.equal(both, attention(x, x, x, mask=causal & ~padding[:, None, None]))
+    torch.testing.assert_close(attention(x[0], x[0], x[0], key_padding_mask=padding[0]), masked[0])
+    for wrong, message in ((padding.float(), "got float32 tensor"), (padding[:, :3], r"got shape \(3, 3\)")):
+        with pytest.raises((TypeError, ValueError), match=rf"^key_padding_mask: {message}"):
+            attention(x, x, x, key_padding_mask=wrong)

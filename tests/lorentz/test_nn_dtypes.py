@@ -21,6 +21,8 @@ from lorentz.nn import (
     LorentzResidual,
 )
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 HALVES = [torch.bfloat16, torch.float16]

@@ -27,7 +27,7 @@ def test_padding_is_the_origin_and_is_not_trained(padding: int) -> None:
     table = LorentzEmbedding(7, 4, padding, c=c)
     x = table(torch.tensor([3, 1]))
     torch.testing.assert_close(x[0], lf.project(torch.zeros(4), c()))
-    lf.pairwise_dist(x, lf.project(torch.ones(1, 4), c())).sum().backward()
+    lf.pairwise_dist(x, lf.project(torch.ones(1, 4), c()), c()).sum().backward()
     assert table.weight.grad is not None
     assert (table.weight.grad[3] == 0).all()
     assert (table.weight.grad[1] != 0).all()
@@ -88,7 +88,7 @@ def test_from_points_and_the_way_of_geoopt() -> None:
     assert table.weight.dtype == torch.float64
     torch.testing.assert_close(table.points()[1:], points[1:])
     assert (table.points()[0, 1:] == 0).all()
-    kept = geoopt.ManifoldParameter(table.points().detach(), manifold=Lorentz(0.7))
+    kept = geoopt.ManifoldParameter(table.points().detach(), manifold=Lorentz(c=0.7))
     torch.testing.assert_close(torch.nn.functional.embedding(torch.tensor([2]), kept), points[2:3])
 
 

@@ -9,6 +9,7 @@ import lorentz.functional as lf
 from lorentz.nn import Curvature, LorentzLinear, LorentzMultiheadAttention
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_second_derivatives_agree_forward_over_reverse_and_reverse_over_reverse(dropout: float) -> None:
     curvature = Curvature(0.7)
@@ -28,6 +29,7 @@ def test_second_derivatives_agree_forward_over_reverse_and_reverse_over_reverse(
     torch.testing.assert_close(mixed, twice)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_gradients_of_the_curvature_are_right() -> None:
     curvature = Curvature(0.7).double()
     layers = (LorentzLinear(3, 4, c=curvature), LorentzMultiheadAttention(3, 2, head_dim=2, c=curvature))

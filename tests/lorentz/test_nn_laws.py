@@ -58,6 +58,7 @@ def test_values_and_gradients_are_finite_near_and_far(layer: str, radius: float)
         assert parameter.grad is None or torch.isfinite(parameter.grad).all(), name
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("layer", POINTS)
 def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) -> None:
     module = build(layer, Curvature(0.7)).double().eval()
@@ -77,6 +78,7 @@ def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) ->
         assert torch.autograd.gradgradcheck(loss, v)
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize(
     "layer", ["LorentzLayerNorm", "LorentzActivation", "LorentzDropout", "LorentzResidual"]
 )  # a linear layer reads the time
@@ -113,7 +115,7 @@ def test_activation_acts_on_the_space_part_and_registers_its_parameters() -> Non
     x = lf.expmap0(torch.randn(5, 4), 2.0)
     assert torch.equal(layer(x), lf.project(layer.activation(x[..., 1:]), 2.0))
     assert "activation.weight" in layer.state_dict()
-    assert LorentzActivation(nn.GLU())(x).shape == (5, 3)
+    assert LorentzActivation(nn.GLU(), c=2.0)(x).shape == (5, 3)
     assert (lf.dist0(LorentzActivation(torch.relu, c=2.0)(x), 2.0) <= lf.dist0(x, 2.0)).all()
 
 

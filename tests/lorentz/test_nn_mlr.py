@@ -51,6 +51,7 @@ def test_small_curvature_gives_the_linear_classifier_of_euclidean_space() -> Non
     torch.testing.assert_close(classifier(z, a, 1e-10)(lf.project(v, 1e-10)), flat, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
     z, a = torch.randn(5, 3), torch.linspace(-6.0, 6.0, 5)
     u = torch.nn.functional.normalize(z, dim=-1)
@@ -64,6 +65,7 @@ def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
     assert ((plain.double() - exact).abs() / exact.abs()).max() > 0.1
 
 
+@pytest.mark.usefixtures("any_time")
 def test_derivatives_are_right_at_the_origin_and_in_the_plane() -> None:
     layer = LorentzMLR(3, 4, c=Curvature(0.8)).double()
     names = tuple(name for name, _ in layer.named_parameters())

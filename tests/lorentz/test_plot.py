@@ -113,6 +113,7 @@ def test_without_axes_a_figure_is_made() -> None:
         pyplot.close(each.get_figure(root=True))
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -134,6 +135,7 @@ def test_disk_says_what_is_wrong(ax: Axes, arguments: dict[str, Any], message: s
         poincare_disk(**({"x": torch.zeros(4, 3), "ax": ax} | arguments))
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -156,6 +158,7 @@ def test_an_array_of_axes_is_refused() -> None:
         poincare_disk(torch.zeros(4, 3), ax=axes)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = builtins.__import__
 

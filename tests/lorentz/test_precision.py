@@ -14,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lorentz
 import lorentz.functional as lf
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 # Accurate enough in the dtype they are given; everything else is computed in float64 by default.

@@ -23,6 +23,8 @@ from reference_rows import (
     relative_error,
 )
 
+pytestmark = pytest.mark.usefixtures("any_time")
+
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lorentz_reference.npz"
 
 

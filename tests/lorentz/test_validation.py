@@ -149,6 +149,7 @@ def test_the_message_says_what_how_much_and_how_to_mend_it() -> None:
         lf.dist(x, x, -1.0)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_half_precision_mixes_with_float32_and_c_takes_any_dtype() -> None:
     x = lf.expmap0(torch.randn(3, 4))
     assert torch.equal(lf.dist(x.bfloat16(), x), lf.dist(x.bfloat16().float(), x))
@@ -214,7 +215,7 @@ def test_samples_of_another_dimension_are_refused() -> None:
 @pytest.mark.parametrize("c", [0.0, -1.0, float("nan"), torch.tensor(-1.0), torch.tensor([1.0, 2.0])])
 def test_manifold_curvature(c: float | Tensor) -> None:
     with pytest.raises(ValueError, match=r"^c: got"):
-        Lorentz(c)
+        Lorentz(c=c)
 
 
 def test_manifold_methods_name_their_arguments() -> None:
@@ -269,6 +270,7 @@ def test_check_point_in_every_dtype(dtype: torch.dtype) -> None:
             lf.check_point(broken)
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("public", [name for name in CURVED if name not in ("check_point", "WrappedNormal")])
 def test_a_tensor_of_curvatures_may_add_batch_axes(public: str) -> None:
     function, arguments = FUNCTIONS[public][0], valid(public)

@@ -7,8 +7,10 @@ imported here (geoopt takes longer to import than everything else together).
 
 from . import functional, nn
 from ._precision import precision
+from ._validation import checked
 from .functional import (
     busemann,
+    cdist,
     centroid,
     check_point,
     dist,
@@ -42,8 +44,10 @@ from .functional import (
 
 __all__ = [
     "busemann",
+    "cdist",
     "centroid",
     "check_point",
+    "checked",
     "dist",
     "dist0",
     "entailment_violation",

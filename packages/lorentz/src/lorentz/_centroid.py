@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, asked, evaluate
 from ._series import safe_divide, safe_sqrt
-from ._validation import check_alike, check_batch, spaces
+from ._validation import check_alike, check_batch
+from .points import point_spaces
 
 
 def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
@@ -83,7 +84,7 @@ def centroid(
         >>> centroid(expmap0(torch.tensor([[1.0], [-1.0]])), torch.ones(1, 2))
         tensor([[1., 0.]])
     """
-    (space,) = spaces(2, x=x)
+    (space,) = point_spaces(c, 2, x=x)
     check_alike(x=x, weights=weights)
     if weights.ndim < 2 or weights.shape[-1] != x.shape[-2]:
         raise ValueError(

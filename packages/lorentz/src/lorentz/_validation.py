@@ -1,14 +1,58 @@
-"""What every public function asks of its arguments: types, dtypes, devices and shapes, never values.
+"""What every public function asks of its arguments: types, dtypes, devices, shapes, and numbers that a CPU has.
 
-Reading a value would make a GPU wait and break torch.compile; `check_point` is the one function that does.
+Reading a value of a GPU would make it wait, and compilers cannot: only `check_point` and `checked` do.
 """
 
 import math
+from contextvars import ContextVar
 from numbers import Real
 from typing import TypeGuard
 
 import torch
 from torch import Tensor
+
+_checked: ContextVar[bool] = ContextVar("lorentz.checked", default=False)
+
+
+class checked:
+    """Check the values of points, tangent vectors and curvatures, too: a debugging mode.
+
+    Refused at the call, with the argument's name: points off the hyperboloid (time last, another curvature, the time
+    left out, NaN), points given to `expmap0`, a time part other than 0 given to `manifold.Lorentz.expmap0`, and c <= 0
+    on any device. Outside of it the only values that are looked at are those of `c` and `temperature` on a CPU.
+    Reading costs as much as the operations do and makes a GPU wait. Code under torch.compile or vmap, or on meta
+    tensors, where values cannot be read, runs unchecked.
+
+    As `torch.set_grad_enabled`: `with lorentz.checked():` for a block, `lorentz.checked()` from here on (in the first
+    cell of a notebook, say), for this thread or asyncio task. Blocks nest.
+
+    Args:
+        mode: False switches the checks off.
+
+    Examples:
+        >>> import lorentz
+        >>> x = lorentz.project(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), c=2.0)
+        >>> with lorentz.checked():
+        ...     lorentz.dist(x[0], x[1], c=1.0)
+        Traceback (most recent call last):
+        ValueError: x: 1 of 1 points (shape (3,)) off the hyperboloid of curvature -1: time part 2.34521 ...
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        self._outer = _checked.get()
+        _checked.set(mode)
+
+    def __enter__(self) -> None:
+        """Nothing is left to do."""
+
+    def __exit__(self, *_: object) -> None:
+        """Go back to the mode before."""
+        _checked.set(self._outer)
+
+
+def is_checked() -> bool:
+    """Whether values are to be checked, and no compiler is at work."""
+    return not torch.compiler.is_compiling() and _checked.get() and not torch.jit.is_tracing()
 
 
 def described(tensor: Tensor) -> str:
@@ -29,12 +73,27 @@ def check_float(name: str, value: object) -> None:
         raise TypeError(f"{name}: got {described(value)}, expected floating point; call .float() on it")
 
 
+def _check_numbers(name: str, value: Tensor, why: str) -> None:
+    """Refuse numbers that are not finite and > 0 where they can be read: on a CPU, when `checked` on any device."""
+    try:
+        low, high = (value.item(),) * 2 if value.numel() == 1 else (m.item() for m in torch.aminmax(value.detach()))
+    except RuntimeError:  # within vmap, of a fake or meta tensor
+        return
+    if not 0 < low <= high < math.inf:
+        got = f"{low}" if low == high or low != low else f"numbers from {low:g} to {high:g}"
+        raise ValueError(f"{name}: got {got}, expected finite numbers > 0 ({why})")
+
+
 def check_positive(name: str, value: object, why: str) -> None:
     """Refuse a number that is not finite and > 0, and what is neither a number nor a floating-point tensor."""
     if isinstance(value, Tensor):
         check_float(name, value)
+        readable = value.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+        if value.numel() and (readable or is_checked()):
+            _check_numbers(name, value, why)
     elif not is_number(value):
-        raise TypeError(f"{name}: got {type(value).__name__}, expected a number > 0 or a floating-point tensor")
+        call = f"; call it: {name}()" if isinstance(value, torch.nn.Module) else ""
+        raise TypeError(f"{name}: got {type(value).__name__}, expected a number > 0 or a floating-point tensor{call}")
     elif not 0 < value < math.inf:
         raise ValueError(f"{name}: got {value}, expected a finite number > 0 ({why})")
 
@@ -44,7 +103,7 @@ MEANING_OF_C = "the curvature is -c; geoopt's k is 1/c"
 
 
 def check_curvature(c: object) -> None:
-    """Refuse c <= 0 where that can be seen without reading a tensor back from its device."""
+    """Refuse c <= 0 where that can be seen without making a device wait."""
     check_positive("c", c, MEANING_OF_C)
 
 

@@ -15,10 +15,10 @@ from ._validation import (
     check_positive,
     check_scalar_like,
     described,
-    spaces,
     vectors,
 )
 from .maps import project
+from .points import point_spaces
 
 
 def _logit_bias(
@@ -94,6 +94,14 @@ def attend(
     return space if alive is None else torch.where(alive, space, 0.0)
 
 
+def check_mask(name: str, mask: object, shape: tuple[int, ...], other: str, meaning: str) -> None:
+    """Refuse what is not boolean, and a shape that does not broadcast against `shape`, that of `other`."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = described(mask) if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{name}: got {got}, expected booleans, True where a key is {meaning}")
+    check_batch(name, mask.shape, mask.shape, other, shape)
+
+
 def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | None) -> None:
     """Refuse an `attn_bias` that is not floating point, a mask that is not boolean, and shapes that do not fit."""
     logits = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
@@ -101,10 +109,7 @@ def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | 
         check_float("attn_bias", attn_bias)
         check_batch("attn_bias", attn_bias.shape, attn_bias.shape, "the logits", logits)
     if mask is not None:
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            got = described(mask) if isinstance(mask, Tensor) else type(mask).__name__
-            raise TypeError(f"mask: got {got}, expected booleans, True where a key may be attended to")
-        check_batch("mask", mask.shape, mask.shape, "the logits", logits)
+        check_mask("mask", mask, logits, "the logits", "valid, to be attended to")
 
 
 def lorentz_attention(
@@ -147,8 +152,8 @@ def lorentz_attention(
         >>> lorentz_attention(x, x, x, temperature=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
         tensor([0., 2.])
     """
-    spaces(2, q=q, k=k)
-    spaces(2, v=v)
+    point_spaces(c, 2, q=q, k=k)
+    point_spaces(c, 2, v=v)
     check_alike(q=q, v=v)
     if v.shape[-2] != k.shape[-2]:
         raise ValueError(f"v: got shape {tuple(v.shape)}, expected {k.shape[-2]} points as in k {tuple(k.shape)}")
@@ -211,5 +216,5 @@ def join_heads(
         >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape
         torch.Size([5, 7])
     """
-    (space,) = spaces(3, x=x)
+    (space,) = point_spaces(c.unsqueeze(-3) if isinstance(c, Tensor) and c.ndim > 2 else c, 3, x=x)
     return project(space.transpose(-3, -2).flatten(-2), c, precision=precision)

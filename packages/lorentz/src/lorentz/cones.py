@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_divide, safe_sqrt
-from ._validation import is_number, spaces
+from ._validation import is_number
+from .points import point_spaces
 
 
 def half_aperture(
@@ -40,7 +41,7 @@ def half_aperture(
         cosine = safe_sqrt(r - 2.0 * min_radius) * torch.sqrt(r + 2.0 * min_radius)
         return torch.atan2(torch.full_like(cosine, 2.0 * min_radius), cosine).squeeze(-1)
 
-    return evaluate(kernel, precision, c, *spaces(x=x))
+    return evaluate(kernel, precision, c, *point_spaces(c, x=x))
 
 
 def exterior_angle(
@@ -76,7 +77,7 @@ def exterior_angle(
         angle = torch.atan2(torch.where(undefined, 0.0, opposite), torch.where(undefined, 1.0, adjacent))
         return angle.squeeze(-1)
 
-    return evaluate(kernel, precision, c, *spaces(x=x, y=y))
+    return evaluate(kernel, precision, c, *point_spaces(c, x=x, y=y))
 
 
 def entailment_violation(
@@ -104,6 +105,6 @@ def entailment_violation(
         >>> entailment_violation(project(torch.tensor([1.0, 0.0])), project(torch.tensor([2.0, 0.0])))
         tensor(0.)
     """
-    spaces(general=general, specific=specific)  # errors under these names
+    point_spaces(c, general=general, specific=specific)  # errors under these names
     angle = exterior_angle(general, specific, c, precision=precision)
     return torch.relu(angle - half_aperture(general, c, min_radius, precision=precision))

@@ -8,7 +8,8 @@ from . import _hyperboloid as hyp
 from ._fused import Fused, dist_backward, dist_forward
 from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
 from ._series import asinh, safe_sqrt
-from ._validation import spaces, vectors
+from ._validation import vectors
+from .points import point_spaces
 
 
 def _inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -89,7 +90,7 @@ def inner(
         >>> inner(x, x, c=1 / 16)
         tensor(-16.)
     """
-    return evaluate(_inner, precision, c, *spaces(x=x, y=y))
+    return evaluate(_inner, precision, c, *point_spaces(c, x=x, y=y))
 
 
 def dist(
@@ -112,7 +113,7 @@ def dist(
         >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
         tensor(2.0000)
     """
-    return evaluate(_dist, precision, c, *spaces(x=x, y=y), fused=_FUSED_DIST).squeeze(-1)
+    return evaluate(_dist, precision, c, *point_spaces(c, x=x, y=y), fused=_FUSED_DIST).squeeze(-1)
 
 
 def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
@@ -130,7 +131,7 @@ def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | 
         >>> dist0(expmap0(torch.tensor([0.0, -1.5])))
         tensor(1.5000)
     """
-    return evaluate(_dist0, precision, c, *spaces(x=x))
+    return evaluate(_dist0, precision, c, *point_spaces(c, x=x))
 
 
 def pairwise_inner(
@@ -150,7 +151,7 @@ def pairwise_inner(
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
-    tensors = spaces(2, x=x, y=y)
+    tensors = point_spaces(c, 2, x=x, y=y)
     return evaluate(_pairwise_inner, precision, c, *tensors, auto=_of_products(tensors[0].device), axes=2)
 
 
@@ -182,7 +183,11 @@ def pairwise_dist(
         tensor([[0.0000, 1.0000]])
     """
     kernel = _pairwise_dist_exact if exact else _pairwise_dist
-    tensors = spaces(2, x=x, y=y)
+    tensors = point_spaces(c, 2, x=x, y=y)
     auto = "float64" if exact else _of_products(tensors[0].device)
     fused = _fused_pairwise if exact else None
     return evaluate(kernel, precision, c, *tensors, auto=auto, axes=2, fused=fused)
+
+
+cdist = pairwise_dist
+"""`pairwise_dist` under the name that it has in torch, `torch.cdist`."""

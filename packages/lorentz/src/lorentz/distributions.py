@@ -12,7 +12,8 @@ from . import _hyperboloid as hyp
 from . import maps
 from ._precision import Scalar, check_curvature, evaluate
 from ._series import safe_sqrt, sinhc
-from ._validation import check_alike, check_batch, check_float, check_scalar_like, spaces
+from ._validation import check_alike, check_batch, check_float, check_scalar_like
+from .points import point_spaces
 
 
 def _log_sinhc(q: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class WrappedNormal(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         check_curvature(c)
-        (space,) = spaces(loc=loc)
+        (space,) = point_spaces(c, loc=loc)
         check_float("scale", scale)
         check_alike(loc=loc, scale=scale.to(loc.dtype))
         check_batch("scale", scale.shape, scale.shape, "the space part of loc", space.shape)
@@ -98,5 +99,5 @@ class WrappedNormal(Distribution):
             ValueError: the shape of `value` does not fit.
             TypeError: `value` is no floating-point tensor, or float32 meets float64.
         """
-        loc, x = spaces(loc=self.loc, value=value)
+        loc, x = point_spaces(self.c, loc=self.loc, value=value)
         return evaluate(_log_prob, None, self.c, loc, x, self.scale)

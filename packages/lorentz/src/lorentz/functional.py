@@ -14,24 +14,26 @@ Conventions of all functions:
 - **Dtypes.** The result has the dtype of the arguments; half precision is computed in float32 or float64. Autocast is
   switched off inside, and results are float32 under it. Half precision and float32 mix, float32 and float64 do not; a
   tensor `c` may have any floating dtype. Results too large for the dtype are inf: nothing is clamped.
-- **Errors.** `ValueError`: a number `c` is not positive, or a shape does not fit. `TypeError`: an argument is not a
-  floating-point tensor, or float32 meets float64. Docstrings name further errors only.
+- **Errors.** `ValueError`: `c` is not positive (a tensor is read on a CPU only), or a shape does not fit. `TypeError`:
+  an argument is not a floating-point tensor, or float32 meets float64. Docstrings name further errors only. Whether
+  points lie on the hyperboloid is checked inside `lorentz.checked()`.
 """
 
 from ._centroid import centroid
 from .attention import join_heads, lorentz_attention, split_heads
 from .cones import entailment_violation, exterior_angle, half_aperture
-from .distances import dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
+from .distances import cdist, dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
 from .geodesics import geodesic
 from .gyro import gyro_add, gyro_scale
 from .horospheres import busemann, horospherical_projection
-from .maps import expmap, expmap0, logmap, logmap0, parallel_transport, project, project_tangent
+from .maps import expmap, expmap0, logmap, logmap0, origin, parallel_transport, project, project_tangent
 from .means import frechet_mean
 from .neighbours import kmeans, topk
-from .points import check_point, origin
+from .points import check_point
 
 __all__ = [
     "busemann",
+    "cdist",
     "centroid",
     "check_point",
     "dist",

@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, sinhc
-from ._validation import check_factor, spaces
+from ._validation import check_factor
+from .points import point_spaces
 
 
 def _share(t: Tensor, q: Tensor) -> Tensor:
@@ -47,7 +48,7 @@ def geodesic(
         tensor([[0.5000],
                 [1.0000]])
     """
-    tensors = spaces(x=x, y=y)
+    tensors = point_spaces(c, x=x, y=y)
     check_factor("t", t, tensors)
 
     def kernel(x: Tensor, y: Tensor, c: Scalar) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from . import maps
 from ._precision import Precision, Scalar, evaluate
-from ._validation import check_factor, spaces
+from ._validation import check_factor
+from .points import point_spaces
 
 
 def boosted(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -51,7 +52,7 @@ def gyro_add(
         >>> logmap0(gyro_add(x, y))
         tensor([1.0000])
     """
-    return evaluate(_gyro_add, precision, c, *spaces(x=x, y=y))
+    return evaluate(_gyro_add, precision, c, *point_spaces(c, x=x, y=y))
 
 
 def gyro_scale(
@@ -78,7 +79,7 @@ def gyro_scale(
         >>> logmap0(gyro_scale(2.0, expmap0(torch.tensor([1.5]))))
         tensor([3.0000])
     """
-    (space,) = spaces(x=x)
+    (space,) = point_spaces(c, x=x)
     check_factor("r", r, (space,))
 
     def kernel(x: Tensor, c: Scalar) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_divide, safe_sqrt
-from ._validation import check_alike, check_batch, spaces, vectors
+from ._validation import check_alike, check_batch, vectors
+from .points import point_spaces
 
 
 def _depth(x: Tensor, p: Tensor, c: Scalar) -> Tensor:
@@ -73,7 +74,7 @@ def busemann(
         >>> busemann(expmap0(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])), torch.tensor([1.0, 0.0]))
         tensor([-2.,  2.])
     """
-    (space,) = spaces(x=x)
+    (space,) = point_spaces(c, x=x)
     return evaluate(_busemann, precision, c, space, _fitting("direction", direction, x, 1))
 
 
@@ -103,7 +104,7 @@ def horospherical_projection(
         >>> logmap0(horospherical_projection(x, torch.eye(3)[:1]))
         tensor([1.5000])
     """
-    (space,) = spaces(x=x)
+    (space,) = point_spaces(c, x=x)
     directions = _fitting("directions", directions, x, 2)
     if directions.ndim != 2 or not 1 <= len(directions) <= space.shape[-1]:
         raise ValueError(

@@ -14,6 +14,7 @@ from ._precision import Scalar, evaluate
 from ._series import asinhc, safe_sqrt
 from ._validation import spaces, vectors
 from .nn.curvature import Curvature
+from .points import check_on_hyperboloid, check_time_zero, point_spaces
 
 with warnings.catch_warnings():  # geoopt compiles its own functions by torch.jit.script, which torch deprecates
     warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
@@ -62,13 +63,15 @@ class Lorentz(Manifold):
     refused when it is loaded; the k of a `geoopt.Lorentz` is converted.
 
     Args:
-        c: curvature -c < 0: a number, a tensor of one number, or a `lorentz.nn.Curvature`, which is followed with its
-            gradient and may be shared with layers. 1 where neither c nor k is given.
+        curvature: a `lorentz.nn.Curvature`, or c. A number without a name other than 1 is c, with a warning: the first
+            argument of `geoopt.Lorentz` is k = 1/c.
         learnable: learn log c, so that c stays positive; a `Curvature` decides this itself.
-        k: geoopt's way to give the curvature, <x, x>_L = -k; in place of c.
+        c: curvature -c < 0: a number, a tensor of one number, or a `lorentz.nn.Curvature`, which is followed with its
+            gradient and may be shared with layers. 1 where nothing is given.
+        k: the curvature as geoopt has it, <x, x>_L = -k, and -1/k is the curvature; in place of c.
 
     Raises:
-        ValueError: `c` or `k` <= 0, a tensor of more than one number, both given, or learnable with a `Curvature`.
+        ValueError: `c` or `k` <= 0, a tensor of more than one number, two curvatures, or learnable with a `Curvature`.
         TypeError: `c` or `k` is neither a number nor a floating-point tensor.
 
     Examples:
@@ -85,11 +88,19 @@ class Lorentz(Manifold):
     __scaling__ = Manifold.__scaling__.copy()
 
     def __init__(
-        self, c: Scalar | Curvature | None = None, learnable: bool = False, *, k: Scalar | None = None
+        self,
+        curvature: Scalar | Curvature | None = None,
+        /,
+        learnable: bool = False,
+        *,
+        c: Scalar | Curvature | None = None,
+        k: Scalar | None = None,
     ) -> None:
         super().__init__()
-        if c is not None and k is not None:
-            raise ValueError(f"c, k: got {c} and {k}, expected one of them (k = 1/c)")
+        if sum(value is not None for value in (curvature, c, k)) > 1:
+            first = curvature if c is None else c
+            raise ValueError(f"c, k: got {first} and {c if k is None else k}, expected one of them (k = 1/c)")
+        unnamed, c = curvature is not None, curvature if c is None else c
         if isinstance(c, Curvature):
             if learnable:
                 raise ValueError("learnable: got True and a Curvature; write Curvature(..., learnable=True) instead")
@@ -100,6 +111,12 @@ class Lorentz(Manifold):
                 number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
             else:
                 number = 1.0 if c is None else one_number("c", c)
+            if unnamed and number != 1.0:
+                warnings.warn(
+                    f"Lorentz({number:g}): read as c, the curvature is -c; geoopt.Lorentz reads its first argument as "
+                    "k = 1/c. Write Lorentz(c=...) or Lorentz(k=...)",
+                    stacklevel=2,
+                )
             self.curvature = ManifoldCurvature(number, learnable, given if isinstance(given, Tensor) else None)
         self.register_load_state_dict_pre_hook(read_names_of_manifold)
 
@@ -146,7 +163,10 @@ class Lorentz(Manifold):
         u, v = _last(dim, u, u if v is None else v)
         if x is None:
             return _kept(lf.lorentz_inner(u, v), keepdim, dim)
-        value = evaluate(_tangent_inner, None, self.c, *spaces(x=_last(dim, x)[0], u=u, v=v))
+        c, (x,) = self.c, _last(dim, x)
+        tensors = spaces(x=x, u=u, v=v)
+        check_on_hyperboloid(c, x=x)
+        value = evaluate(_tangent_inner, None, c, *tensors)
         return _kept(value, keepdim, dim)
 
     def inner0(self, v: Float[Tensor, "*b n"], *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
@@ -183,7 +203,11 @@ class Lorentz(Manifold):
     ) -> Float[Tensor, "..."]:
         """Squared geodesic distance, smooth at x = y."""
         x, y = _last(dim, x, y)
-        return _kept(evaluate(_dist2, None, self.c, *spaces(x=x, y=y)), keepdim, dim)
+        return _kept(evaluate(_dist2, None, self.c, *point_spaces(self.c, x=x, y=y)), keepdim, dim)
+
+    def cdist(self, x: Float[Tensor, "*#b q n"], y: Float[Tensor, "*#b k n"]) -> Float[Tensor, "*#b q k"]:
+        """Geodesic distance of every x to every y: `lorentz.pairwise_dist`, fast but inaccurate for close pairs."""
+        return lf.pairwise_dist(x, y, self.c)
 
     @__scaling__(ScalingInfo(1))
     def dist0(self, x: Float[Tensor, "*b n"], *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
@@ -215,7 +239,10 @@ class Lorentz(Manifold):
 
         `lorentz.expmap0` takes the d space coordinates alone.
         """
-        return _back(dim, lf.expmap0(spaces(u=_last(dim, u)[0])[0], self.c))
+        c, (u,) = self.c, _last(dim, u)
+        (space,) = spaces(u=u)
+        check_time_zero(u=u)
+        return _back(dim, lf.expmap0(space, c))
 
     def logmap(self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
         """Logarithmic map at x."""

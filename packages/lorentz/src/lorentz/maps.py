@@ -17,6 +17,7 @@ from ._fused import (
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, cosh_sinhc, sinhc
 from ._validation import spaces, vectors
+from .points import check_on_hyperboloid, check_space_part, point_spaces
 
 
 def _project(x: Tensor, c: Scalar) -> Tensor:
@@ -104,6 +105,37 @@ def project(
     return evaluate(_project, precision, c, *vectors(x=x), auto="native")
 
 
+def origin(
+    *size: int,
+    c: Scalar = 1.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "..."]:
+    """The origin (1/sqrt(c), 0, ..., 0), repeated.
+
+    Args:
+        size: shape of the result, its last number d + 1 >= 2.
+        c: see the conventions of `lorentz.functional`.
+        dtype: floating-point dtype; None: torch's default.
+        device: None: torch's default.
+
+    Returns:
+        Ambient points, differentiable in `c`.
+
+    Raises:
+        ValueError: `c` is a number <= 0 or does not fit, or the last number of `size` is below 2.
+        TypeError: `c` is neither a number nor a floating-point tensor.
+
+    Examples:
+        >>> origin(2, 3, c=4.0)
+        tensor([[0.5000, 0.0000, 0.0000],
+                [0.5000, 0.0000, 0.0000]])
+    """
+    if not size or size[-1] < 2:
+        raise ValueError(f"size: got {size}, expected a last number d + 1 >= 2, the time and the space coordinates")
+    return project(torch.zeros(*size[:-1], size[-1] - 1, dtype=dtype, device=device), c)
+
+
 def expmap0(
     v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b d+1"]:
@@ -122,7 +154,9 @@ def expmap0(
         >>> expmap0(torch.zeros(2))
         tensor([1., 0., 0.])
     """
-    return evaluate(_expmap0, precision, c, *vectors(v=v), auto="native")
+    vectors(v=v)
+    check_space_part(c, v=v)
+    return evaluate(_expmap0, precision, c, v, auto="native")
 
 
 def logmap0(
@@ -141,7 +175,7 @@ def logmap0(
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
-    return evaluate(_logmap0, precision, c, *spaces(x=x), auto="native", fused=_FUSED_LOGMAP0)
+    return evaluate(_logmap0, precision, c, *point_spaces(c, x=x), auto="native", fused=_FUSED_LOGMAP0)
 
 
 def expmap(
@@ -161,7 +195,9 @@ def expmap(
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
-    return evaluate(_expmap, precision, c, *spaces(x=x, v=v), fused=_FUSED_EXPMAP)
+    tensors = spaces(x=x, v=v)
+    check_on_hyperboloid(c, x=x)
+    return evaluate(_expmap, precision, c, *tensors, fused=_FUSED_EXPMAP)
 
 
 def logmap(
@@ -183,7 +219,7 @@ def logmap(
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
-    return evaluate(_logmap, precision, c, *spaces(x=x, y=y), fused=_FUSED_LOGMAP)
+    return evaluate(_logmap, precision, c, *point_spaces(c, x=x, y=y), fused=_FUSED_LOGMAP)
 
 
 def project_tangent(
@@ -204,6 +240,7 @@ def project_tangent(
         tensor([0., 3.])
     """
     x, w = vectors(least=2, x=x, w=w)
+    check_on_hyperboloid(c, x=x)
     return evaluate(_project_tangent, precision, c, x[..., 1:], w)
 
 
@@ -231,4 +268,6 @@ def parallel_transport(
         >>> parallel_transport(o, y, torch.tensor([0.0, 1.0]))
         tensor([1.1752, 1.5431])
     """
-    return evaluate(_parallel_transport, precision, c, *spaces(x=x, y=y, v=v))
+    tensors = spaces(x=x, y=y, v=v)
+    check_on_hyperboloid(c, x=x, y=y)
+    return evaluate(_parallel_transport, precision, c, *tensors)

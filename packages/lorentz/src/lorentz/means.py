@@ -11,8 +11,9 @@ from . import _hyperboloid as hyp
 from ._centroid import centroid
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, sinhc
-from ._validation import check_alike, check_batch, spaces
+from ._validation import check_alike, check_batch
 from .gyro import boosted
+from .points import point_spaces
 
 _MAX_STEPS = 60
 # Coefficients in q of (s coth s - 1)/q, s = sqrt(q); the first dropped term is below the float64 epsilon at the limit.
@@ -152,7 +153,7 @@ def frechet_mean(
         >>> logmap0(frechet_mean(x, torch.tensor([2.0, 1.0])))
         tensor([2., 0.])
     """
-    (space,) = spaces(2, x=x)
+    (space,) = point_spaces(c, 2, x=x)
     if weights is None:
         weights = torch.ones_like(space[..., 0])
     check_alike(x=x, weights=weights)

@@ -7,7 +7,8 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_sqrt
-from ._validation import spaces, vectors
+from ._validation import vectors
+from .points import point_spaces
 
 
 def _off_boundary(p: Tensor, c: Scalar) -> Tensor:
@@ -50,7 +51,7 @@ def to_poincare(
         >>> to_poincare(torch.tensor([1.25, 0.75]))
         tensor([0.3333])
     """
-    return evaluate(_to_poincare, precision, c, *spaces(x=x))
+    return evaluate(_to_poincare, precision, c, *point_spaces(c, x=x))
 
 
 def from_poincare(
@@ -88,7 +89,7 @@ def to_klein(
         >>> to_klein(torch.tensor([1.25, 0.75]))
         tensor([0.6000])
     """
-    return evaluate(_to_klein, precision, c, *spaces(x=x))
+    return evaluate(_to_klein, precision, c, *point_spaces(c, x=x))
 
 
 def from_klein(

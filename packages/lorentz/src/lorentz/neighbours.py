@@ -9,10 +9,11 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._centroid import centroid
 from ._precision import Precision, Scalar, check_curvature, no_autocast, working_dtypes
-from ._validation import described, spaces
+from ._validation import described
 from .distances import dist
 from .maps import project
 from .means import frechet_mean
+from .points import point_spaces
 
 _BLOCK = 2**22  # numbers in memory at a time, for each of a few tensors
 
@@ -102,7 +103,7 @@ def topk(
         (tensor([[0., 2.]]), tensor([[2, 1]]))
     """
     _check_one_curvature(c)
-    query_space, point_space = spaces(2, queries=queries, points=points)
+    query_space, point_space = point_spaces(c, 2, queries=queries, points=points)
     _check_rows("queries", queries)
     _check_rows("points", points)
     _check_count("k", k, len(points))
@@ -170,7 +171,7 @@ def kmeans(
         True
     """
     _check_one_curvature(c)
-    (space,) = spaces(2, points=points)
+    (space,) = point_spaces(c, 2, points=points)
     _check_rows("points", points)
     _check_count("k", k, len(points))
     if mean not in ("centroid", "frechet"):

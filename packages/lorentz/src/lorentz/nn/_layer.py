@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from lorentz._precision import Scalar
-from lorentz._validation import described, vectors
+from lorentz._validation import described, is_checked, vectors
+from lorentz.points import check_on_hyperboloid
 
 from .curvature import Constant, Curvature
 
@@ -23,26 +24,32 @@ class OnHyperboloid(nn.Module):
         """The current c: a number, or a scalar tensor with gradient."""
         return self.curvature.c if isinstance(self.curvature, Constant) else self.curvature()
 
+    def _checked_points(self, name: str, x: Tensor, features: int, weight: Tensor | None) -> Tensor:
+        """x in the dtype of the layer's `weight`; refused if it is no point with `features` space coordinates."""
+        vectors(1, 2, **{name: x})
+        if x.shape[-1] != features + 1:
+            raise ValueError(
+                f"{name}: got shape {tuple(x.shape)}, expected a last axis of length {features + 1}, the time and "
+                f"{features} space coordinates"
+            )
+        if weight is None or (x.dtype == weight.dtype and x.device == weight.device):
+            return self._on_hyperboloid(name, x)
+        if x.device != weight.device:
+            raise ValueError(f"{name}: got {described(x)} on {x.device}, but the layer is on {weight.device}")
+        # Half precision and float32 mix, as in the functions; the layer's weights decide what comes out.
+        if torch.promote_types(x.dtype, torch.float32) != torch.promote_types(weight.dtype, torch.float32):
+            raise TypeError(
+                f"{name}: got {described(x)}, but the layer is {weight.dtype}; convert one of them with .to()"
+            )
+        return self._on_hyperboloid(name, x).to(weight.dtype)
+
+    def _on_hyperboloid(self, name: str, x: Tensor) -> Tensor:
+        if is_checked():  # a learned c is not computed without need
+            check_on_hyperboloid(self.c, **{name: x})
+        return x
+
 
 def check_features(name: str, features: int) -> None:
     """Refuse a dimension below 1."""
     if features < 1:
         raise ValueError(f"{name}: got {features}, expected at least 1")
-
-
-def check_points(name: str, x: Tensor, features: int, weight: Tensor | None) -> Tensor:
-    """x in the dtype of the layer's `weight`; refused if it is no point with `features` space coordinates."""
-    vectors(1, 2, **{name: x})
-    if x.shape[-1] != features + 1:
-        raise ValueError(
-            f"{name}: got shape {tuple(x.shape)}, expected a last axis of length {features + 1}, the time and "
-            f"{features} space coordinates"
-        )
-    if weight is None or (x.dtype == weight.dtype and x.device == weight.device):
-        return x
-    if x.device != weight.device:
-        raise ValueError(f"{name}: got {described(x)} on {x.device}, but the layer is on {weight.device}")
-    # Half precision and float32 mix, as in the functions; the layer's weights decide what comes out.
-    if torch.promote_types(x.dtype, torch.float32) != torch.promote_types(weight.dtype, torch.float32):
-        raise TypeError(f"{name}: got {described(x)}, but the layer is {weight.dtype}; convert one of them with .to()")
-    return x.to(weight.dtype)

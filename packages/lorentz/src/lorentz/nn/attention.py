@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from lorentz._centroid import largest_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
 from lorentz._validation import check_batch
-from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, fused_width
+from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, check_mask, fused_width
 
 from ._heads import joined, lifted
-from ._layer import OnHyperboloid, check_features, check_points
+from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
 from .linear import LorentzLinear
 
@@ -103,6 +103,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
         *,
         attn_bias: Float[Tensor, "..."] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
+        key_padding_mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*b l m"]:
         """Attend.
 
@@ -113,11 +114,17 @@ class LorentzMultiheadAttention(OnHyperboloid):
             attn_bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, num_heads, l, s).
             mask: True where a key is valid, broadcastable to (*b, num_heads, l, s); a row without keys gives the
                 origin.
+            key_padding_mask: that of `nn.MultiheadAttention`, (*b, s): True where a key is padding, the opposite of
+                `mask`. With both, a key counts where `mask` is True and `key_padding_mask` is not.
 
         Returns:
             Points with num_heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
         q, k, v = self._checked(q, k, v)
+        if key_padding_mask is not None:
+            check_mask("key_padding_mask", key_padding_mask, k.shape[:-1], "the keys", "padding, to be ignored")
+            valid = ~key_padding_mask[..., None, None, :]
+            mask = valid if mask is None else mask & valid
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
         # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
         pairs = ((self.query, q), (self.key, k), (self.value, v))
@@ -148,7 +155,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
 
     def _checked(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def checked(name: str, x: Tensor) -> Tensor:
-            points = check_points(name, x, self.embed_dim, self.query.weight)
+            points = self._checked_points(name, x, self.embed_dim, self.query.weight)
             if x.ndim < 2:
                 raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.embed_dim + 1})")
             return points

@@ -23,7 +23,7 @@ class LorentzEmbedding(OnHyperboloid):
     it sinh(sqrt(c) r)/(sqrt(c) r) times as far. Where that is too far (points far out, with no layers after them),
     train the points themselves with a Riemannian optimiser, which needs a fixed c:
 
-        points = geoopt.ManifoldParameter(table.points().detach(), manifold=lorentz.manifold.Lorentz(c))
+        points = geoopt.ManifoldParameter(table.points().detach(), manifold=lorentz.manifold.Lorentz(c=c))
         x = torch.nn.functional.embedding(numbers, points)      # geoopt.optim.RiemannianAdam([points])
 
     Args:

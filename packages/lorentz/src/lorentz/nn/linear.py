@@ -14,7 +14,7 @@ from lorentz._precision import Scalar, evaluate
 from lorentz._validation import check_positive
 
 from ._heads import lifted
-from ._layer import OnHyperboloid, check_features, check_points
+from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
 
 
@@ -100,7 +100,7 @@ class LorentzLinear(OnHyperboloid):
         return self._gapped(self._checked(x), 1, 1)[..., 0, 1:]
 
     def _checked(self, x: Tensor) -> Tensor:
-        return check_points("x", x, self.in_features, self.weight)
+        return self._checked_points("x", x, self.in_features, self.weight)
 
     @property
     def weight(self) -> Tensor | None:

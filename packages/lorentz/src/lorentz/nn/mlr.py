@@ -10,7 +10,7 @@ from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar, evaluate
 from lorentz._series import safe_divide, safe_sqrt
 
-from ._layer import OnHyperboloid, check_features, check_points
+from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
 
 
@@ -71,7 +71,7 @@ class LorentzMLR(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b k"]:
         """Return the logits (*b, classes) of points (*b, in_features + 1)."""
-        x = check_points("x", x, self.in_features, self.weight)
+        x = self._checked_points("x", x, self.in_features, self.weight)
 
         def kernel(space: Tensor, c: Scalar) -> Tensor:
             return _logits(space, self.weight.to(space.dtype), self.offset.to(space.dtype), c)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar, evaluate
 
-from ._layer import OnHyperboloid, check_features, check_points
+from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
 
 
@@ -51,7 +51,7 @@ class LorentzLayerNorm(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """Normalise the space parts of points (*b, features + 1) and recompute their time parts."""
-        x = check_points("x", x, self.features, self.weight)
+        x = self._checked_points("x", x, self.features, self.weight)
 
         def normalise(space: Tensor, c: Scalar) -> Tensor:
             affine = (None if p is None else p.to(space.dtype) for p in (self.weight, self.bias))

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorentz import functional as lf
-from lorentz._validation import spaces
+from lorentz.points import point_spaces
 
 from ._layer import OnHyperboloid
 from .curvature import Curvature
@@ -40,8 +40,9 @@ class LorentzActivation(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Apply the activation to the space parts of points (*b, d + 1) and recompute their time parts."""
-        (space,) = spaces(1, x=x)
-        return lf.project(self.activation(space), self.c)
+        c = self.c
+        (space,) = point_spaces(c, x=x)
+        return lf.project(self.activation(space), c)
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
@@ -77,8 +78,9 @@ class LorentzDropout(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """Drop space coordinates of points (*b, d + 1) in training and recompute their time parts."""
-        (space,) = spaces(1, x=x)
-        return lf.project(F.dropout(space, self.p, self.training), self.c)
+        c = self.c
+        (space,) = point_spaces(c, x=x)
+        return lf.project(F.dropout(space, self.p, self.training), c)
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

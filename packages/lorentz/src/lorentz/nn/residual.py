@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar, evaluate
-from lorentz._validation import spaces
+from lorentz.points import point_spaces
 
 from ._layer import OnHyperboloid
 from .curvature import Curvature
@@ -53,7 +53,7 @@ class LorentzResidual(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
         """Join x and y = f(x)."""
-        share = self.share
+        c, share = self.c, self.share
 
         def between(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
             w = share.to(x.dtype) if isinstance(share, Tensor) else share
@@ -61,7 +61,7 @@ class LorentzResidual(OnHyperboloid):
             m = (x + w * of.d) / torch.sqrt(1.0 + w * (1.0 - w) * hyp.separation(of, c))
             return hyp.point(m, hyp.time(m, c))
 
-        return evaluate(between, None, self.c, *spaces(1, x=x, y=y))
+        return evaluate(between, None, c, *point_spaces(c, x=x, y=y))
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

@@ -1,0 +1,156 @@
+"""Values that are wrong: on a CPU a curvature always, points and vectors inside `lorentz.checked()`."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import geoopt
+import pytest
+import torch
+from layers import EXAMPLES
+from test_nn_laws import build
+from test_validation import CURVED, FUNCTIONS, valid
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import lorentz
+import lorentz.functional as lf
+from lorentz import nn
+from lorentz.manifold import Lorentz
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+POINTS = [
+    (name, argument)
+    for name, (_, shapes, space) in FUNCTIONS.items()
+    for argument in shapes
+    if name not in ("lorentz_inner", "check_point") and argument not in (*space.split(), "v", "w", "u")
+]
+WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "time last": (lambda x: x.roll(-1, -1), r"the last coordinate fits as the time part, .*: {}\.roll\(1, -1\)$"),
+    "another time": (
+        lambda x: torch.cat([x[..., :1] + 1.0, x[..., 1:]], -1),
+        r"lorentz\.project\({}\[\.\.\., 1:\], c\)",
+    ),
+    "another curvature": (lambda x: lf.project(x[..., 1:], 2.0), r"they fit the curvature -2: pass c=2"),
+    "not a number": (lambda x: x * math.nan, "they are not finite"),
+}
+LAYERS = [name for name in EXAMPLES if name not in ("ExpMap0", "LorentzEmbedding")]
+
+
+@pytest.mark.parametrize("public", CURVED)
+@pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
+def test_a_curvature_in_a_tensor_on_a_cpu_is_read_in_any_mode(public: str, c: float) -> None:
+    with lorentz.checked(False), pytest.raises(ValueError, match=rf"^c: got {c}, expected finite numbers > 0"):
+        FUNCTIONS[public][0](**valid(public), c=torch.tensor(c))
+
+
+def test_curvatures_of_a_batch_and_temperatures_are_read_and_modules_are_named() -> None:
+    x = lf.project(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"^c: got numbers from -1 to 1, expected"):
+        lf.dist(x, x, torch.tensor([[1.0], [-1.0]]))
+    with pytest.raises(ValueError, match=r"^temperature: got -1\.0, expected"):
+        lf.lorentz_attention(x, x, x, temperature=torch.tensor(-1.0))
+    with pytest.raises(TypeError, match=r"^c: got Curvature, expected .*; call it: c\(\)$"):
+        lf.dist(x, x, nn.Curvature(1.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("public", "argument"), POINTS)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_points_off_the_hyperboloid_are_refused_by_name_and_with_a_remedy(
+    public: str, argument: str, wrong: str
+) -> None:
+    change, remedy = WRONG[wrong]
+    arguments = valid(public)
+    arguments[argument] = change(arguments[argument])
+    with pytest.raises(ValueError, match=rf"^{argument}: .*; {remedy.format(argument)}"):
+        FUNCTIONS[public][0](**arguments)
+    if wrong != "not a number":
+        with lorentz.checked(False):  # only the space part is read
+            FUNCTIONS[public][0](**arguments)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_of_different_curvature_do_not_compose(layer: str) -> None:
+    points = nn.ExpMap0(0.5)(torch.randn(2, 5, 4))
+    with pytest.raises(ValueError, match=r"they fit the curvature -0\.5: pass c=0\.5, or build all layers with one c"):
+        build(layer, 2.0)(*EXAMPLES[layer].arguments(points))
+
+
+def test_the_maps_at_the_origin_notice_the_time_part() -> None:
+    x, v = lf.project(torch.randn(4, 3)), torch.randn(4, 3)
+    with pytest.raises(ValueError, match=r"^x: .*lorentz\.project\(x, c\) adds one to space coordinates"):
+        lf.logmap0(v)
+    with pytest.raises(ValueError, match=r"^v: got points of shape \(4, 4\), expected the d space coordinates"):
+        lf.expmap0(x)
+    with pytest.warns(UserWarning, match=r"^v: got shape \(4, 4\), the first coordinate 0 in every row"):
+        lf.expmap0(torch.nn.functional.pad(v, (1, 0)))
+    with pytest.raises(ValueError, match=r"^u: got shape \(4, 3\) and time parts up to .* expected ambient tangent"):
+        Lorentz().expmap0(v)
+
+
+def test_good_points_pass_in_every_dtype_and_after_a_conversion() -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        x = lf.expmap0(torch.randn(50, 4).to(dtype), 0.7).to(dtype)
+        lf.dist(x, x.flip(0), 0.7)
+        lf.expmap(x, lf.logmap(x, x.flip(0), 0.7), 0.7)
+    x = lf.expmap0(torch.randn(50, 4))
+    lf.dist(x.double(), x.double().flip(0))
+    far = lf.expmap0(torch.nn.functional.normalize(torch.randn(50, 4), dim=-1) * 80.0)
+    lf.dist(far, far.flip(0))
+    lf.dist(x.reshape(10, 5, 5), x[:5], torch.ones(10, 1, 1))
+
+
+def test_geoopts_optimisers_run_checked() -> None:
+    manifold = Lorentz(c=0.5)
+    target = manifold.random_normal(8, 4, std=0.3)
+    for make in (geoopt.optim.RiemannianAdam, geoopt.optim.RiemannianSGD):
+        points = geoopt.ManifoldParameter(manifold.origin(8, 4), manifold=manifold)
+        optimiser = make([points], lr=0.1, **({"momentum": 0.5} if make is geoopt.optim.RiemannianSGD else {}))
+        losses = []
+        for _ in range(10):
+            optimiser.zero_grad()
+            losses.append(manifold.dist2(points, target).sum())
+            losses[-1].backward()
+            optimiser.step()
+        assert losses[-1] < losses[0]
+
+
+def test_what_cannot_be_read_runs_unchecked() -> None:
+    x, y = lf.expmap0(torch.randn(2, 6, 3)).roll(1, -1)  # off the hyperboloid
+    c = torch.tensor([0.5, 1.0, 2.0])
+    assert torch.vmap(lf.dist)(x, y).shape == (6,)
+    assert torch.vmap(lambda c: lf.dist(x, y, c))(c).shape == (3, 6)
+    assert torch.vmap(lambda v: lf.expmap(v, v))(x).shape == torch.vmap(lf.expmap0)(x[:, 1:]).shape
+    assert lf.dist(x.to("meta"), y.to("meta"), torch.tensor(1.0, device="meta")).shape == (6,)
+    number = c[1].clone()
+    with FakeTensorMode() as mode:
+        assert lf.dist(*map(mode.from_tensor, (x, y, number))).shape == (6,)
+    layer = nn.LorentzLinear(3, 3, c=nn.Curvature(1.0)).to("meta")
+    assert layer(x.to("meta")).shape == (6, 4)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+def test_derivatives_go_through_the_checks(transform: Callable[..., Any]) -> None:
+    x, y = lf.expmap0(torch.randn(2, 3))
+    of_c = transform(lambda c: lf.dist(x, y, c).square())(torch.tensor(1.0))
+    of_vector = transform(lambda v: lf.dist(lf.expmap0(v), y).square())(torch.randn(3))
+    assert torch.isfinite(of_c).all()
+    assert torch.isfinite(of_vector).all()
+    with pytest.raises(ValueError, match=r"^x: 1 of 1 points"):
+        torch.func.grad(lambda y: lf.dist(x.roll(1), y))(y)
+
+
+def test_blocks_nest_and_the_call_alone_switches() -> None:
+    x = torch.ones(2, 4)
+    with lorentz.checked(False):
+        lf.dist0(x)
+        with lorentz.checked():
+            with pytest.raises(ValueError, match=r"^x: "):
+                lf.dist0(x)
+            with lorentz.checked(False):
+                lf.dist0(x)
+        lf.dist0(x)
+        lorentz.checked()
+        with pytest.raises(ValueError, match=r"^x: "):
+            lf.dist0(x)
