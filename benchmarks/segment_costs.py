@@ -26,7 +26,7 @@ from prvr.segments import (
     unit_frames,
 )
 from prvr.video import open_video
-from training_free import RATE, Levels, directions, disturbed, events, unit
+from training_free import MIDDLE, RATE, directions, disturbed, events, unit
 
 QUERIES = 200
 
@@ -74,7 +74,7 @@ def main() -> None:
         length, generator = round(hours * 3600 * args.rate), np.random.default_rng(args.seed)
         content = events(directions(generator, 2000, args.dim), round(length * RATE / args.rate), 1.0, generator)
         content = content[np.linspace(0, len(content) - 1, length).astype(int)]
-        frames = disturbed(content, Levels(), generator)
+        frames = disturbed(content, MIDDLE, generator)
         queries = unit(content[generator.choice(length, QUERIES)] + directions(generator, QUERIES, args.dim))
         del content
         segments, cut_time, cut_peak = measured(lambda rows=frames: adaptive_segments(rows))
