@@ -103,12 +103,10 @@ def directions(generator: np.random.Generator, *shape: int) -> np.ndarray:
     return unit(generator.standard_normal(shape))
 
 
-def sentence_vectors(corpus: Corpus, split: Split, mean: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of the captions of a split, centred by their mean or another one, and the mean."""
+def sentence_vectors(corpus: Corpus, split: Split) -> np.ndarray:
+    """The mean of the tokens of each caption."""
     with corpus.open_queries() as tokens:
-        vectors = unit(np.stack([tokens.read(caption.id).mean(0) for caption in split.captions]).astype(np.float64))
-    mean = vectors.mean(0) if mean is None else mean
-    return unit(vectors - mean), mean
+        return unit(np.stack([tokens.read(caption.id).mean(0) for caption in split.captions]).astype(np.float64))
 
 
 def events(captions: np.ndarray, length: int, gap: float, generator: np.random.Generator) -> np.ndarray:
@@ -302,12 +300,13 @@ class Captions(NamedTuple):
 
 
 def read(corpus: Corpus, split: str, videos: int) -> Captions:
-    training, mean = sentence_vectors(corpus, corpus.split("train"))
+    training = sentence_vectors(corpus, corpus.split("train"))
+    mean = training.mean(0)
     test = corpus.split(split)
     chosen = set(test.video_ids[:videos])
     test = replace(test, captions=tuple(caption for caption in test.captions if caption.video_id in chosen))
-    queries = Queries.of(test, sentence_vectors(corpus, test, mean)[0])
-    return Captions(test.video_ids, queries, durations(test, queries), training)
+    queries = Queries.of(test, unit(sentence_vectors(corpus, test) - mean))
+    return Captions(test.video_ids, queries, durations(test, queries), unit(training - mean))
 
 
 def gallery(captions: Captions, levels: Levels) -> Iterator[Video]:
@@ -369,26 +368,20 @@ def main() -> None:
     captions = read(corpus, args.split, args.videos)
     if args.needle:
         videos, queries = haystacks(captions, MIDDLE)
-        outcomes, _ = run(
-            videos,
-            queries,
-            {name: each for name, each in METHODS.items() if "adaptive," not in name or "level" in name},
-        )
+        outcomes, _ = run(videos, queries, METHODS)
         rows = [[name, *needle_cells(each, queries)] for name, each in outcomes.items()]
         show("5 s in two hours", ["", "video first", "touches", "both", "median length"], rows)
         write_figures(args, rows)
         return
-    written, tables = [], []
+    written = []
     grid = [(kind, change) for kind, changes in GRID.items() for change in changes]
-    for name, change in [("middle", {}), *grid]:
+    for kind, change in [("middle", {}), *grid]:
         levels = replace(MIDDLE, **change)
-        name = f"{name} {next(iter(change.values())):g}" if change else name
         outcomes, frames = run(gallery(captions, levels), captions.queries, METHODS)
         table = figures(outcomes, frames, captions.queries)
-        written += [{"levels": asdict(levels), **row} for row in table]
-        tables += [[f"{name}: {row['method']}", *cells(row)] for row in table]
-        print(*tables[-len(table) :], sep="\n", flush=True)
-    show(f"{args.collection} {args.split}, simulated frames, middle: {MIDDLE}", ["", *HEAD], tables)
+        written += [{"kind": kind, "levels": asdict(levels), **row} for row in table]
+        title = f"{args.collection} {args.split}, {kind}: {levels}"
+        show(title, ["", *HEAD], [[row["method"], *cells(row)] for row in table])
     write_figures(args, written)
 
 
