@@ -1,9 +1,10 @@
 """Pictures of the re-ranker and of scores: what the figures show, not their pixels; and `prvr plot`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from commands import explained
 from diffusionret import reranking
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from retrievers import MeanPooling
@@ -22,24 +24,9 @@ from prvr.data import DataError, PackedSplit, open_corpus, pack
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.plot import draw, save_figure
-from prvr.plot.figures import RIGHT, WRONG, brief
-from prvr.plot.reranker import (
-    AttentionMap,
-    Trajectory,
-    attention_figure,
-    attention_of,
-    trajectory_figure,
-    trajectory_of,
-)
-from prvr.plot.scores import PairScores, pair_scores, scores_figure
-from prvr.stages import (
-    CandidateReranker,
-    Pipeline,
-    RerankerConfig,
-    ScoreMatrix,
-    fingerprint,
-    reranker_inputs,
-)
+from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.plot.scores import auc, overlap, pair_scores
+from prvr.stages import CandidateReranker, Pipeline, RerankerConfig, ScoreMatrix, fingerprint, reranker_inputs
 from prvr.systems import System, open_system
 from prvr.training import save_rerankers
 
@@ -58,140 +45,45 @@ def scores(split: PackedSplit) -> ScoreMatrix:
     return ScoreMatrix(model, encode_split(model, split), split.relevant)
 
 
-def make(**options: object) -> CandidateReranker:
-    torch.manual_seed(0)
-    config = RerankerConfig(**{"width": 8, "steps": 10, "candidates": 6, **options})  # pyright: ignore[reportArgumentType]
-    return CandidateReranker(config, "t2v").eval()
-
-
-class TestTrajectory:
-    def test_it_ends_where_reranking_does(self, scores: ScoreMatrix, split: PackedSplit) -> None:
-        reranker, row = make(), 3
-        inputs = reranker_inputs(scores.encoded, reranker.config)
-        found = trajectory_of(reranker, scores, split, row, seed=5)
-        assert found.values.shape == (11, 6)
-        assert found.levels == tuple(range(10, -1, -1))
-        with torch.no_grad():
-            before = torch.cat([scores.rows("t2v", rows) for rows in scores.blocks("t2v", 7)])
-        added = reranker.rerank(before, inputs.text, inputs.frames, inputs.mask, seed=5) - before
-        chosen = before[row].topk(6).indices
-        assert np.allclose(found.values[-1], added[row, chosen].numpy(), atol=1e-5)
-        assert found.candidates == tuple(split.video_ids[i] for i in chosen.tolist())
-        right = scores.positives("t2v", slice(row, row + 1))[0, chosen]
-        assert found.right.tolist() == right.tolist()
-
-    def test_fewer_steps_have_fewer_levels(self, scores: ScoreMatrix, split: PackedSplit) -> None:
-        reranker = make(steps=50)
-        found = trajectory_of(reranker, scores, split, 0, num_steps=5, top_k=4)
-        assert found.levels == (50, 40, 30, 20, 10, 0)
-        assert found.values.shape == (6, 4)
-        assert np.isclose(found.values[-1].sum(), 1, atol=1e-5)  # x_0 is a distribution
-        torch.manual_seed(99)  # the global state does not count
-        again = trajectory_of(reranker, scores, split, 0, num_steps=5, top_k=4)
-        assert np.array_equal(found.values, again.values)
-
-    def test_what_it_refuses(self, scores: ScoreMatrix, split: PackedSplit) -> None:
-        control = make(process="one_step")
-        with pytest.raises(ValueError, match="no trajectory"):
-            trajectory_of(control, scores, split, 0)
-        with pytest.raises(ValueError, match="top_k: got 21, expected 1 to 20"):
-            trajectory_of(make(), scores, split, 0, top_k=21)
-
-    def test_the_figure_has_bars_of_some_levels_and_says_the_place(self) -> None:
-        values = np.array([[0.1, 0.5, 0.3], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0, 0, 1.0]])
-        right = np.array([False, False, True])
-        figure = trajectory_figure(Trajectory(values, (30, 20, 10, 0), right, ("a", "b", "c"), "a $dog"), panels=3)
-        assert [axes.get_title() for axes in figure.axes] == ["$x_{30}$", "$x_{10}$", "$x_{0}$"]
-        for axes, step in zip(figure.axes, (0, 2, 3), strict=True):
-            heights = [patch.get_height() for patch in axes.patches if isinstance(patch, Rectangle)]
-            assert heights == values[step].tolist()
-            colours = [patch.get_facecolor() for patch in axes.patches]
-            assert colours == [to_rgba(WRONG), to_rgba(WRONG), to_rgba(RIGHT)]
-        assert "place 3 by the scores, place 1 by" in (figure.get_suptitle() or "")
-        none = Trajectory(np.eye(2), (1, 0), np.zeros(2, bool), ("a", "b"), "q")
-        assert "none of these 2 candidates is right" in (trajectory_figure(none).get_suptitle() or "")
-
-
 class TestScores:
     def test_all_right_pairs_and_a_sample_of_the_wrong(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         with torch.no_grad():
             matrix = torch.cat([scores.rows("t2v", rows) for rows in scores.blocks("t2v", 100)])
-        right = torch.from_numpy(split.relevant_matrix)
-        found = pair_scores(scores.retriever, split, scores.encoded, block=9)
-        assert np.allclose(np.sort(found.positive), matrix[right].sort().values.numpy())
-        assert np.allclose(np.sort(found.negative), matrix[~right].sort().values.numpy())
-        some = pair_scores(scores.retriever, split, scores.encoded, most=500, block=9)
-        assert len(some.positive) == int(right.sum())
-        assert 300 < len(some.negative) < 700
-        assert np.isin(some.negative, found.negative).all()
+        relevant, pipeline = torch.from_numpy(split.relevant_matrix), Pipeline(scores.retriever)
+        right, wrong = pair_scores(pipeline, split, scores.encoded)
+        assert np.allclose(np.sort(right), matrix[relevant].sort().values.numpy())
+        assert np.allclose(np.sort(wrong), matrix[~relevant].sort().values.numpy())
+        all_right, some = pair_scores(pipeline, split, scores.encoded, most=500)
+        assert np.array_equal(all_right, right)
+        assert 300 < len(some) < 700
+        assert np.isin(some, wrong).all()
 
     def test_with_a_reranker_only_candidates_move_and_each_by_its_probability(
         self, scores: ScoreMatrix, split: PackedSplit
     ) -> None:
-        reranker = make()
-        systems = scores.retriever, reranking(scores.retriever, {"t2v": reranker})
-        alone, moved = (pair_scores(system, split, scores.encoded) for system in systems)
-        everything = [np.concatenate([part.positive, part.negative]) for part in (alone, moved)]
-        assert len(everything[0]) == len(everything[1])
-        added = everything[1].sum() - everything[0].sum()  # every row's probabilities have sum 1
+        torch.manual_seed(0)
+        reranker = CandidateReranker(RerankerConfig(width=8, steps=10, candidates=6), "t2v").eval()
+        systems = Pipeline(scores.retriever), reranking(scores.retriever, {"t2v": reranker})
+        alone, moved = (np.concatenate(pair_scores(system, split, scores.encoded)) for system in systems)
+        added = moved.sum() - alone.sum()  # every row's probabilities have sum 1
         assert added == pytest.approx(reranker.config.weight * scores.shape("t2v")[0], rel=1e-4)
-        assert (np.sort(everything[1]) >= np.sort(everything[0]) - 1e-6).all()
+        assert (np.sort(moved) >= np.sort(alone) - 1e-6).all()
 
     @given(
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
     )
-    def test_auc_and_overlap_agree_with_a_loop(self, positive: list[float], negative: list[float]) -> None:
-        wins = [(p > n) + 0.5 * (p == n) for p in positive for n in negative]
-        pairs, edges = PairScores(np.array(positive), np.array(negative)), np.array([0.0, 0.5, 1.0])
-        assert pairs.auc == pytest.approx(sum(wins) / len(wins))
-        low = [np.mean(np.array(values) < 0.5) for values in (positive, negative)]
-        assert pairs.overlap(edges) == pytest.approx(min(low) + 1 - max(low))
-
-    def test_the_figure_has_a_panel_for_each_domain_over_one_range(self) -> None:
-        near = PairScores(np.array([0.2, 0.9]), np.array([-0.5, 0.0, 0.1]))
-        far = PairScores(np.array([1.5]), np.array([-1.0, 0.3]))
-        figure = scores_figure({"a": near, "a -> b": far}, bins=10)
-        assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["a", "a -> b"]
-        for axes in figure.axes:
-            assert axes.get_xlim() == pytest.approx((-1.0, 1.5))
-            heights = [[patch.get_height() for patch in container] for container in axes.containers]
-            assert [len(bars) for bars in heights] == [10, 10]
-            assert [sum(bars) for bars in heights] == pytest.approx([100, 100])
-
-
-class TestAttention:
-    def test_it_is_that_of_the_encoder(self, scores: ScoreMatrix, split: PackedSplit) -> None:
-        reranker = make(attention_temperature=0.5)
-        inputs, video = reranker_inputs(scores.encoded, reranker.config), 2
-        found = attention_of(reranker, scores.encoded, split, video)
-        asked = split.queries_of(video)
-        frames = inputs.frames[video][inputs.mask[video]]
-        expected = (inputs.text[torch.from_numpy(asked)] @ frames.T / 0.5).softmax(-1)
-        assert np.allclose(found.weights, expected.numpy(), atol=1e-6)
-        assert found.texts == tuple(split.captions[q] for q in asked)
-        assert found.duration == split.durations[video]
-        start, end = split.moments.start[asked[0]], split.moments.end[asked[0]]
-        assert found.moments[0] == (start, end)
-
-    def test_the_figure_shows_the_weights_and_frames_the_moments(self) -> None:
-        weights = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-        figure = attention_figure(AttentionMap(weights, ("x", "y"), "v", 12.0, ((2.0, 5.0), None)))
-        axes = figure.axes[0]
-        assert np.asarray(axes.images[0].get_array()).tolist() == weights.tolist()
-        assert tuple(axes.images[0].get_extent()) == (0, 12.0, 1.5, -0.5)
-        (box,) = axes.patches
-        assert isinstance(box, Rectangle)
-        assert (box.get_x(), box.get_width(), round(box.get_y(), 6)) == (2.0, 3.0, -0.45)
-        assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
-        assert axes.get_xlabel() == "seconds"
-        axes = attention_figure(AttentionMap(np.ones((1, 4)) / 4, ("x",), "v")).axes[0]  # without times
-        assert (axes.get_xlabel(), axes.get_xlim()) == ("frame", (0, 4))
+    def test_auc_and_overlap_agree_with_a_loop(self, right: list[float], wrong: list[float]) -> None:
+        wins = [(r > w) + 0.5 * (r == w) for r in right for w in wrong]
+        assert auc(np.array(right), np.array(wrong)) == pytest.approx(sum(wins) / len(wins))
+        low = [np.mean(np.array(values) < 0.5) for values in (right, wrong)]
+        shared = overlap(np.array(right), np.array(wrong), np.array([0.0, 0.5, 1.0]))
+        assert shared == pytest.approx(min(low) + 1 - max(low))
 
 
 class TestFiles:
     def test_a_file_is_written_whole(self, tmp_path: Path) -> None:
-        figure = scores_figure({"a": PairScores(np.array([1.0]), np.array([0.0]))})
+        figure = new_figure(1.0, 1.0)
         path = save_figure(figure, tmp_path / "new" / "a.png")
         assert path.read_bytes().startswith(b"\x89PNG")
         assert [p.name for p in path.parent.iterdir()] == ["a.png"]
@@ -243,22 +135,31 @@ class TestCommand:
 
 class TestDraw:
     @pytest.fixture
-    def system(self, toy_root: Path, tmp_path: Path) -> System:
+    def open_with(self, toy_root: Path, tmp_path: Path) -> Callable[..., System]:
         """A retriever with a stage of QB-Norm and re-rankers over it, none of them trained."""
-        run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
-        trained = {"width": 16, "steps": 5, "candidates": 8, "trained_on": fingerprint(retriever)}
-        reranker = CandidateReranker(RerankerConfig(**trained), "t2v")  # pyright: ignore[reportArgumentType]
-        save_rerankers(tmp_path / "reranker" / "best", {"t2v": reranker})
-        stages = [{"kind": "qb_norm"}, {"kind": "diffusion", "run": str(tmp_path / "reranker"), "num_steps": 3}]
-        return open_system(run, stages)
+
+        def open_with(**options: Any) -> System:
+            run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
+            config = RerankerConfig(width=16, steps=5, candidates=8, trained_on=fingerprint(retriever), **options)
+            torch.manual_seed(0)
+            save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
+            steps = {} if options else {"num_steps": 3}
+            stages = [{"kind": "qb_norm"}, {"kind": "diffusion", "run": str(tmp_path / "reranker"), **steps}]
+            return open_system(run, stages)
+
+        return open_with
+
+    @pytest.fixture
+    def system(self, open_with: Callable[..., System]) -> System:
+        return open_with()
 
     def test_the_trajectory_is_that_of_the_pipeline(self, system: System) -> None:
         """The bars of x_0 are what the last stage adds to the scores after all stages before it."""
         figure = draw("trajectory", system, settings={"query": 4})
-        bars = [patch.get_height() for patch in figure.axes[-1].patches if isinstance(patch, Rectangle)]
         pipeline, config = system.pipeline, system.config
         assert config is not None
         with closing(system.open_split(config.data.eval_split)) as packed:
+            relevant = packed.relevant[4]
             encoded = encode_split(pipeline, packed)
             with torch.no_grad():
                 before, after = (
@@ -266,8 +167,61 @@ class TestDraw:
                     for part in (Pipeline(pipeline.first, pipeline.stages[:1]), pipeline)
                 )
         chosen = before.topk(8).indices
-        assert np.allclose(bars, (after - before)[chosen], atol=1e-4)
+        assert np.allclose(heights_of(figure.axes[-1]), (after - before)[chosen], atol=1e-4)
+        colours = [to_rgba(RIGHT if video in relevant else WRONG) for video in chosen.tolist()]
+        for axes in figure.axes:
+            assert [patch.get_facecolor() for patch in axes.patches] == colours
+        places = [place for place, video in enumerate(chosen.tolist(), 1) if video in relevant]
+        order = (after - before)[chosen].argsort(descending=True).tolist()
+        best = 1 + min(order.index(place - 1) for place in places)
+        assert f"place {places[0]} by the scores, place {best} by what" in (figure.get_suptitle() or "")
         assert [axes.get_title() for axes in figure.axes] == ["$x_{5}$", "$x_{3}$", "$x_{2}$", "$x_{0}$"]
+
+    def test_settings_of_a_trajectory(self, system: System) -> None:
+        few = {"query": 4, "candidates": 4, "panels": 2, "steps": 5}
+        figure = draw("trajectory", system, settings=few)
+        assert [axes.get_title() for axes in figure.axes] == ["$x_{5}$", "$x_{0}$"]
+        start, end = map(heights_of, figure.axes)
+        assert len(start) == 4
+        assert sum(end) == pytest.approx(1, abs=1e-5)  # x_0 is a distribution
+        torch.manual_seed(99)  # the global state does not count
+        assert heights_of(draw("trajectory", system, settings=few).axes[0]) == start
+        assert heights_of(draw("trajectory", system, settings=few | {"seed": 1}).axes[0]) != start
+        with pytest.raises(ValueError, match="top_k: got 21, expected 1 to 20"):
+            draw("trajectory", system, settings={"candidates": 21})
+
+    def test_the_control_has_no_trajectory(self, open_with: Callable[..., System]) -> None:
+        with pytest.raises(ValueError, match="no trajectory"):
+            draw("trajectory", open_with(process="one_step"))
+
+    def test_attention_is_that_of_the_encoder_and_moments_are_framed(self, open_with: Callable[..., System]) -> None:
+        system = open_with(attention_temperature=0.5)
+        (axes, _) = draw("attention", system, settings={"video": 2}).axes
+        config = system.pipeline.stages[1].rerankers["t2v"].config  # pyright: ignore[reportAttributeAccessIssue]
+        with closing(system.open_split("test")) as packed:
+            inputs, queries = reranker_inputs(encode_split(system.pipeline, packed), config), packed.queries_of(2)
+            frames = inputs.frames[2][inputs.mask[2]]
+            expected = (inputs.text[torch.from_numpy(queries)] @ frames.T / 0.5).softmax(-1)
+            assert np.allclose(np.asarray(axes.images[0].get_array()), expected.detach().numpy(), atol=1e-6)
+            assert tuple(axes.images[0].get_extent()) == (0, packed.durations[2], len(queries) - 0.5, -0.5)
+            spans = [(box.get_x(), box.get_x() + box.get_width()) for box in axes.patches if isinstance(box, Rectangle)]
+            times = [(packed.moments.start[query], packed.moments.end[query]) for query in queries]
+            assert np.allclose(spans, times)
+            labels = [label.get_text() for label in axes.get_yticklabels()]
+            assert labels == [brief(packed.captions[query], 60) for query in queries]
+        assert axes.get_xlabel() == "seconds"
+        (axes, _) = draw("attention", open_with(tokens="both"), settings={"video": 2}).axes  # rows without times
+        assert (axes.get_xlabel(), len(axes.patches)) == ("frame", 0)
+
+    def test_scores_have_a_panel_for_each_part_over_one_range(self, system: System) -> None:
+        figure = draw("scores", system, settings={"bins": 10})
+        titles = [axes.get_title().split("\n")[0] for axes in figure.axes]
+        assert titles == [f"toy-tiny, {part}" for part in ("first stage", "1. qb_norm", "2. diffusion")]
+        assert len({axes.get_xlim() for axes in figure.axes}) == 1
+        for axes in figure.axes:
+            heights = [[patch.get_height() for patch in container] for container in axes.containers]
+            assert [len(bars) for bars in heights] == [10, 10]
+            assert [sum(bars) for bars in heights] == pytest.approx([100, 100])
 
     def test_what_is_asked_wrongly(self, system: System) -> None:
         with pytest.raises(ValueError, match="unknown plot 'score'; did you mean scores"):
@@ -276,3 +230,7 @@ class TestDraw:
             draw("scores", system, settings={"bin": 3})
         with pytest.raises(ValueError, match="give a configuration"):
             draw("scores", replace(system, config_file=None))
+
+
+def heights_of(axes: Axes) -> list[float]:
+    return [patch.get_height() for patch in axes.patches if isinstance(patch, Rectangle)]

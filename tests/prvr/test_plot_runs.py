@@ -17,19 +17,10 @@ from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.plot import PlotInput, draw
-from prvr.plot.embeddings import (
-    FrameMap,
-    RegisterChain,
-    flattened,
-    frames_figure,
-    frames_of,
-    moments_of_frames,
-    register_chain,
-    separation,
-)
+from prvr.plot.embeddings import flattened, frame_spaces, moments_of_frames, separation, share_between_videos
 from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.figures import RIGHT
-from prvr.plot.hyperbolic import entailment_of, hyperbolic_figure, hyperbolic_points
+from prvr.plot.hyperbolic import entailment_of, lifted
 from prvr.systems import System, open_system
 from prvr.types import VideoEmbedding, query_vectors
 
@@ -54,17 +45,16 @@ def given(system: System) -> PlotInput:
 
 class TestFrames:
     def test_spaces_are_those_before_and_after_training(self, given: PlotInput, packed: PackedSplit) -> None:
-        found = frames_of(given, packed, 2)
+        spaces = frame_spaces(given, packed, 2)
         clips, frames = packed.video(2)
         first = given.system.pipeline.first
         with torch.no_grad():
             trained = first.encode_video(clips[None], frames[None], torch.ones(1, len(frames), dtype=torch.bool)).frames
         assert trained is not None
-        assert np.array_equal(found.spaces["input features"], frames.numpy())
-        assert np.allclose(found.spaces["trained"], trained[0].numpy(), atol=1e-6)
-        assert not np.allclose(found.spaces["untrained weights"], found.spaces["trained"], atol=0.1)
-        again = frames_of(given, packed, 2).spaces["untrained weights"]
-        assert np.array_equal(found.spaces["untrained weights"], again)
+        assert np.array_equal(spaces["input features"], frames.numpy())
+        assert np.allclose(spaces["trained"], trained[0].numpy(), atol=1e-6)
+        assert not np.allclose(spaces["untrained weights"], spaces["trained"], atol=0.1)
+        assert np.array_equal(spaces["untrained weights"], frame_spaces(given, packed, 2)["untrained weights"])
 
     def test_a_frame_belongs_to_the_shortest_moment_around_it(self, packed: PackedSplit) -> None:
         for video in range(len(packed)):
@@ -82,31 +72,31 @@ class TestFrames:
         assert separation(points, np.zeros(9, int)) is None
         assert separation(np.eye(4)[[0, 0, 1, 1, 2]], np.array([0, 0, 1, 1, -1])) == pytest.approx(1)
 
-    def test_the_picture_has_a_colour_for_each_moment(self) -> None:
-        rows = np.random.default_rng(0).normal(size=(12, 5))
-        found = FrameMap({"a": rows, "b": rows}, np.repeat([0, 1, -1], 4), ((0.0, 4.0), (5.0, 9.0)), "v")
-        figure = frames_figure(found)
-        assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["a", "b"]
+    def test_the_picture_has_a_panel_for_each_space_and_a_colour_for_each_moment(
+        self, given: PlotInput, packed: PackedSplit
+    ) -> None:
+        figure = draw("frames", given.system, settings={"video": 1})
+        groups, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
+        names = [axes.get_title().split("\n")[0] for axes in figure.axes]
+        assert names == ["input features", "untrained weights", "trained"]
+        sizes = [int((groups == group).sum()) for group in range(-1, len(moments))]
         for axes in figure.axes:
-            assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == [4, 4, 4]
-        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["no moment", "0–4 s", "5–9 s"]
-
-    def test_by_name(self, given: PlotInput) -> None:
-        assert len(draw("frames", given.system, settings={"video": 1}).axes) == 3
+            assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == sizes
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert labels == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
 
 
 class TestHyperbolic:
     def test_points_are_those_of_the_loss(self, given: PlotInput, packed: PackedSplit) -> None:
-        found = hyperbolic_points(given, points=10**6)
-        assert found.trained
-        term, _ = entailment_of(given)
-        c = torch.tensor(found.c)
+        term, trained = entailment_of(given)
+        assert trained
         encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
         text, video = query_vectors(encoded.text), VideoEmbedding.cat(encoded.videos)
         assert video.clips is not None
         assert video.frames is not None
         assert video.frame_mask is not None
         with torch.no_grad():
+            groups, inside = lifted(term, packed, encoded)
             scales = torch.sigmoid(term.text_scale), torch.sigmoid(term.video_scale)
             lengths = {  # the exponential map at the origin keeps lengths
                 "texts": scales[0] * text.norm(dim=-1),
@@ -115,45 +105,35 @@ class TestHyperbolic:
                 "frames": scales[1] * video.frames[video.frame_mask].norm(dim=-1),
             }
             for name, expected in lengths.items():
-                distances = lorentz.dist0(found.groups[name], c)
-                assert torch.allclose(distances.sort().values.float(), expected.sort().values, atol=1e-4), name
+                assert torch.allclose(lorentz.dist0(groups[name], term.c), expected, atol=1e-4), name
             own = term.lift_video(term.pool(video))[packed.query_to_video]
-            angle = lorentz.exterior_angle(own, term.lift_text(text), c)
-            aperture = lorentz.half_aperture(own, c, min_radius=given.config.loss["entailment"].min_radius)
-        assert found.inside == pytest.approx(float((angle <= aperture).double().mean()))
+            angle = lorentz.exterior_angle(own, term.lift_text(text), term.c)
+            aperture = lorentz.half_aperture(own, term.c, min_radius=given.config.loss["entailment"].min_radius)
+        assert inside == pytest.approx(float((angle <= aperture).double().mean()))
 
     def test_a_run_without_the_loss_says_so(self, straight_runs: StraightRuns) -> None:
-        system = open_system(straight_runs["plain"].output)
-        assert system.config is not None
-        found = hyperbolic_points(PlotInput(system, system.config, "test", torch.device("cpu")), points=40)
-        assert (found.trained, found.c) == (False, pytest.approx(1.0))
-        assert {name: len(rows) for name, rows in found.groups.items()} == dict.fromkeys(found.groups, 10)
-        assert "without the entailment loss" in (hyperbolic_figure(found).get_suptitle() or "")
+        title = draw("hyperbolic", open_system(straight_runs["plain"].output)).get_suptitle() or ""
+        assert title.startswith("without the entailment loss")
+        assert title.endswith("curvature -1.00")
 
-    def test_the_picture_shows_every_point_and_its_distance(self, given: PlotInput) -> None:
-        left, right = draw("hyperbolic", given.system, settings={"points": 80}).axes
-        found = hyperbolic_points(given, points=80)
+    def test_the_picture_shows_every_point_and_its_distance(self, given: PlotInput, packed: PackedSplit) -> None:
+        left, right = draw("hyperbolic", given.system, settings={"points": 10**6}).axes
+        term, _ = entailment_of(given)
+        encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
+        with torch.no_grad():
+            groups, _ = lifted(term, packed, encoded)
+            c = float(term.c)
+        medians = {name: float(lorentz.dist0(rows.double(), c).median()) for name, rows in groups.items()}
         legend = left.get_legend()
         assert legend is not None
-        medians = [float(lorentz.dist0(rows, found.c).median()) for rows in found.groups.values()]
-        expected = [f"{name}, median {median:.2f}" for name, median in zip(found.groups, medians, strict=True)]
+        expected = [f"{name}, median {median:.2f}" for name, median in medians.items()]
         assert [label.get_text() for label in legend.get_texts()] == expected
+        assert sum(map(len, groups.values())) in [len(np.asarray(points.get_offsets())) for points in right.collections]
+        _, right = draw("hyperbolic", given.system, settings={"points": 80}).axes
         assert 80 in [len(np.asarray(points.get_offsets())) for points in right.collections]
 
 
 class TestRegisters:
-    def test_the_chain_ends_in_the_registers_that_encode_the_video(self, given: PlotInput, packed: PackedSplit) -> None:
-        found = register_chain(given, packed, 6)
-        first = given.system.pipeline.first
-        batch = next(packed.video_batches(6))
-        with torch.no_grad():
-            tokens = first.encode_video(*batch[:3]).registers
-        assert tokens is not None
-        assert np.allclose(found.values[-1], tokens.numpy(), atol=1e-6)
-        assert found.values.shape == (4, 6, 2, 16)  # the start and three steps
-        assert found.videos == packed.video_ids[:6]
-        assert not np.allclose(found.values[0], found.values[1])
-
     def test_a_panel_for_some_steps_all_in_one_plane(self, given: PlotInput) -> None:
         figure = draw("registers", given.system, settings={"videos": 6, "panels": 3})
         assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["$r_{3}$, the start", "$r_{1}$", "$r_{0}$"]
@@ -164,11 +144,10 @@ class TestRegisters:
         draw_from = np.random.default_rng(0)
         videos, slots = draw_from.normal(size=(2, 50, 1, 3)), draw_from.normal(size=(2, 1, 60, 3))
         same, own = np.repeat(slots, 50, axis=1), np.repeat(videos, 60, axis=2)
-        names = tuple(map(str, range(50)))
-        assert np.allclose(RegisterChain(same, names).between_videos, 0)
-        assert np.allclose(RegisterChain(own, names).between_videos, 1)
+        assert np.allclose(share_between_videos(same), 0)
+        assert np.allclose(share_between_videos(own), 1)
         expected = videos.var(1).sum(-1)[:, 0] / (videos.var(1).sum(-1)[:, 0] + slots.var(2).sum(-1)[:, 0])
-        assert np.allclose(RegisterChain(videos + slots, names).between_videos, expected)
+        assert np.allclose(share_between_videos(videos + slots), expected)
 
     def test_without_registers(self, straight_runs: StraightRuns) -> None:
         with pytest.raises(ValueError, match="generates no registers by diffusion"):

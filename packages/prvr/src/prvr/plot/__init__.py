@@ -1,7 +1,6 @@
 """Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system, of plain arrays or of drawn videos.
 
-`draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it. For numbers of your
-own, each module below has a record of what is shown and a function that draws it:
+`draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it.
 
 | module | pictures |
 |---|---|
@@ -14,11 +13,9 @@ own, each module below has a record of what is shown and a function that draws i
 | `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
-    >>> import numpy as np
-    >>> from prvr.plot.scores import PairScores, scores_figure
-    >>> figure = scores_figure({"demo": PairScores(np.array([0.8, 0.9]), np.array([0.1, 0.2, 0.7]))})
-    >>> figure.axes[0].get_title()
-    'demo\\nAUC 1.000, overlap 0 %'
+    >>> curve = Curve([2.0, 4.0], [[270.1, 272.3], [280.4, 281.0]])
+    >>> sweep_figure({"ours": curve}, xlabel="blocks", ylabel="SumR").axes[0].get_xlabel()
+    'blocks'
 """
 
 from importlib import import_module

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from prvr.plot.figures import COLOURS, brief, new_figure
 
@@ -29,24 +28,8 @@ class Curve:
     values: Sequence[Sequence[float]]
     published: Sequence[float | None] = ()
 
-    def summary(self) -> Float[np.ndarray, "3 n"]:
-        """The lowest seed, the mean and the highest seed for each x; NaN where nothing was measured.
 
-        Examples:
-            >>> Curve([1.0, 2.0], [[4.0, 6.0], []]).summary().tolist()
-            [[4.0, nan], [5.0, nan], [6.0, nan]]
-        """
-        rows = [(min(seeds), np.mean(seeds), max(seeds)) if len(seeds) else (np.nan,) * 3 for seeds in self.values]
-        return np.array(rows, float).T
-
-
-def sweep_figure(
-    series: Mapping[str, Curve],
-    *,
-    xlabel: str,
-    ylabel: str,
-    chance: float | None = None,
-) -> "Figure":
+def sweep_figure(series: Mapping[str, Curve], *, xlabel: str, ylabel: str, chance: float | None = None) -> "Figure":
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
 
     Args:
@@ -59,7 +42,8 @@ def sweep_figure(
     axes = figure.subplots()
     for number, (name, curve) in enumerate(series.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 5, "label": brief(name, 32)}
-        low, mean, high = curve.summary()
+        rows = [(min(seeds), np.mean(seeds), max(seeds)) if seeds else (np.nan,) * 3 for seeds in curve.values]
+        low, mean, high = np.array(rows, float).T
         if np.isfinite(mean).any():
             axes.plot(curve.x, mean, **style)
             style["label"] = None  # one entry in the legend is enough

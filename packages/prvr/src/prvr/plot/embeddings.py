@@ -2,8 +2,6 @@
 along the reverse process (DreamPRVR's picture of r_t over t).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,23 +65,6 @@ def separation(points: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) 
     return float(metrics.silhouette_score(points.astype(np.float64), groups, metric="cosine"))
 
 
-@dataclass(frozen=True)
-class FrameMap:
-    """The frames of a video in several spaces, and the moments they belong to.
-
-    Args:
-        spaces: `(l, d)` rows in the order of time, by the name of the space; d may differ.
-        groups: `(l,)` the moment of each frame, -1 where it is in none.
-        moments: start and end of each moment in seconds.
-        video: its name.
-    """
-
-    spaces: Mapping[str, Float[np.ndarray, "l _"]]
-    groups: Int[np.ndarray, " l"]
-    moments: tuple[tuple[float, float], ...]
-    video: str
-
-
 def moments_of_frames(
     split: PackedSplit, video: int, frames: int
 ) -> tuple[Int[np.ndarray, " l"], tuple[tuple[float, float], ...]]:
@@ -111,7 +92,7 @@ def moments_of_frames(
     return groups, tuple(moments)
 
 
-def frames_of(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 0) -> FrameMap:
+def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 0) -> dict[str, np.ndarray]:
     """The frames of a video as features, as untrained weights embed them, and as the first stage does.
 
     Args:
@@ -120,8 +101,11 @@ def frames_of(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 
         video: its number.
         seed: the seed of the untrained weights.
 
+    Returns:
+        `(l, d)` rows in the order of time, by the name of the space; d may differ.
+
     Raises:
-        InputError: the first stage gives no frames, or one for the whole video; or no moment is known.
+        InputError: the first stage gives no frames, or one for the whole video.
     """
     first: Any = inputs.system.pipeline.first
     clips, frames = split.video(video)
@@ -139,126 +123,84 @@ def frames_of(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 
                 f"video of {len(frames)}; expected one embedding for each"
             )
         spaces[name] = rows[0, : len(frames)].float().cpu().numpy()
-    groups, moments = moments_of_frames(split, video, len(frames))
-    return FrameMap(spaces, groups, moments, split.video_ids[video])
+    return spaces
 
 
-def frames_figure(frames: FrameMap, *, seed: int = 0) -> "Figure":
-    """A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself.
+def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
+    """The frames of one video by moment, before and after training.
 
-    Args:
-        frames: the frames of a video.
-        seed: the seed of t-SNE.
+    A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    figure = new_figure(3.2 * len(frames.spaces), 4.0)
-    names = [f"{start:.0f}–{end:.0f} s" for start, end in frames.moments]
-    panels = np.atleast_1d(figure.subplots(1, len(frames.spaces)))
-    for axes, (name, rows) in zip(panels, frames.spaces.items(), strict=True):
-        plane, rest = flattened(rows, seed=seed), frames.groups < 0
+    with inputs.opened() as packed:
+        video = number_of(settings.video, packed.video_ids, "video")
+        spaces, name = frame_spaces(inputs, packed, video, seed=settings.seed), packed.video_ids[video]
+        groups, moments = moments_of_frames(packed, video, packed.frame_counts[video])
+    figure = new_figure(3.2 * len(spaces), 4.0)
+    panels = figure.subplots(1, len(spaces))
+    for axes, (space, rows) in zip(panels, spaces.items(), strict=True):
+        plane, rest = flattened(rows, seed=settings.seed), groups < 0
         axes.scatter(*plane[rest].T, s=14, color="0.82", label="no moment" if rest.any() else None)
-        for number, moment in enumerate(names):
-            colour = COLOURS[number % len(COLOURS)]
-            axes.scatter(*plane[frames.groups == number].T, s=22, color=colour, label=moment)
+        for number, (start, end) in enumerate(moments):
+            colour, label = COLOURS[number % len(COLOURS)], f"{start:.0f}–{end:.0f} s"
+            axes.scatter(*plane[groups == number].T, s=22, color=colour, label=label)
         axes.set(xticks=[], yticks=[])
-        score = separation(rows, frames.groups)
-        axes.set_title(name if score is None else f"{name}\nsilhouette of moments {score:.2f}", fontsize="medium")
-    figure.suptitle(f"frames of {brief(frames.video)}, by moment", fontsize="medium")
+        score = separation(rows, groups)
+        axes.set_title(space if score is None else f"{space}\nsilhouette of moments {score:.2f}", fontsize="medium")
+    figure.suptitle(f"frames of {brief(name)}, by moment", fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     return figure
 
 
-def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
-    """The frames of one video of a split, before and after training."""
-    with inputs.opened() as packed:
-        video = number_of(settings.video, packed.video_ids, "video")
-        return frames_figure(frames_of(inputs, packed, video, seed=settings.seed), seed=settings.seed)
+def share_between_videos(registers: Float[np.ndarray, "k v n d"]) -> Float[np.ndarray, " k"]:
+    """The share in [0, 1] of the variance at each step that is between videos, the rest between registers.
 
-
-@dataclass(frozen=True)
-class RegisterChain:
-    """Registers of some videos at every step of the reverse process.
-
-    Args:
-        values: `(k + 1, v, n, d)` the start r_T, then the registers after each of k steps, the last of them r_0.
-        videos: names of the v videos.
+    0: every video has the same registers; 1: all registers of a video are the same.
     """
-
-    values: Float[np.ndarray, "k v n d"]
-    videos: tuple[str, ...]
-
-    @property
-    def between_videos(self) -> Float[np.ndarray, " k"]:
-        """The share in [0, 1] of the variance at each step that is between videos, the rest between registers.
-
-        0: every video has the same registers; 1: all registers of a video are the same.
-        """
-        every = self.values.reshape(len(self.values), -1, self.values.shape[-1])
-        total = every.var(1).sum(-1)
-        return self.values.var(1).sum(-1).mean(-1) / np.maximum(total, np.finfo(np.float32).tiny)
+    every = registers.reshape(len(registers), -1, registers.shape[-1])
+    return registers.var(1).sum(-1).mean(-1) / np.maximum(every.var(1).sum(-1), np.finfo(np.float32).tiny)
 
 
-def register_chain(inputs: PlotInput, split: PackedSplit, videos: int) -> RegisterChain:
+def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
     """The registers of the first videos of a split along the reverse process, with the fixed noise of evaluation.
 
-    Args:
-        inputs: the system.
-        split: a split of it.
-        videos: how many.
+    One t-SNE of the registers of all steps, with a panel for some of them; a colour per video, a shape per register.
+    Each title has the share of the variance that is between videos: near 0, registers say nothing of their video.
 
     Raises:
         InputError: the first stage has no registers, or none that a diffusion generates.
+        MissingExtraError: scikit-learn is not installed.
     """
     first: Any = inputs.system.pipeline.first
-    registers = getattr(first, "registers", None)
-    if registers is None or registers.diffusion is None:
+    generator = getattr(first, "registers", None)
+    if generator is None or generator.diffusion is None:
         raise InputError(
             f"{inputs.system.folder}: its first stage generates no registers by diffusion: "
             "model.registers.kind='diffusion' does"
         )
-    batch = next(split.video_batches(videos))
-    with evaluation_mode(first, inputs.device, inputs.config.train.seed):
-        generated = first.generate_registers(batch.clips.to(inputs.device), return_chain=True)
-        chain = torch.cat([generated.start[None], generated.chain]).float().cpu().numpy()
-    return RegisterChain(chain, tuple(split.video_ids[row] for row in batch.indices.tolist()))
-
-
-def registers_figure(registers: RegisterChain, *, panels: int = 5, seed: int = 0) -> "Figure":
-    """One t-SNE of the registers of all steps, with a panel for some of them; a colour per video, a shape per register.
-
-    Each title has the share of the variance that is between videos: near 0, registers say nothing of their video.
-
-    Args:
-        registers: the registers.
-        panels: how many steps are shown, the first and the last among them.
-        seed: the seed of t-SNE.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-    """
-    steps, videos, number, width = registers.values.shape
-    plane = flattened(registers.values.reshape(-1, width), seed=seed).reshape(steps, videos * number, 2)
+    with inputs.opened() as packed, evaluation_mode(first, inputs.device, inputs.config.train.seed):
+        clips = next(packed.video_batches(settings.videos)).clips.to(inputs.device)
+        ids = packed.video_ids[: len(clips)]
+        generated = first.generate_registers(clips, return_chain=True)
+        values = torch.cat([generated.start[None], generated.chain]).float().cpu().numpy()
+    steps, videos, number, width = values.shape
+    plane = flattened(values.reshape(-1, width), seed=settings.seed).reshape(steps, videos, number, 2)
     colours = [COLOURS[video % len(COLOURS)] for video in range(videos)]
-    shown = evenly(steps, panels)
-    figure = new_figure(2.5 * len(shown), 3.4)
-    for axes, step in zip(np.atleast_1d(figure.subplots(1, len(shown), sharex=True, sharey=True)), shown, strict=True):
+    panels, shares = evenly(steps, settings.panels), share_between_videos(values)
+    figure = new_figure(2.5 * len(panels), 3.4)
+    for axes, step in zip(
+        np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True)), panels, strict=True
+    ):
         axes.scatter(*plane.reshape(-1, 2).T, s=4, color="0.9")
         for register in range(number):
-            points = plane[step].reshape(videos, number, 2)[:, register]
-            axes.scatter(*points.T, s=24, color=colours, marker=_SHAPES[register % len(_SHAPES)], alpha=0.8)
+            shape = _SHAPES[register % len(_SHAPES)]
+            axes.scatter(*plane[step, :, register].T, s=24, color=colours, marker=shape, alpha=0.8)
         level = f"$r_{{{steps - 1 - step}}}$" + (", the start" if step == 0 else "")
-        axes.set_title(f"{level}\n{100 * registers.between_videos[step]:.1f} %", fontsize="medium")
+        axes.set_title(f"{level}\n{100 * shares[step]:.1f} %", fontsize="medium")
         axes.set(xticks=[], yticks=[])
-    names = f"{brief(registers.videos[0])} to {brief(registers.videos[-1])}"
+    names = f"{brief(ids[0])} to {brief(ids[-1])}"
     about = f"{number} registers each of {videos} videos ({names}): a colour per video, a shape per register"
     figure.suptitle(f"{about}\nshare of the variance that is between videos", fontsize="medium")
     return figure
-
-
-def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
-    """The registers of some videos of a split along the reverse process."""
-    with inputs.opened() as packed:
-        chain = register_chain(inputs, packed, min(settings.videos, len(packed)))
-    return registers_figure(chain, panels=settings.panels, seed=settings.seed)
