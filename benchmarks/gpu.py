@@ -47,7 +47,6 @@ from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit, VideoLoader
 from prvr.data.loader import BatchInfo
-from prvr.data.on_device import DeviceSplit
 from prvr.errors import PrvrError
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.models import Retriever
@@ -129,9 +128,7 @@ class Bench:
         model = model_of(self.config())
         store = self.store("train", self.size.videos, narrow=True)
         loader = VideoLoader(store, self.size.batch, drop_last=True).to(self.device, resident=True)
-        split, widths = loader.rows, (model.video_dim, model.video_dim, model.query_dim)
-        assert isinstance(split, DeviceSplit)
-        for runs, width in zip((split.clips, split.frames, split.words), widths, strict=True):
+        for runs, width in zip(loader.resident, (model.video_dim, model.video_dim, model.query_dim), strict=True):
             runs.rows = runs.rows.new_empty(len(runs.rows), width).normal_(std=width**-0.5)
         return loader
 

@@ -82,7 +82,7 @@ def test_what_is_packed_is_what_the_sources_say(packed: PackedSplit) -> None:
     assert packed.relevant_matrix[4].tolist() == [True, False, True, False]
     assert [packed.queries_of(i).tolist() for i in range(4)] == [[0, 4], [1], [2, 5], [3]]
     assert packed.frame_counts.tolist() == [1, 7, 128, 128]
-    assert (packed.feature_dim, packed.query_dim, packed.clips_per_video, len(packed)) == (6, 4, 32, 4)
+    assert (packed.feature_dim, packed.query_dim, len(packed)) == (6, 4, 4)
     np.testing.assert_array_equal(np.stack(packed.moments)[:, 5], [1.0, 2.0, 9.0])
     assert np.isnan(np.stack(packed.moments)[:, :5]).all()
     np.testing.assert_array_equal(packed.durations, [np.nan, np.nan, 9.0, np.nan])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import prvr
-from prvr.config import Config, config_from_dict, config_to_dict
+from prvr.config import Config, config_to_dict, validated
 from prvr.models import AnyRetriever, build_retriever, load_pretrained
 from prvr.objective import Objective
 
@@ -36,7 +36,7 @@ def small_config(name: str) -> Config:
     else:
         model |= {"frame_projection": "linear", "depth": 1}
     values["train"]["teacher"], values["loss"]["distillation"] = None, 0.0
-    return config_from_dict(values)
+    return validated(Config, values)
 
 
 def system(name: str) -> tuple[AnyRetriever, Objective]:

@@ -16,13 +16,14 @@ import prvr
 from prvr.cli import main
 from prvr.config import (
     LOSSES,
+    Config,
     ConfigError,
     LossConfig,
-    config_from_dict,
     config_leaves,
     dump_config,
     expect_readable,
     load_config,
+    validated,
 )
 from prvr.models import build_retriever, load_pretrained
 from prvr.systems import open_system
@@ -185,7 +186,7 @@ def test_a_command_does_not_run_code_that_a_file_names(
         lambda run: resume(run),
         lambda run: open_system(run).config,
         lambda run: Teacher.open(str(run)),
-        lambda run: config_from_dict(yaml.safe_load((run / "config.yaml").read_text())),
+        lambda run: validated(Config, yaml.safe_load((run / "config.yaml").read_text())),
     ],
 )
 def test_python_does_not_run_code_that_a_file_names(downloaded: Path, read: Callable[[Path], object]) -> None:

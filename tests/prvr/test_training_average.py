@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training_runs import DIFFUSION, make_config, same, same_end, state_of, stop_run
 
-from prvr.config import Config, ConfigError, config_from_dict
+from prvr.config import Config, ConfigError, validated
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import Retriever
 from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, resume, train
@@ -148,7 +148,7 @@ def assert_same_run(straight: Path, run: Path) -> None:
 def test_more_epochs_than_are_trained_are_refused(epochs: int) -> None:
     message = rf"train\.average=5 with train\.epochs={epochs}: expected at most as many epochs"
     with pytest.raises(ConfigError, match=message):
-        config_from_dict({"train": {"epochs": epochs, "average": 5}})
+        validated(Config, {"train": {"epochs": epochs, "average": 5}})
     if epochs:
         with pytest.raises(ConfigError, match=message):
             reranker_run_config({"train": {"epochs": epochs, "average": 5}}, width=8)

@@ -11,7 +11,7 @@ from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, pack
-from prvr.data.on_device import DeviceSplit, split_bytes
+from prvr.data.on_device import split_bytes
 from prvr.training import train
 from prvr.training.splits import batches_on_device
 from prvr.types import Batch
@@ -57,12 +57,13 @@ def test_videos_that_match_each_other_keep_their_labels(packed: PackedSplit) -> 
 
 def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
     half = pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(4, 8, 6, dtype="float16"))
-    resident = DeviceSplit(half, CPU)
-    kept = [runs.rows for runs in (resident.clips, resident.frames, resident.words)]
+    resident = VideoLoader(half, 8).to(CPU, resident=True)
+    assert resident.resident is not None
+    kept = [runs.rows for runs in resident.resident]
     assert {rows.dtype for rows in kept} == {torch.float16}
     assert split_bytes(half) == sum(rows.nbytes for rows in kept)
     assert split_bytes(half.subset([3])) < split_bytes(half) / 10
-    assert all(map(equal, passes(VideoLoader(half, 8).to(CPU, resident=True)), passes(VideoLoader(half, 8))))
+    assert all(map(equal, passes(resident), passes(VideoLoader(half, 8))))
 
 
 def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong(packed: PackedSplit) -> None:
@@ -81,7 +82,7 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
 def test_where_features_are_kept(packed: PackedSplit) -> None:
     loader = VideoLoader(packed, 6)
     for choice, resident in (("always", True), ("auto", False), ("never", False)):
-        assert (batches_on_device(loader, CPU, choice).rows is not None) == resident
+        assert (batches_on_device(loader, CPU, choice).resident is not None) == resident
 
 
 def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from accelerate.tracking import GeneralTracker
 from training_runs import DIFFUSION, RUNS, StraightRuns, losses, make_config, state_of
 
-from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
+from prvr.config import Config, ConfigError, config_to_dict, load_config, validated
 from prvr.data import DataError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
@@ -52,7 +52,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, 
     ]
     assert load_config(run / "config.yaml") == config
     state = state_of(run)
-    assert config_from_dict(state["config"]) == config
+    assert validated(Config, state["config"]) == config
     assert state["config"] == config_to_dict(config)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(result.history)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from prvr.config import OptimConfig, config_from_dict, load_config
+from prvr.config import Config, OptimConfig, load_config, validated
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.released import names
@@ -184,7 +184,7 @@ def test_groups_hold_every_parameter_once_with_its_decay_and_stacking() -> None:
 
 
 def tiny_config(**optim: object):
-    return config_from_dict({"name": "tiny", "model": {"video_dim": 4, "query_dim": 4}, "optim": optim})
+    return validated(Config, {"name": "tiny", "model": {"video_dim": 4, "query_dim": 4}, "optim": optim})
 
 
 def test_adamw_warms_up_and_decays_without_a_wasted_step() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from filelock import FileLock
 
-from prvr.config import Config, config_from_dict
+from prvr.config import Config, validated
 from prvr.training import RunResult, Splits, train
 
 DIFFUSION = {
@@ -39,7 +39,7 @@ def make_config(cache: str, **changes: Any) -> Config:
             values.setdefault(group, {})[name] = value
         else:
             values[group] = value
-    return config_from_dict(values)
+    return validated(Config, values)
 
 
 RUNS: dict[str, dict[str, Any]] = {

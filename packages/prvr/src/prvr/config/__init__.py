@@ -5,7 +5,6 @@
 
 from prvr.config.load import (
     ConfigError,
-    config_from_dict,
     config_leaves,
     config_to_dict,
     dump_config,
@@ -50,7 +49,6 @@ __all__ = [
     "TrainConfig",
     "TrainerConfig",
     "active_losses",
-    "config_from_dict",
     "config_leaves",
     "config_to_dict",
     "dump_config",

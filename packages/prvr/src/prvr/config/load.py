@@ -220,11 +220,6 @@ def _key(place: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in (place[:1] + place[2:] if named else place))
 
 
-def config_from_dict(values: Mapping[str, Any]) -> Config:
-    """A validated `Config` from nested dictionaries; see `validated`."""
-    return validated(Config, values)
-
-
 def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configuration") -> _T:
     """A configuration record from nested dictionaries.
 

@@ -208,10 +208,7 @@ def _read_pickle(path: Path) -> Any:
             if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
                 raise ValueError("it numbers more objects than it holds")
         content = pickle.loads(content, encoding="utf-8")
-    except (
-        pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
-        RecursionError, MemoryError,
-    ) as error:  # fmt: skip
+    except Exception as error:  # a damaged pickle fails in many ways
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a dictionary from video to captions, got {type(content).__name__}.")

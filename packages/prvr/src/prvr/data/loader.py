@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.data.on_device import AHEAD, DeviceSplit, read_ahead
+from prvr.data.on_device import AHEAD, DeviceRuns, read_ahead
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.types import Batch, Counts, Labels
@@ -109,7 +109,7 @@ class VideoLoader:
             ahead: batches that a thread reads ahead; default: 2 for a GPU, where copies then do not wait, else none.
         """
         self.device = torch.device(device)
-        self.rows = DeviceSplit(self.packed, self.device) if resident else None
+        self.resident = [DeviceRuns(runs, self.device) for runs in self.packed.runs] if resident else None
         self.ahead = (AHEAD if self.device.type == "cuda" and not resident else 0) if ahead is None else ahead
         return self
 
@@ -127,7 +127,7 @@ class VideoLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         batches = (self.batch(items[self.shard.of(len(items))]) for items in self.items())
-        pin = Batch.pin_memory if self.device.type == "cuda" and self.rows is None else None
+        pin = Batch.pin_memory if self.device.type == "cuda" and self.resident is None else None
         return (batch.to(self.device) for batch in read_ahead(batches, self.ahead, pin))
 
     def items(self) -> list[list[tuple[int, int]]]:
@@ -156,11 +156,11 @@ class VideoLoader:
         `query_to_video` is 0, 0, .., 1, ...; `relevant` is set where some caption matches another video of the batch.
         """
         packed, videos = self.packed, np.array([index for index, _ in items])
-        rows = self.rows or packed
         queries = [self.queries_of(*item) for item in items]
         labels, query_indices = self._labels_of(queries, videos.tolist()), np.concatenate(queries)
-        clips, frames, frame_mask = rows.padded_videos(videos)
-        words, word_mask = rows.padded_queries(query_indices)
+        of_clips, of_frames, of_words = self.resident or packed.runs
+        clips, (frames, frame_mask) = of_clips.padded(videos)[0], of_frames.padded(videos)
+        words, word_mask = of_words.padded(query_indices)
         counts = None
         if (device := clips.device).type != "cpu":
             labels = labels.pin_memory().to(device) if device.type == "cuda" else labels.to(device)

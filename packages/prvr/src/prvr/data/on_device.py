@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.data.packed import PackedSplit
+from prvr.data.packed import PackedSplit, Runs
 
 T = TypeVar("T")
 
@@ -68,24 +68,28 @@ def split_bytes(packed: PackedSplit) -> int:
         >>> split_bytes(PackedSplit.open("cache/tvr-train-0123456789abcdef"))  # doctest: +SKIP
         24830115840
     """
-    return sum(
-        int((stop - start).sum()) * matrix.shape[1] * matrix.itemsize for matrix, start, stop in packed.stored_runs()
-    )
+    return sum(int(runs.counts.sum()) * runs.matrix.shape[1] * runs.matrix.itemsize for runs in packed.runs)
 
 
-class _Runs:
-    """Runs of rows on a device: run i is `rows[offsets[i]:offsets[i + 1]]`."""
+class DeviceRuns:
+    """Runs of rows on a device, in the type of the store: run i is `rows[offsets[i]:offsets[i + 1]]`.
 
-    def __init__(self, matrix: np.ndarray, start: np.ndarray, stop: np.ndarray, device: torch.device) -> None:
-        self.offsets = np.concatenate([[0], np.cumsum(stop - start)])
+    Args:
+        runs: those of a packed split; of its files only what belongs to them is read, once.
+        device: where its features are kept.
+    """
+
+    def __init__(self, runs: Runs, device: torch.device) -> None:
+        matrix = runs.matrix
+        self.offsets = np.concatenate([[0], np.cumsum(runs.counts)])
         native = matrix.dtype.newbyteorder("=")
         kind = torch.from_numpy(np.empty(0, native)).dtype
         self.rows = torch.empty(int(self.offsets[-1]), matrix.shape[1], dtype=kind, device=device)
-        for first, last, at in zip(start.tolist(), stop.tolist(), self.offsets.tolist(), strict=False):
+        for first, last, at in zip(runs.start.tolist(), runs.stop.tolist(), self.offsets.tolist(), strict=False):
             self.rows[at : at + last - first] = torch.from_numpy(np.array(matrix[first:last], native))
 
     def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
-        """The runs with zeros up to the longest, float32, and their mask."""
+        """As `prvr.data.packed.Runs.padded`."""
         device, counts = self.rows.device, self.offsets[indices + 1] - self.offsets[indices]
         start, count = sent(torch.from_numpy(np.stack([self.offsets[indices], counts])), device)[..., None]
         position = torch.arange(int(counts.max()), device=device)
@@ -93,26 +97,3 @@ class _Runs:
         index = (start + position).masked_fill(~mask, 0)  # any row: what it brings is overwritten
         rows = self.rows.index_select(0, index.flatten()).float()
         return rows.unflatten(0, mask.shape).masked_fill_(~mask[..., None], 0.0), mask
-
-
-class DeviceSplit:
-    """The features of a packed split on a device, in the type of the store.
-
-    Args:
-        packed: the split; of its files only what belongs to it is read, once.
-        device: where its features are kept.
-    """
-
-    def __init__(self, packed: PackedSplit, device: torch.device | str) -> None:
-        self.device = torch.device(device)
-        self.clips, self.frames, self.words = (_Runs(*runs, self.device) for runs in packed.stored_runs())
-
-    def padded_videos(
-        self, indices: Int[np.ndarray, " b"]
-    ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
-        """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
-        return self.clips.padded(indices)[0], *self.frames.padded(indices)
-
-    def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
-        """Words of some queries, with zeros up to the longest, and their mask."""
-        return self.words.padded(indices)

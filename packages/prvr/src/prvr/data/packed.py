@@ -13,7 +13,6 @@ from torch import Tensor
 
 from prvr.data.corpus import Corpus
 from prvr.data.packed_files import PackedFiles
-from prvr.data.sampling import read_padded
 from prvr.errors import DataError
 
 Labels = Literal["original", "dense"]
@@ -44,6 +43,35 @@ class Moments(NamedTuple):
     start: Float[np.ndarray, " q"]
     end: Float[np.ndarray, " q"]
     duration: Float[np.ndarray, " q"]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of rows in a mapped matrix: run i is rows `start[i]` to `stop[i]`, of a video or a query."""
+
+    files: PackedFiles
+    name: str
+    start: Int[np.ndarray, " n"]
+    stop: Int[np.ndarray, " n"]
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The mapped matrix, as stored; no view may outlive `PackedSplit.close`."""
+        return self.files.matrix(self.name)
+
+    @property
+    def counts(self) -> Int[np.ndarray, " n"]:
+        """The number of rows of each run."""
+        return self.stop - self.start
+
+    def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+        """Some runs, at least one, with zeros up to the longest, float32, and their mask; each row is copied once."""
+        matrix, counts = self.matrix, self.counts[indices]
+        longest = int(counts.max())
+        padded = np.zeros((len(indices), longest, matrix.shape[1]), np.float32)  # empty pages are never touched
+        for rows, first, count in zip(padded, self.start[indices].tolist(), counts.tolist(), strict=True):
+            rows[:count] = matrix[first : first + count]
+        return torch.from_numpy(padded), torch.arange(longest) < torch.from_numpy(counts)[:, None]
 
 
 @dataclass(frozen=True)
@@ -129,11 +157,6 @@ class PackedSplit:
         """Width of word features."""
         return self.files.matrix("words").shape[1]
 
-    @property
-    def clips_per_video(self) -> int:
-        """Number of coarse segments."""
-        return int(self.files.about["settings"]["clips"])
-
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos: the gallery."""
@@ -206,25 +229,25 @@ class PackedSplit:
     @cached_property
     def frame_counts(self) -> Int[np.ndarray, " v"]:
         """Number of sampled frames of each video."""
-        return np.diff(self.files.index["frame_offsets"])[self._videos]
+        return self.runs[1].counts
 
     @cached_property
     def word_counts(self) -> Int[np.ndarray, " q"]:
         """Number of words of each query."""
-        return np.diff(self.files.index["word_offsets"])[self._queries]
+        return self.runs[2].counts
 
     @cached_property
     def constant(self) -> tuple[str, ...]:
         """Sentences on features that tell nothing apart: all rows of all videos, or of all queries, are the same."""
-        _, frames, words = self.stored_runs()
+        _, frames, words = self.runs
         return tuple(
             f"All {name} features of {self.name} are {'equal' if first.any() else 'zero'}: {what} cannot be told apart."
-            for name, what, (matrix, starts, stops) in (("frame", "videos", frames), ("word", "queries", words))
-            for first in [np.array(matrix[starts[0]], np.float32)]
-            if len(starts) > 1
+            for name, what, runs in (("frame", "videos", frames), ("word", "queries", words))
+            for matrix, first in [(runs.matrix, np.array(runs.matrix[runs.start[0]], np.float32))]
+            if len(runs.start) > 1
             and all(
                 np.abs(np.asarray(matrix[start:stop], np.float32) - first).max() < _EQUAL
-                for start, stop in zip(starts, stops, strict=True)
+                for start, stop in zip(runs.start, runs.stop, strict=True)
             )
         )
 
@@ -234,8 +257,19 @@ class PackedSplit:
         return np.split(order, np.cumsum(np.bincount(self.query_to_video, minlength=len(self)))[:-1])
 
     @cached_property
-    def _clip_offsets(self) -> np.ndarray:
-        return np.arange(len(self.files.text["video_ids"]) + 1) * self.clips_per_video
+    def runs(self) -> tuple[Runs, Runs, Runs]:
+        """Clips, frames and words as stored: clips and frames have a run per video, words one per query."""
+        files = self.files
+
+        def runs(name: str, offsets: np.ndarray, which: np.ndarray) -> Runs:
+            return Runs(files, name, offsets[which], offsets[which + 1])
+
+        clips = np.arange(len(files.text["video_ids"]) + 1) * int(files.about["settings"]["clips"])
+        return (
+            runs("clips", clips, self._videos),
+            runs("frames", files.index["frame_offsets"], self._videos),
+            runs("words", files.index["word_offsets"], self._queries),
+        )
 
     def queries_of(self, video: int) -> Int[np.ndarray, " k"]:
         """Numbers of the queries written for a video, in file order; at least one."""
@@ -250,9 +284,8 @@ class PackedSplit:
         self, indices: Int[np.ndarray, " b"]
     ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
-        rows, files = self._videos[indices], self.files
-        clips, _ = read_padded(files.matrix("clips"), self._clip_offsets, rows)
-        return clips, *read_padded(files.matrix("frames"), files.index["frame_offsets"], rows)
+        clips, frames, _ = self.runs
+        return clips.padded(indices)[0], *frames.padded(indices)
 
     def query(self, index: int) -> Float[Tensor, "w e"]:
         """Words (w e) of one query, rows of unit norm, float32."""
@@ -260,7 +293,7 @@ class PackedSplit:
 
     def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
         """Words of some queries, with zeros up to the longest, and their mask."""
-        return read_padded(self.files.matrix("words"), self.files.index["word_offsets"], self._queries[indices])
+        return self.runs[2].padded(indices)
 
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, ``size`` at a time (the last batch may be smaller)."""
@@ -273,21 +306,6 @@ class PackedSplit:
         for start in range(0, len(self._queries), size):
             indices = np.arange(start, min(start + size, len(self._queries)))
             yield QueryBatch(*self.padded_queries(indices), torch.from_numpy(indices))
-
-    def stored_runs(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
-        """Clips, frames and words as stored: the mapped matrix, and where each run of rows starts and stops in it.
-
-        Clips and frames have a run per video, words one per query. No view may outlive ``close``.
-        """
-        files = self.files
-        return tuple(
-            (files.matrix(name), offsets[which], offsets[which + 1])
-            for name, offsets, which in (
-                ("clips", self._clip_offsets, self._videos),
-                ("frames", files.index["frame_offsets"], self._videos),
-                ("words", files.index["word_offsets"], self._queries),
-            )
-        )
 
     @property
     def source(self) -> PackSource:

@@ -1,4 +1,4 @@
-"""Rows of features: segment means, unit length, padding to the longest, and runs of rows in a flat matrix."""
+"""Rows of features: segment means, unit length, padding to the longest."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -134,24 +134,3 @@ def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     return pad_sequence(list(sequences), batch_first=True), mask
-
-
-def read_padded(
-    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], runs: Int[np.ndarray, " b"]
-) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
-    """Runs of rows of a (mapped) flat matrix, padded with zeros to the longest; each row is copied once.
-
-    Args:
-        matrix: (n f), all runs one after another.
-        offsets: (m), run i is ``matrix[offsets[i]:offsets[i + 1]]``.
-        runs: (b), the indices of the runs, at least one.
-
-    Returns:
-        (b l f) float32 and its mask, True = valid.
-    """
-    start, stop = offsets[runs], offsets[runs + 1]
-    longest = int((stop - start).max())
-    padded = np.zeros((len(runs), longest, matrix.shape[1]), np.float32)  # pages that stay empty are never touched
-    for rows, first, last in zip(padded, start.tolist(), stop.tolist(), strict=True):
-        rows[: last - first] = matrix[first:last]
-    return torch.from_numpy(padded), torch.arange(longest) < torch.from_numpy(stop - start)[:, None]

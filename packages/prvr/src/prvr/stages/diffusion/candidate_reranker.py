@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.config import config_to_dict, released_part
+from prvr.config import config_to_dict, released_part, validated
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
 from prvr.scoring import full_precision
-from prvr.stages.diffusion.config import RerankerConfig, reranker_config_from_dict
+from prvr.stages.diffusion.config import RerankerConfig
 from prvr.stages.diffusion.network import (
     CandidateDenoiser,
     Pairs,
@@ -118,7 +118,9 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
         """A new re-ranker from the content of `config.json`, which holds the configuration and the direction."""
-        return cls(reranker_config_from_dict(values), values.get("direction", "t2v"))
+        options = dict(values)
+        direction = options.pop("direction", "t2v")
+        return cls(validated(RerankerConfig, options, "re-ranker configuration"), direction)
 
     @property
     def _like(self) -> Tensor:

@@ -1,12 +1,10 @@
 """The configuration of a re-ranker."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config import validated
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
@@ -85,13 +83,3 @@ class RerankerConfig:
             raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
         expect_size("re-ranker", 16 * self.width**2 + self.steps * self.width, "width")
         return self
-
-
-def reranker_config_from_dict(values: Mapping[str, Any]) -> RerankerConfig:
-    """A validated `RerankerConfig`, as `CandidateReranker.from_pretrained` reads it from config.json.
-
-    Raises:
-        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
-    """
-    options = {key: value for key, value in values.items() if key != "direction"}  # config.json holds it too
-    return validated(RerankerConfig, options, "re-ranker configuration")
