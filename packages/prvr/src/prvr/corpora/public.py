@@ -8,6 +8,7 @@ import pickle
 import pickletools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from prvr.reading import SMALL, read_bytes, short
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
 
 
-def read_msrvtt(folder: Path) -> Annotations:
-    """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, `MSRVTT_train.9k.csv` and `MSRVTT_JSFUSION_test.csv`.
+def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations:
+    """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, the training list and `MSRVTT_JSFUSION_test.csv`.
 
     Training videos have all their captions (20), test videos the one in the CSV file; their other captions in the JSON
     file are not used.
@@ -38,15 +39,6 @@ def read_msrvtt(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    return _read_msrvtt(folder, "MSRVTT_train.9k.csv")
-
-
-def read_msrvtt_7k(folder: Path) -> Annotations:
-    """Reads MSR-VTT as `read_msrvtt` does, with the smaller training list `MSRVTT_train.7k.csv`."""
-    return _read_msrvtt(folder, "MSRVTT_train.7k.csv")
-
-
-def _read_msrvtt(folder: Path, train: str) -> Annotations:
     by_video: dict[str, list[str]] = defaultdict(list)
     path = find_file(folder, "MSRVTT_data.json")
     try:
@@ -217,7 +209,7 @@ def _read_pickle(path: Path) -> Any:
 
 for name, read, max_words, preset, title in (
     ("msrvtt", read_msrvtt, 32, "msrvtt", "MSR-VTT 1k-A, 9k training videos"),
-    ("msrvtt-7k", read_msrvtt_7k, 32, "msrvtt", "MSR-VTT 1k-A, 7k training videos"),
+    ("msrvtt-7k", partial(read_msrvtt, train="MSRVTT_train.7k.csv"), 32, "msrvtt", "MSR-VTT 1k-A, 7k training videos"),
     ("lsmdc", read_lsmdc, 32, "lsmdc", "LSMDC"),
     ("didemo", read_didemo, 64, "didemo", "DiDeMo, paragraphs"),
     ("activitynet-paragraphs", read_activitynet, 64, "activitynet", "ActivityNet, paragraphs"),

@@ -105,6 +105,18 @@ def pack(
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
+
+    def check_widths(frames: int, words: int) -> None:
+        for path, kind, width, expected in (
+            (corpus.feature_folder, "frame", frames, feature_dim),
+            (corpus.query_file, "query", words, query_dim),
+        ):
+            if expected is not None and width != expected:
+                raise DataError(
+                    f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
+                    "Choose the preset made for these features, or set the width in the config."
+                )
+
     packed = None
     if target.exists():
         try:
@@ -115,8 +127,7 @@ def pack(
     if packed is None:
         about = {"collection": corpus.name, "split": split, "settings": values, "source": source}
         with corpus.open_features() as videos, corpus.open_queries() as queries, temporary_folder(target) as folder:
-            _check_width(corpus.feature_folder, "frame", videos.dim, feature_dim)
-            _check_width(corpus.query_file, "query", queries.dim, query_dim)
+            check_widths(videos.dim, queries.dim)
             with PackedWriter(folder, settings.dtype) as writer:
                 _write(writer, corpus.split(split), videos, queries, settings, about, progress)
             if not publish(folder, target, _is_good):
@@ -124,18 +135,8 @@ def pack(
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
         for sentence in packed.constant:
             logger.warning("%s Extract the features again.", sentence)
-    _check_width(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
-    _check_width(corpus.query_file, "query", packed.query_dim, query_dim)
+    check_widths(packed.feature_dim, packed.query_dim)
     return packed
-
-
-def _check_width(path: Path, kind: str, width: int, expected: int | None) -> None:
-    """Raises DataError where the width of features differs from what a model expects (None: any)."""
-    if expected is not None and width != expected:
-        raise DataError(
-            f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
-            "Choose the preset made for these features, or set the width in the config."
-        )
 
 
 def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, PackedSplit]:
@@ -159,17 +160,14 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
         raise InputError(f"holdout: fraction must lie in (0, 1), got {fraction}")
     if len(packed) < 2:
         raise DataError(f"{packed.name}: a hold-out needs at least two videos, got {len(packed)}.")
-    place = np.array([_place(video_id) for video_id in packed.video_ids])
+    hashes = (hashlib.sha256(video_id.encode()).digest() for video_id in packed.video_ids)
+    place = np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in hashes])
     is_held_out = place < fraction
     if not is_held_out.any():
         is_held_out[place.argmin()] = True
     if is_held_out.all():
         is_held_out[place.argmax()] = False
     return packed.subset(np.flatnonzero(~is_held_out)), packed.subset(np.flatnonzero(is_held_out))
-
-
-def _place(video_id: str) -> float:
-    return int.from_bytes(hashlib.sha256(video_id.encode()).digest()[:8], "big") / 2**64
 
 
 def repack(

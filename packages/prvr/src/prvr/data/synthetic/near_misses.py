@@ -61,9 +61,10 @@ def near_misses(claims: Sequence[Claim], videos: Sequence[Video]) -> NearMisses:
 
 
 def _claim_rows(claims: Sequence[Claim]) -> np.ndarray:
-    """The claims as ``(q, 7)`` numbers of values, -1 where a claim says nothing."""
+    """Claims as ``(q, 7)`` numbers of values, -1 where a claim says nothing."""
     return np.array(
-        [[-1 if (v := getattr(c, f)) is None else n[v] for f, n in zip(FACTORS, _NUMBER, strict=True)] for c in claims]
+        [[-1 if (v := getattr(c, f)) is None else n[v] for f, n in zip(FACTORS, _NUMBER, strict=True)] for c in claims],
+        np.int64,
     ).reshape(-1, len(FACTORS))
 
 
@@ -71,8 +72,7 @@ class _Column:
     """The facts of one video as numbers, to be compared with all claims at once."""
 
     def __init__(self, video: Video) -> None:
-        rows = [_fact_row(fact, video.background) for fact in video.facts()]
-        self.rows = np.array(rows, np.int64).reshape(-1, len(FACTORS))
+        self.rows = _claim_rows([_whole_claim(fact, video.background) for fact in video.facts()])
         self.words = np.zeros(_WORDS[-1], bool)
         for thing in (thing for shot in video.shots for thing in shot.things):
             self.words[[SHAPES.index(thing.shape), _WORDS[1] + COLOURS.index(thing.colour)]] = True
@@ -91,11 +91,11 @@ class _Column:
         return relevant, (count == 1).any(1) & ~relevant, bound & ~relevant, opposite.any(1) & ~relevant
 
 
-def _fact_row(fact: Fact, background: str) -> list[int]:
+def _whole_claim(fact: Fact, background: str) -> Claim:
+    """The claim that names every property of a fact."""
     thing, action, other = fact
-    partner = [-2, -2] if other is None else [SHAPES.index(other.shape), COLOURS.index(other.colour)]
-    looks = [SHAPES.index(thing.shape), COLOURS.index(thing.colour), SIZES.index(thing.size)]
-    return [*looks, ACTIONS.index(action), *partner, BACKGROUNDS.index(background)]
+    partner = (None, None) if other is None else (other.shape, other.colour)
+    return Claim(thing.shape, thing.colour, thing.size, action, *partner, background)
 
 
 class NearMissPlanter:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 SCENES = "scenes.jsonl"
 MOTION = 2.5  # changes are smaller than the embeddings themselves
 WORKERS = 2
+T, R = TypeVar("T"), TypeVar("R")
 Progress = Callable[[int, int], None]
 
 
@@ -93,6 +95,9 @@ def write_corpus(
     duration = {video.id: video.duration for video in gallery}
     claims = {sentence.id: sentence.claim for sentence in sentences}
 
+    def features(video: Video) -> tuple[str, np.ndarray]:
+        return video.id, frame_features(with_look(render(video), look), encoder)
+
     facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM}
     try:
         with _one_torch_thread():
@@ -108,7 +113,7 @@ def write_corpus(
             write_layout(
                 target,
                 texts,
-                videos=_features(gallery, encoder, look, progress),
+                videos=_two_at_a_time(features, gallery, progress),
                 queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
                 about=about | facts,
                 extras=lambda folder: write_scenes(folder / SCENES, splits),
@@ -190,16 +195,14 @@ def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress:
     """Writes videos by file name, two at a time, all or none; a folder that exists is left as it is."""
     from prvr.data.synthetic.mp4 import write_mp4
 
+    def write(name: str) -> None:
+        write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
+
     if folder.exists():
         return folder
-    with temporary_folder(folder) as temporary, ThreadPoolExecutor(WORKERS) as pool:
-
-        def write(name: str) -> None:
-            write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
-
-        for done, _ in enumerate(pool.map(write, videos), 1):
-            if progress is not None:
-                progress(done, len(videos))
+    with temporary_folder(folder) as temporary:
+        for _ in _two_at_a_time(write, [*videos], progress):
+            pass
         publish(temporary, folder, lambda _: True)
     return folder
 
@@ -226,19 +229,13 @@ def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]
     return np.concatenate([still, motion], 1)
 
 
-def _features(
-    videos: Sequence[Video], encoder: JointEncoder, look: str, progress: Progress | None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Features of videos in order, two at a time: while one is drawn (numpy), another is encoded (torch)."""
-
-    def features(video: Video) -> np.ndarray:
-        return frame_features(with_look(render(video), look), encoder)
-
+def _two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
+    """The results of all items in order: while one is drawn (numpy), another is encoded (torch) or written."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        for done, (video, rows) in enumerate(zip(videos, pool.map(features, videos), strict=True), 1):
-            yield video.id, rows
+        for done, result in enumerate(pool.map(work, items), 1):
+            yield result
             if progress is not None:
-                progress(done, len(videos))
+                progress(done, len(items))
 
 
 @contextmanager
