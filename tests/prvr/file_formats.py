@@ -53,6 +53,8 @@ class Reader:
     """Whether what is written can be read."""
     most: int = 20 * 2**20
     """Bytes of a damaged file; larger ones are left out where they only cost time."""
+    sealed: bool = False
+    """Whether hashes protect it, so that what is read of a damaged file is what was written."""
 
 
 def write_bigfile(folder: Path, videos: Iterable[tuple[str, np.ndarray]]) -> Path:
@@ -131,10 +133,10 @@ def packed(root: Path) -> Path:
         return found.files.folder
 
 
-def open_packed(root: Path) -> None:
+def open_packed(root: Path) -> str:
     (folder,) = (root / "cache").iterdir()
     with PackedSplit.open(folder) as split:
-        _ = (split.captions, split.relevant, split.tags, split.moments, split.video(0), split.query(0))
+        return str((split.captions, split.relevant, split.tags, split.moments, split.video(0), split.query(0)))
 
 
 def table(name: str, text: str) -> Callable[[Path], Path]:
@@ -226,10 +228,10 @@ READERS = {
     "video2frames.txt": Reader(of_corpus(f"{FEATURES}/video2frames.txt"), features_of),
     "feature.hdf5": Reader(of_corpus(f"{FEATURES}/feature.hdf5"), hdf5_of, rounds=12),
     "query features": Reader(of_corpus(f"{TEXT}/roberta_col_query_feat.hdf5"), queries_of, rounds=12),
-    "packed header": Reader(lambda root: packed(root) / "meta.json", open_packed),
-    "packed index": Reader(lambda root: packed(root) / "index.npz", open_packed),
-    "packed text": Reader(lambda root: packed(root) / "text.json", open_packed),
-    "packed frames": Reader(lambda root: packed(root) / "frames.bin", open_packed),
+    "packed header": Reader(lambda root: packed(root) / "meta.json", open_packed, sealed=True),
+    "packed index": Reader(lambda root: packed(root) / "index.npz", open_packed, sealed=True),
+    "packed text": Reader(lambda root: packed(root) / "text.json", open_packed, sealed=True),
+    "packed frames": Reader(lambda root: packed(root) / "frames.bin", open_packed, sealed=True),
     "own captions, CSV": Reader(
         table("own.csv", "video,text,start,end\na.mp4,a dog,0:01,2\n"),
         lambda folder: read_user_captions(folder / "own.csv"),

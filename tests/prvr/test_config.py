@@ -17,11 +17,8 @@ from prvr.config import (
     ConfigError,
     LossConfig,
     Registry,
-    active_losses,
     config_leaves,
-    config_to_dict,
     dump_config,
-    flat,
     load_config,
     preset_names,
     preset_text,
@@ -196,64 +193,6 @@ def test_a_prior_that_is_not_there_has_no_loss() -> None:
     with pytest.raises(ConfigError, match=r"loss\.diffusion=.* needs model\.registers\.kind='diffusion'"):
         load_config("dreamprvr-tvr", {"model.registers.kind": "prior"})
     load_config("dreamprvr-tvr", {"model.registers.start": "gaussian", "loss.prior_kl": 0})
-
-
-NO_TARGETS = {"loss.prior_kl": 0, "loss.diffusion": 0}
-ABLATIONS = {
-    "without registers": {"model.registers.kind": "none"} | NO_TARGETS,
-    "adaptive pooling": {"model.registers.kind": "pooled"} | NO_TARGETS,
-    "without denoising": {
-        "model.registers.kind": "prior",
-        "model.registers.start": "prior_sample",
-        "loss.diffusion": 0,
-    },
-    "without the prior": {"model.registers.start": "gaussian", "loss.prior_kl": 0},
-    "L_sim only": {"loss.diversity": 0, "loss.query_structure": 0} | NO_TARGETS,
-    "without L_tssl": {"loss.diversity": 0, "loss.query_structure": 0},
-}
-
-
-PRINTED = {
-    "hlformer-tvr": {
-        "model.compat.window": "printed",
-        "model.compat.lorentz": "correct",
-        "model.lorentz_magnitude": "printed",
-        "model.lorentz_activation": "relu",
-        "model.lorentz_curvature": 0.5,
-        "model.lorentz_curvature_learned": True,
-    },
-    "dreamprvr-tvr": {
-        "model.registers.start": "prior_sample",
-        "model.registers.scheduler": "ddpm",
-        "model.registers.variance": "beta",
-        "model.registers.clip": False,
-        "model.registers.loss_timesteps": "random",
-        "model.compat.register_noise": "gaussian",
-        "loss.triplet.form": "pairs",
-        "loss.info_nce_clips.form": "pairs",
-        "loss.info_nce_frames.form": "pairs",
-        "loss.diversity.form": "pairs",
-    },
-}
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_what_the_papers_print_is_keys_of_their_presets(name: str) -> None:
-    """Together, as a table of a paper would override them; a preset of released parts takes them."""
-    values = flat(config_to_dict(load_config(name, PRINTED[name])))
-    assert {key: values[key] for key in PRINTED[name]} == PRINTED[name]
-
-
-@pytest.mark.parametrize("name", ABLATIONS)
-@pytest.mark.parametrize("corpus", ["tvr", "activitynet", "charades"])
-def test_the_ablations_of_dreamprvr_are_keys(name: str, corpus: str) -> None:
-    config = load_config(f"dreamprvr-{corpus}", ABLATIONS[name])
-    full = {"query_structure", "diversity", "prior_kl", "diffusion"}
-    off = {key.removeprefix("loss.") for key, value in ABLATIONS[name].items() if value == 0}
-    assert full & set(active_losses(config.loss, config.model)) == full - off
-    page = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
-    for key, value in ABLATIONS[name].items():
-        assert f"`{key}: {value}`" in page or (value == 0 and f"`{key}`" in page), key
 
 
 def test_a_preset_of_a_re_ranker_is_no_retriever() -> None:

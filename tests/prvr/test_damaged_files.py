@@ -43,30 +43,32 @@ def no_waiting() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def refusal(reader: Reader, folder: Path) -> str | None:
-    """What it says; None if it reads the file."""
+def answer(reader: Reader, folder: Path) -> tuple[str | None, object]:
+    """The message if it refuses the file, else None, and what it reads."""
     try:
-        reader.read(folder)
+        return None, reader.read(folder)
     except PrvrError as error:
-        return str(error)
-    return None
+        return str(error), None
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
     reader = READERS[name]
     file = reader.write(tmp_path)
-    assert (refusal(reader, tmp_path) is None) == reader.readable
+    refusal, expected = answer(reader, tmp_path)
+    assert (refusal is None) == reader.readable
     bad = []
-    for damage, content in damages(file.read_bytes(), Random(0), reader.rounds):
-        if len(content) > reader.most:
+    for damage, other in damages(file.read_bytes(), Random(0), reader.rounds):
+        if len(other) > reader.most:
             continue
-        file.write_bytes(content)
+        file.write_bytes(other)
         try:
-            said = refusal(reader, tmp_path)
+            said, content = answer(reader, tmp_path)
         except Exception as error:
             bad.append(f"{damage}: {error!r:.300}")
             continue
+        if reader.sealed and said is None and content != expected:
+            bad.append(f"{damage}: other content, which nothing noticed")
         if said is not None and (len(said) > LONGEST or not names(file, tmp_path, said)):
             bad.append(f"{damage}: said {said[:300]!r}, {len(said)} letters")
     assert bad == []
@@ -84,11 +86,11 @@ def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_refused(name: str, tmp_pat
     for make in (Path.mkdir, os.mkfifo, lambda path: path.symlink_to(tmp_path / "nothing")):
         file.rename(tmp_path / "kept")
         make(file)
-        said = refusal(reader, tmp_path)
+        said, _ = answer(reader, tmp_path)
         assert said is None or len(said) < LONGEST
         file.rmdir() if file.is_dir() else file.unlink()
         (tmp_path / "kept").rename(file)
-    assert (refusal(reader, tmp_path) is None) == reader.readable
+    assert (answer(reader, tmp_path)[0] is None) == reader.readable
 
 
 def hdf5(path: Path, fill: Callable[[h5py.File], object]) -> Path:

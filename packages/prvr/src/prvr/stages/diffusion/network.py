@@ -164,6 +164,15 @@ class VideoToText:
         return Pairs(*(torch.cat(both) for both in zip(*parts, strict=True)))
 
 
+@dataclass(frozen=True)
+class StepCodes:
+    """The codes Proj(k) of all K steps, `(K, d)` each, after the query, key and value projections."""
+
+    query: Float[Tensor, "k d"]
+    key: Float[Tensor, "k d"]
+    value: Float[Tensor, "k d"]
+
+
 class PreparedPairs(NamedTuple):
     """Everything of the denoiser that does not depend on x and the step.
 
@@ -173,7 +182,7 @@ class PreparedPairs(NamedTuple):
         candidates: `(b, n, d)` candidates without projection; their values are projected after the weighted mean.
         products: `(b, n)` inner products of queries and keys.
         decoded: `(b, n, 2d)` the part of the decoder's first layer that reads the candidates.
-        query_codes, key_codes, value_codes: `(k, d)` the codes Proj(k) of all K steps, projected.
+        codes: the codes of the steps.
     """
 
     queries: Float[Tensor, "b m d"]
@@ -181,9 +190,7 @@ class PreparedPairs(NamedTuple):
     candidates: Float[Tensor, "b n d"]
     products: Float[Tensor, "b n"]
     decoded: Float[Tensor, "b n h"]
-    query_codes: Float[Tensor, "k d"]
-    key_codes: Float[Tensor, "k d"]
-    value_codes: Float[Tensor, "k d"]
+    codes: StepCodes
 
 
 class CandidateDenoiser(nn.Module):
@@ -236,8 +243,8 @@ class CandidateDenoiser(nn.Module):
         projected, keys = self.query(queries), self.key(candidates)
         decoded = F.linear(candidates, self.decoder_in.weight[:, self.width :], self.decoder_in.bias)
         time = self.time_out(F.silu(self.time_in(self.time_table)))
-        codes = self.query(time), self.key(time), self.value(time)
-        return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, *codes)
+        codes = StepCodes(self.query(time), self.key(time), self.value(time))
+        return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, codes)
 
     def forward(
         self, x: Float[Tensor, "b n"], timestep: Int[Tensor, "b"], pairs: PreparedPairs
@@ -249,12 +256,13 @@ class CandidateDenoiser(nn.Module):
             timestep: `(b,)` in [0, K).
             pairs: the result of `prepare`.
         """
+        codes = pairs.codes
         # <q + a, k + b> without <a, b>, which is the same for every candidate: no softmax sees it.
-        logits = pairs.products + (pairs.keys @ pairs.query_codes[timestep][..., None]).squeeze(-1)
-        logits = logits + (pairs.queries @ pairs.key_codes[timestep][..., None]).squeeze(-1)
+        logits = pairs.products + (pairs.keys @ codes.query[timestep][..., None]).squeeze(-1)
+        logits = logits + (pairs.queries @ codes.key[timestep][..., None]).squeeze(-1)
         weights = (logits + x).softmax(-1)
         mean = (weights[:, None] @ pairs.candidates)[:, 0]
-        attended = self.merge(self.value(mean) + pairs.value_codes[timestep])
+        attended = self.merge(self.value(mean) + codes.value[timestep])
         hidden = pairs.decoded + F.linear(attended, self.decoder_in.weight[:, : self.width])[:, None]
         decoded = self.decoder_out(hidden.relu_()).squeeze(-1)
         return decoded if self.finish is None else self.finish(decoded, weights)
