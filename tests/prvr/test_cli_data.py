@@ -136,14 +136,6 @@ class TestShow:
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
         assert list(Path().iterdir()) == []
 
-    def test_a_corpus_without_scene_graphs(
-        self, toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
-        (tmp_path / "toy-tiny" / making.SCENES).unlink()
-        error = explained(["data", "show", "test0000", "--data-root", str(tmp_path), "--size", "tiny"], capsys)
-        assert f"{making.SCENES}: no such file" in error
-
 
 class Terminal(io.StringIO):
     """Says that it is one."""

@@ -222,13 +222,6 @@ class TestEvaluate:
         stage = stage.replace("RUN", str(work.run)).replace("RETRIEVER", str(work.retriever))
         assert message in explained(["evaluate", str(work.retriever), "--device", "cpu", "--stage", stage], capsys)
 
-    def test_stages_in_an_order_without_a_meaning(
-        self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for stage in ("qb_norm", "zero_shot"):
-            message = explained(["evaluate", str(work.run), "--device", "cpu", "--stage", stage], capsys)
-            assert "must come before stages over the best" in message
-
     @pytest.mark.parametrize("other", ["twin", "wide"])
     def test_a_reranker_of_another_retriever(
         self, work: SimpleNamespace, other: str, capsys: pytest.CaptureFixture[str]

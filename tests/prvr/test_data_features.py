@@ -65,14 +65,6 @@ def test_a_truncated_matrix_is_named_with_both_sizes(tmp_path: Path, videos: dic
         open_features(folder)
 
 
-def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
-    folder = written(tmp_path, videos, "hdf5")
-    data = (folder / "feature.hdf5").read_bytes()
-    (folder / "feature.hdf5").write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match=r"feature\.hdf5.*Truncated"):
-        open_features(folder)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

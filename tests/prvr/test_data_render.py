@@ -96,12 +96,6 @@ def test_the_scenes_and_sentences_of_this_version(split: str, expected: str) -> 
     assert hashlib.sha256(scenes.encode()).hexdigest()[:16] == expected
 
 
-def test_frames_of_a_video() -> None:
-    frames = render(mixed())
-    assert frames.dtype == np.uint8
-    assert frames.shape == (mixed().frame_count, 64, 64, 3) == (36, 64, 64, 3)
-
-
 def test_a_video_shorter_than_a_frame_has_one() -> None:
     assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)
 

@@ -13,7 +13,6 @@ from runs_of_retrievers import write_run
 from torch import Tensor
 
 from prvr.cli import main
-from prvr.corpora.ground_truth import convert_labels
 from prvr.data import open_corpus
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import encode_split
@@ -183,11 +182,3 @@ def test_labels_that_do_not_fit_are_refused(
     assert named in said
     assert "labels.json" in said
     assert not (films / "TextData" / "films_dense_labels.jsonl").exists()
-
-
-def test_files_of_several_splits_together(films: Path, tmp_path: Path) -> None:
-    for name, query, videos in (("train", "c#enc#0", ["c"]), ("test", "a#enc#1", ["b"])):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query_id": query, "gt_video_ids": videos}))
-    report = convert_labels(films, [tmp_path / "train.jsonl", tmp_path / "test.jsonl"])
-    assert report.counts["labelled"] == {"test": 1, "train": 1}
-    assert report.counts["without their own video"] == {"test": 1, "train": 0}

@@ -1,6 +1,5 @@
 """Tables of papers: their files, what they run, how a study goes on after anything, and what it shows."""
 
-import json
 import re
 import shutil
 import tarfile
@@ -224,14 +223,6 @@ class TestStudy:
         for other in ("clips", "other weights", "re-ranked", "taught"):
             assert not np.array_equal(ranks["full"], ranks[other]), other
         assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
-
-    def test_a_row_is_taught_by_the_system_of_another(self, done: Study, table: Path, choices: Choices) -> None:
-        rows = by_row(table, choices)
-        taught = rows["taught"]
-        assert taught.over is not None
-        assert taught.over.key == rows["normalised"].key
-        lines = (done.run_folder(taught) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        assert json.loads(lines[0])["loss"]["distillation"] > 0
 
     def test_weights_that_were_deleted_are_trained_again_where_a_row_needs_them(
         self, done: Study, table: Path, choices: Choices, tmp_path: Path

@@ -125,13 +125,6 @@ class TestCommand:
         assert "query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)
         assert "panels: Input should be greater than or equal to 2" in explained([*start, "--panels", "1"], capsys)
 
-    def test_a_reranker_of_another_retriever(
-        self, runs: tuple[Path, Path], toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        other, _ = write_run(tmp_path / "other", toy_root, "toy-tiny", seed=1)
-        said = explained(["plot", "attention", str(other), "--stage", f"diffusion:{runs[1]}"], capsys)
-        assert "was trained on the embeddings of" in said
-
 
 class TestDraw:
     @pytest.fixture

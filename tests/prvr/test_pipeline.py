@@ -238,15 +238,6 @@ def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
     assert ranks_of(results, split) == expected[::3].tolist()
 
 
-def test_two_vectors_alone_or_in_company(corpus: Corpus, tmp_path: Path) -> None:
-    split, videos = corpus
-    model = tiny_model(tmp_path / "two", frame_query="pooled_words")
-    with make_index(tmp_path / "index", model, videos) as index:
-        together = index.search_many(split.captions[:4], len(split))
-        for query, found in zip(split.captions[:2], together, strict=False):  # by products in half precision first
-            assert index.search(query, len(split)).hits == found.hits
-
-
 def test_only_the_candidates_move_and_stay_ahead(corpus: Corpus, first: Retriever) -> None:
     split, _ = corpus
     plain = evaluate(first, split, PLAIN)
@@ -298,11 +289,6 @@ class TestRefusals:
             Pipeline(first, [diffusion(first), ZeroShotStage()])
         with pytest.raises(InputError, match="qb_norm reads the scores of the first stage"):
             Pipeline(first, [ZeroShotStage(), qb_norm()])
-
-    def test_another_first_stage(self, first: Retriever, tmp_path: Path) -> None:
-        other = Retriever.from_pretrained(tiny_model(tmp_path / "other", num_clips=4))
-        with pytest.raises(InputError, match="was trained on the embeddings of"):
-            Pipeline(other, [diffusion(first)])
 
     def test_anchors_that_the_first_stage_lacks(self, first: Retriever, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="use a retriever with registers, or set anchors=segments"):

@@ -256,13 +256,6 @@ def test_rows_of_videos_are_those_asked_for(encoded, tokens) -> None:
     )
 
 
-def test_without_a_mask_every_row_counts(encoded) -> None:
-    bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames[:, :1]) for v in encoded.videos))
-    inputs = reranker_inputs(bare, RerankerConfig(width=WIDTH))
-    assert bool(inputs.mask.all())
-    assert inputs.mask.shape == inputs.frames.shape[:2]
-
-
 class TestBadInput:
     @pytest.mark.parametrize(
         ("reranker", "settings", "message"),

@@ -312,10 +312,6 @@ class TestBadInput:
         with pytest.raises(ConfigError, match=message):
             make_config(**changes)
 
-    def test_a_folder_without_rerankers(self, tmp_path) -> None:
-        with pytest.raises(DataError, match="no re-ranker"):
-            load_rerankers(tmp_path)
-
 
 def test_inputs_can_be_learned_from_whatever_mode_they_were_made_in(retriever, splits) -> None:
     with torch.inference_mode():
