@@ -13,6 +13,7 @@
 | `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
+    >>> from prvr.plot import Curve, sweep_figure
     >>> curve = Curve([2.0, 4.0], [[270.1, 272.3], [280.4, 281.0]])
     >>> sweep_figure({"ours": curve}, xlabel="blocks", ylabel="SumR").axes[0].get_xlabel()
     'blocks'
