@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from _harness import Contender, Tasks, compare, environment, option, parse_options, show, show_imports, write_figures
-from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff.registers import RegisterDenoiser
 
 #: name in the table -> (scheduler, options of ConditionalDiffusion, options of sample)
 SAMPLERS = {name: (name, {}, {}) for name in SCHEDULERS if name not in ("ddim", "tcd")} | {

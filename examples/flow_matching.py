@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import lorentz
 from lorentz.distributions import WrappedNormal
 from lorentz.plot import poincare_disk
-from regdiff import RegisterDenoiser
+from regdiff.registers import RegisterDenoiser
 
 BRANCHES, LEAVES, WIDTH, TIMES = 4, 3, 64, 1000
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

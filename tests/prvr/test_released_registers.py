@@ -10,15 +10,8 @@ from golden import check_close
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
 from prvr.released.registers import StartNoise, release_registers
-from regdiff import (
-    SCHEDULERS,
-    ConditionalDiffusion,
-    RegisterGenerator,
-    Registers,
-    TextualPerturbation,
-    make_register_generator,
-    make_scheduler,
-)
+from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff.registers import RegisterGenerator, Registers, TextualPerturbation, make_register_generator
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"
 STEPS, ROWS, NUM, DIM = 10, 6, 4, 32

@@ -4,8 +4,8 @@ import torch
 from diffusers import DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler
 from torch import nn
 
-from regdiff import make_register_generator
 from regdiff.pipeline import RegisterPipeline
+from regdiff.registers import make_register_generator
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 4, 6, 6
 SWAPS = [DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler]

@@ -38,7 +38,7 @@ def plain():
 
 
 def build(plain, case):
-    generator = plain.make_register_generator(DIM, NUM, 2, steps=5, **CASES[case]).double().eval()
+    generator = plain.registers.make_register_generator(DIM, NUM, 2, steps=5, **CASES[case]).double().eval()
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.normal_(std=0.2)

@@ -7,7 +7,8 @@ import torch
 from register_pipelines import spread_weights
 from torch import nn
 
-from regdiff import ConditionalDiffusion, RegisterDenoiser, make_scheduler
+from regdiff import ConditionalDiffusion, make_scheduler
+from regdiff.registers import RegisterDenoiser
 from regdiff.timestep import sincos_table
 
 

@@ -7,7 +7,8 @@ import torch
 from diffusers.models.unets.unet_1d import UNet1DOutput
 from torch import nn
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, RegisterDenoiser, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, make_scheduler
+from regdiff.registers import RegisterDenoiser
 
 
 class Net(nn.Module):

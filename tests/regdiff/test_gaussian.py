@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regdiff import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
+from regdiff.registers import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
 
 
 def random_mask(rows: int, length: int) -> torch.Tensor:

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from regdiff import ConditionGenerator, RegisterDenoiser, RegisterGenerator, Sampling, make_register_generator
 from regdiff.hub import whole_folder
+from regdiff.registers import ConditionGenerator, RegisterDenoiser, RegisterGenerator, Sampling, make_register_generator
 from regdiff.transformer import TransformerDenoiser
 
 DIM, NUM, ROWS, LENGTH = 8, 3, 4, 6

@@ -8,16 +8,13 @@ import torch
 from register_pipelines import spread_weights
 from torch import nn
 
-from regdiff import (
-    ConditionalDiffusion,
+from regdiff import ConditionalDiffusion, KLToTarget, TransformerDenoiser, make_scheduler
+from regdiff.registers import (
     ConditionGenerator,
-    KLToTarget,
     PriorSampler,
     RegisterDenoiser,
     RegisterGenerator,
-    TransformerDenoiser,
     make_register_generator,
-    make_scheduler,
 )
 
 DIM, NUM, STEPS = 8, 3, 5

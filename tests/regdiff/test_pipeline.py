@@ -10,8 +10,8 @@ from diffusers import (
 from register_pipelines import DIM, LENGTH, NUM, ROWS, STEPS, SWAPS, build, exchanged, features
 from torch import nn
 
-from regdiff import make_register_generator
 from regdiff.pipeline import RegisterPipeline, RegisterPipelineOutput
+from regdiff.registers import make_register_generator
 
 
 def test_it_is_the_model_in_eval_mode():

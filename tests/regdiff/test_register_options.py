@@ -9,7 +9,8 @@ import torch
 from noise_sources import Reused
 from register_pipelines import spread_weights
 
-from regdiff import SCHEDULERS, RegisterGenerator, TextualPerturbation, make_register_generator, make_scheduler
+from regdiff import SCHEDULERS, make_scheduler
+from regdiff.registers import RegisterGenerator, TextualPerturbation, make_register_generator
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 5, 6, 5
 PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.prediction_types]

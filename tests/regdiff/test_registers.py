@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from noise_sources import Reused
 
-from regdiff import (
+from regdiff.registers import (
     ConditionGenerator,
     Gaussian,
     RegisterGenerator,
@@ -269,9 +269,9 @@ def test_diffusers_is_imported_when_a_scheduler_is_made_and_its_pipelines_only_b
 import sys, regdiff
 regdiff.capabilities("euler")
 assert "diffusers" not in sys.modules and "transformers" not in sys.modules
-regdiff.make_register_generator(8, 3, 2, kind="condition")
+regdiff.registers.make_register_generator(8, 3, 2, kind="condition")
 assert "diffusers" not in sys.modules
-regdiff.make_register_generator(8, 3, 2)
+regdiff.registers.make_register_generator(8, 3, 2)
 assert "diffusers" in sys.modules
 assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
 """

@@ -8,7 +8,8 @@ from accelerator import DEVICE, Accelerator, Remote, moved
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_register_generator, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff.registers import RegisterDenoiser, make_register_generator
 
 NAMES = list(SCHEDULERS)
 TAKERS = [name for name in NAMES if SCHEDULERS[name].own_noise]

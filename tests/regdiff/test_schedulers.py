@@ -1,13 +1,18 @@
 """Schedulers by name: their numbers, every cell of the capability table, and every refusal."""
 
+import itertools
+
 import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from diffusion_textbook import cosine_abar, levels
+from hypothesis import given
+from hypothesis import strategies as st
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, karras_timesteps, make_scheduler
 from regdiff.schedule import schedule_of, spaced_timesteps
 from regdiff.schedulers import prediction_type_of
+from regdiff.solver import clean_sample
 
 NAMES = list(SCHEDULERS)
 VP = [name for name in NAMES if "flow" not in SCHEDULERS[name].prediction_types]
@@ -99,6 +104,50 @@ def test_make_scheduler_has_our_defaults_and_takes_options(name):
         make_scheduler(name, 30, etta=1)
     with pytest.raises(ValueError, match="steps: got 0"):
         make_scheduler(name, 0)
+
+
+@given(name=st.sampled_from(["ddim", "flow"]), steps=st.integers(2, 300), data=st.data())
+def test_karras_spacing_gives_trained_timesteps_near_its_levels(name, steps, data):
+    schedule = schedule_of(make_scheduler(name, steps))
+    count = data.draw(st.integers(2, steps))
+    ladder = karras_timesteps(schedule, count)
+    assert len(ladder) == count
+    assert all(steps > a > b >= 0 for a, b in itertools.pairwise(ladder))
+    s = schedule.sigma / schedule.signal
+    ends = min(80.0, s[-1].item()), max(0.02, s[0].item())
+    ramp = torch.linspace(*(end ** (1 / 7) for end in ends), count, dtype=torch.float64) ** 7
+    free = [int((s.log() - level).abs().argmin()) for level in ramp.log()]
+    if len(set(free)) == count:
+        assert ladder == free
+
+
+def test_karras_spacing_is_for_any_sampler_and_refuses_what_it_cannot_space():
+    diffusion = ConditionalDiffusion(half, make_scheduler("dpmsolver++", 100))
+    ladder = karras_timesteps(diffusion.schedule, 6)
+    assert diffusion.sample(torch.randn(2, 3), None, timesteps=ladder).isfinite().all()
+    assert karras_timesteps(diffusion.schedule, 6, rho=1.0) != ladder
+    for count in (1, 101):
+        with pytest.raises(ValueError, match=f"num_steps: got {count}, expected 2 to 100"):
+            karras_timesteps(diffusion.schedule, count)
+    with pytest.raises(
+        ValueError, match=r"use_karras_sigmas: got True.*karras_timesteps lists the nearest trained ones"
+    ):
+        make_scheduler("euler", 10, use_karras_sigmas=True)
+
+
+def test_the_velocity_is_the_network_of_edm():
+    """Karras et al. (2022), table 1, data of deviation 1: x_0 = c_skip y + c_out F(c_in y), y = x / signal, F = -v."""
+    schedule, x, v = schedule_of(make_scheduler("ddim", 20)), *torch.randn(2, 20, dtype=torch.float64)
+    s = schedule.sigma / schedule.signal
+    skip, out, into = 1 / (1 + s**2), s / (1 + s**2).sqrt(), 1 / (1 + s**2).sqrt()
+    clean = torch.stack(
+        [
+            clean_sample("v_prediction", v[t], x[t], stage)
+            for t, stage in enumerate(reversed(ConditionalDiffusion(half, make_scheduler("ddim", 20)).stages()))
+        ]
+    )
+    torch.testing.assert_close(clean, skip * x / schedule.signal - out * v, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(into * x / schedule.signal, x, rtol=1e-9, atol=1e-9)
 
 
 def test_names_that_are_unknown():

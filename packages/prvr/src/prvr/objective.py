@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from prvr.config import LOSSES, AnyModelConfig, LossConfig, active_losses
 from prvr.losses import LossInputs, Negatives
 from prvr.types import Batch, Labels, RetrieverOutput
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 
 class Objective(nn.Module):

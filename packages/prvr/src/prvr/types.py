@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from prvr.errors import InputError
-from regdiff import Registers
+from regdiff.registers import Registers
 
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""

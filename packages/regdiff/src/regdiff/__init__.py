@@ -1,40 +1,31 @@
 """regdiff: differentiable conditional diffusion of small tensors, with the schedulers of diffusers."""
 
-from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages, adaptive_average_pool
-from regdiff.denoiser import RegisterDenoiser
+from typing import Any
+
+from regdiff import registers
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
-from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
 from regdiff.losses import KLToTarget
-from regdiff.noise import NoiseSource
-from regdiff.registers import RegisterGenerator, RegisterOptions, Registers, Sampling, make_register_generator
-from regdiff.schedule import Scheduler
+from regdiff.schedule import Scheduler, karras_timesteps
 from regdiff.schedulers import SCHEDULERS, Capabilities, capabilities, make_scheduler
 from regdiff.transformer import TransformerDenoiser
 
 __all__ = [
     "SCHEDULERS",
-    "AttentionReadout",
     "Capabilities",
-    "ConditionGenerator",
     "ConditionalDiffusion",
     "Denoiser",
-    "Gaussian",
-    "GeneralizedPooling",
     "KLToTarget",
-    "NoCondition",
-    "NoiseSource",
-    "PriorSampler",
-    "RegisterDenoiser",
-    "RegisterGenerator",
-    "RegisterOptions",
-    "Registers",
-    "Sampling",
     "Scheduler",
-    "SegmentAverages",
-    "TextualPerturbation",
     "TransformerDenoiser",
-    "adaptive_average_pool",
     "capabilities",
-    "make_register_generator",
+    "karras_timesteps",
     "make_scheduler",
+    "registers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name of `regdiff.registers`, as it was imported from here before that namespace was made."""
+    if name in registers.__all__:
+        return getattr(registers, name)
+    raise AttributeError(f"module 'regdiff' has no attribute {name!r}")

@@ -68,7 +68,7 @@ class Saveable(
 
     Examples:
         >>> import tempfile, torch
-        >>> from regdiff import RegisterDenoiser
+        >>> from regdiff.registers import RegisterDenoiser
         >>> denoiser = RegisterDenoiser(dim=8, steps=10).eval()
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     denoiser.save_pretrained(folder)

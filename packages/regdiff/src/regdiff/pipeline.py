@@ -65,7 +65,7 @@ class RegisterPipeline(DiffusionPipeline):
 
     Examples:
         >>> import torch
-        >>> from regdiff import make_register_generator
+        >>> from regdiff.registers import make_register_generator
         >>> pipeline = RegisterPipeline(make_register_generator(dim=8, num_registers=4, num_heads=2))
         >>> pipeline.set_progress_bar_config(disable=True)
         >>> pipeline(torch.randn(3, 32, 8), num_inference_steps=5).registers.shape

@@ -1,4 +1,4 @@
-"""Register tokens of a sequence: one-shot condition, adaptive pooling, a prior, or a truncated diffusion from it."""
+"""Register tokens of a sequence (DreamPRVR): a condition, a prior, a short diffusion from it, and their parts."""
 
 import copy
 from dataclasses import asdict, dataclass, field
@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages
+from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages, adaptive_average_pool
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import Callback, ConditionalDiffusion
 from regdiff.forward import Weighting
-from regdiff.gaussian import Gaussian, PriorSampler
+from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
 from regdiff.hub import Saveable
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
@@ -20,6 +20,25 @@ from regdiff.records import register_record
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
 from regdiff.transformer import TransformerDenoiser
+
+__all__ = [
+    "AttentionReadout",
+    "ConditionGenerator",
+    "Gaussian",
+    "GeneralizedPooling",
+    "NoCondition",
+    "NoiseSource",
+    "PriorSampler",
+    "RegisterDenoiser",
+    "RegisterGenerator",
+    "RegisterOptions",
+    "Registers",
+    "Sampling",
+    "SegmentAverages",
+    "TextualPerturbation",
+    "adaptive_average_pool",
+    "make_register_generator",
+]
 
 Start = Literal["prior_mean", "prior_sample", "gaussian"]
 LossTimesteps = Literal["all", "random"]
@@ -242,7 +261,8 @@ class RegisterGenerator(nn.Module, Saveable):
 
     Examples:
         >>> import torch
-        >>> from regdiff import ConditionGenerator, make_scheduler
+        >>> from regdiff import make_scheduler
+        >>> from regdiff.registers import ConditionGenerator
         >>> diffusion = ConditionalDiffusion(RegisterDenoiser(dim=8, steps=5), make_scheduler("ddim", 5))
         >>> generator = RegisterGenerator(ConditionGenerator(8, 4, num_heads=2), diffusion, PriorSampler(8))
         >>> registers = generator(torch.randn(3, 32, 8))

@@ -137,6 +137,44 @@ def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:
     return [round(stride * k) - 1 for k in range(num_steps, 0, -1)]
 
 
+def karras_timesteps(
+    schedule: Schedule, num_steps: int, *, rho: float = 7.0, largest: float = 80.0, smallest: float = 0.02
+) -> list[int]:
+    r"""Timesteps for `sample` whose noise levels are spaced as in EDM (Karras et al. 2022, eq. 5), the nearest trained.
+
+    With s = sigma / signal, from `largest` to `smallest` (or as far as the schedule goes), level i of K is
+    (largest^(1/rho) + i / (K - 1) (smallest^(1/rho) - largest^(1/rho)))^rho. Where two levels have one nearest
+    timestep, the second takes the one below.
+
+    Args:
+        schedule: That of the diffusion.
+        num_steps: K, from 2 to T.
+        rho: How much denser the levels are at low noise.
+        largest: The first level.
+        smallest: The last one.
+
+    Raises:
+        ValueError: Fewer steps than two, or more than trained.
+
+    Examples:
+        >>> from regdiff.schedulers import make_scheduler
+        >>> karras_timesteps(schedule_of(make_scheduler("ddim", 1000)), 5)
+        [991, 969, 844, 271, 6]
+    """
+    if not 2 <= num_steps <= len(schedule):
+        raise ValueError(f"num_steps: got {num_steps}, expected 2 to {len(schedule)}, the number of trained timesteps")
+    levels = (schedule.sigma / schedule.signal).log()
+    first = math.exp(min(levels[-1].item(), math.log(largest)) / rho)
+    last = math.exp(max(levels[0].item(), math.log(smallest)) / rho)
+    timesteps: list[int] = []
+    for i in range(num_steps):
+        level = rho * math.log(first + i / (num_steps - 1) * (last - first))
+        nearest = int((levels - level).abs().argmin())
+        highest = timesteps[-1] - 1 if timesteps else len(schedule) - 1
+        timesteps.append(min(max(nearest, num_steps - 1 - i), highest))
+    return timesteps
+
+
 def descending_timesteps(
     scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[int] | None
 ) -> list[int]:

@@ -89,7 +89,7 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = MappingProxyType(
             "no loss here teaches a denoiser its variance, and fixed_large_log is the root of a negative number",
         ),
         "thresholding": ((False,), "it mixes the elements of a row, padding included; clip_sample does not"),
-        "use_karras_sigmas": ((None, False), _BETWEEN),
+        "use_karras_sigmas": ((None, False), f"{_BETWEEN}; karras_timesteps lists the nearest trained ones"),
         "use_exponential_sigmas": ((None, False), _BETWEEN),
         "use_beta_sigmas": ((None, False), _BETWEEN),
         "use_lu_lambdas": ((None, False), _BETWEEN),

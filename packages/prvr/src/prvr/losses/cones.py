@@ -10,7 +10,7 @@ from prvr.config.losses import EntailmentSettings
 from prvr.losses.term import LossInputs, Term
 from prvr.models.layers import AttentionPooling
 from prvr.types import VideoEmbedding
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 
 class Entailment(Term[EntailmentSettings]):

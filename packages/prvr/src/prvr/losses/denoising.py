@@ -7,7 +7,7 @@ from prvr.config import AnyModelConfig, LossSettings
 from prvr.config.losses import DiffusionSettings
 from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Term
-from regdiff import RegisterGenerator, TextualPerturbation
+from regdiff.registers import RegisterGenerator, TextualPerturbation
 
 
 class PriorKL(Term[LossSettings]):

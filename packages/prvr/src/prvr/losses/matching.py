@@ -22,7 +22,7 @@ from prvr.config.losses import (
 from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.types import Labels
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 
 def _select(

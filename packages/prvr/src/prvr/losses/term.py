@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
 from prvr.types import Labels, RetrieverOutput, query_vectors
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 S = TypeVar("S")
 Negatives = Literal["random", "hard", "hardest"]

@@ -12,7 +12,7 @@ from prvr.config import AnyModelConfig, ModelConfig, released_part
 from prvr.config.losses import TransportSettings
 from prvr.losses.evidence import dirichlet_loss, evidence_of
 from prvr.losses.term import LossInputs, Term
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 
 def queries_of_videos(

@@ -15,7 +15,7 @@ from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
-from regdiff import RegisterGenerator, Registers, make_register_generator
+from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
 
 def build_padding(config: ModelConfig) -> FramePadding:

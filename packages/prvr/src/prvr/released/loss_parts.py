@@ -14,7 +14,7 @@ from prvr.losses import LossInputs, Term
 from prvr.losses.transport import bucket_problem, sinkhorn
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
-from regdiff import RegisterGenerator
+from regdiff.registers import RegisterGenerator
 
 _LIMIT = 1 - 1e-8  # 1 in float32
 

@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.config import Compat
-from regdiff import Capabilities, ConditionalDiffusion, PriorSampler, RegisterGenerator
+from regdiff import Capabilities, ConditionalDiffusion
 from regdiff.forward import ForwardProcess
+from regdiff.registers import PriorSampler, RegisterGenerator
 from regdiff.schedule import Schedule
 from regdiff.timestep import sincos_table
 

@@ -22,7 +22,7 @@ from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.training.processes import process_count, sum_over_processes
 from prvr.types import Batch, Labels, Texts, VideoEmbedding, cat_padded, pad_to, tensors_of, with_tensors
-from regdiff import Registers
+from regdiff.registers import Registers
 
 Context = Callable[[], contextlib.AbstractContextManager]
 

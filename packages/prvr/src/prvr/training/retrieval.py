@@ -33,7 +33,7 @@ from prvr.training.splits import Splits, Teacher, open_data
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
-from regdiff import RegisterDenoiser
+from regdiff.registers import RegisterDenoiser
 
 logger = logging.getLogger(__name__)
 
