@@ -23,7 +23,7 @@ def inverse(x: Tensor, c: float) -> Tensor:
 @given(situations(3, dtypes=DOUBLE))
 def test_laws_of_a_gyrogroup(situation: Situation) -> None:
     c, _, (x, y, z) = situation
-    o = lorentz.origin(4, c=c, dtype=F64)
+    o = lorentz.origin(len(x), c=c, dtype=F64)
     close = {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(lorentz.gyro_add(x, o, c), x, **close)
     torch.testing.assert_close(lorentz.gyro_add(o, x, c), x, **close)
@@ -39,7 +39,7 @@ def test_laws_of_a_gyrogroup(situation: Situation) -> None:
 def test_addition_is_transport_of_the_logarithm(situation: Situation) -> None:
     c, _, (x, y) = situation
     v = torch.nn.functional.pad(lorentz.logmap0(y, c), (1, 0))
-    carried = lorentz.parallel_transport(lorentz.origin(4, c=c, dtype=F64), x, v, c)
+    carried = lorentz.parallel_transport(lorentz.origin(len(x), c=c, dtype=F64), x, v, c)
     torch.testing.assert_close(lorentz.gyro_add(x, y, c), lorentz.expmap(x, carried, c), rtol=1e-9, atol=1e-9)
 
 

@@ -28,7 +28,7 @@ import lorentz.functional as lf
 
 
 @LAW
-@given(situations(1))
+@given(situations(1, most=40.0))
 def test_exp_and_log_at_the_origin_are_inverse(drawn: Situation) -> None:
     c, dtype, (x,) = drawn
     v = lf.logmap0(x, c)
@@ -55,7 +55,7 @@ def test_exp_and_log_are_inverse(drawn: Situation, seed: int) -> None:
 
 
 @LAW
-@given(situations(3))
+@given(situations(3, most=40.0))
 def test_dist_is_a_metric(drawn: Situation) -> None:
     c, dtype, (x, y, z) = drawn
     d = lf.dist(x, y, c)
@@ -100,7 +100,8 @@ def test_transport_is_an_isometry_with_an_inverse(drawn: Situation, seed: int) -
     before = lf.lorentz_inner(exact_tangent(x, u, c), exact_tangent(x, v, c))
     after = lf.lorentz_inner(*(exact_tangent(y, w, c) for w in there))
     size = float(length(exact_tangent(x, u, c)) * length(exact_tangent(x, v, c)))
-    assert float((after - before).abs()) <= 32 * eps(dtype) * size * spread(c, y, y)
+    rounding = 1e-15 * spread(c, x, x)  # of `before`, the difference of two squares
+    assert float((after - before).abs()) <= (32 * eps(dtype) * spread(c, y, y) + rounding) * size
     home = lf.parallel_transport(y, x, there[0].to(y.dtype) if dtype == torch.float64 else there[0], c)
     error = float((home.double() - exact_tangent(x, u, c)).norm())
     assert error <= 32 * eps(dtype) * float(length(exact_tangent(x, u, c))) * spread(c, x, y, y)
@@ -135,7 +136,7 @@ def test_boosts_and_rotations_change_nothing(drawn: Situation, seed: int) -> Non
 
 
 @LAW
-@given(situations(2), st.floats(-0.5, 1.5))
+@given(situations(2, most=40.0), st.floats(-0.5, 1.5))
 def test_geodesic_divides_the_distance(drawn: Situation, t: float) -> None:
     c, dtype, (x, y) = drawn
     point, d = lf.geodesic(x, y, t, c), lf.dist(x, y, c).double()
@@ -160,12 +161,12 @@ def test_curvature_only_rescales(drawn: Situation) -> None:
     )
     v = lf.logmap(*one) / c**0.5
     there = lf.expmap(exact(x, c), v, c)
-    torch.testing.assert_close(there * c**0.5, one[1], rtol=1e-11, atol=1e-14 * spread(c, x, y))
+    torch.testing.assert_close(there * c**0.5, one[1], rtol=1e-11, atol=8e-16 * spread(c, x, x, y))
 
 
 @pytest.mark.usefixtures("any_time")
 @LAW
-@given(situations(3, radius=1.0), seeds, st.floats(0, 1, width=32))
+@given(situations(3, radius=1.0, most=2.0), seeds, st.floats(0, 1, width=32))
 def test_small_curvature_is_flat_space(drawn: Situation, seed: int, t: float) -> None:
     _, dtype, points = drawn
     x, y, v = (p[1:] for p in points)

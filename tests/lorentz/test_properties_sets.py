@@ -21,7 +21,7 @@ def scatter(c: float, m: Tensor, x: Tensor, weights: Tensor) -> Tensor:
 
 
 @LAW
-@given(situations(4), positive, seeds)
+@given(situations(4, most=40.0), positive, seeds)
 def test_centroid_minimises_the_squared_lorentz_distances(drawn: Situation, weights: list[float], seed: int) -> None:
     c, dtype, rows = drawn
     x, w = torch.stack(rows), torch.tensor([weights], dtype=dtype)
@@ -37,7 +37,7 @@ def test_centroid_minimises_the_squared_lorentz_distances(drawn: Situation, weig
 
 
 @LAW
-@given(situations(4), positive, st.permutations(range(4)), st.sampled_from([1e-30, 0.25, 3.0, 1e6]))
+@given(situations(4, most=40.0), positive, st.permutations(range(4)), st.sampled_from([1e-30, 0.25, 3.0, 1e6]))
 def test_centroid_knows_neither_order_nor_scale_of_the_weights(
     drawn: Situation, weights: list[float], order: list[int], scale: float
 ) -> None:
@@ -47,7 +47,7 @@ def test_centroid_knows_neither_order_nor_scale_of_the_weights(
     bound = 8 * eps(dtype) * spread(c, *rows) ** 0.5
     close = {"rtol": 8 * eps(dtype), "atol": bound / c**0.5}
     torch.testing.assert_close(lf.centroid(x[order], w[:, order], c), m, **close)
-    wide = w.float() if dtype == torch.bfloat16 else w
+    wide = w.to(torch.promote_types(dtype, torch.float32))
     torch.testing.assert_close(lf.centroid(x, wide * scale, c), m, **close)
     near = x[:, 1:].to(wide.dtype) / (c**0.5 * x[:, :1].to(wide.dtype).amax())  # where the native form is as good
     native = [lf.centroid(lf.project(near, c), wide * k, c, precision="native") for k in (1.0, scale)]
@@ -80,7 +80,7 @@ def test_centroid_moves_with_the_points(drawn: Situation, weights: list[float], 
 
 @pytest.mark.usefixtures("any_time")
 @LAW
-@given(situations(1), seeds, st.sampled_from([0.05, 0.1, 0.3]))
+@given(situations(1, most=2.0), seeds, st.sampled_from([0.05, 0.1, 0.3]))
 def test_cones_are_transitive(drawn: Situation, seed: int, min_radius: float) -> None:
     # Entailment is an order (Ganea et al. 2018): z in the cone of y and y in the cone of x put z in the cone of x.
     c, dtype, (x,) = drawn
@@ -115,7 +115,7 @@ def test_cones_narrow_with_the_radius(c: float, min_radius: float, radius: float
 
 @pytest.mark.usefixtures("any_time")
 @LAW
-@given(situations(2))
+@given(situations(2, most=40.0))
 def test_on_its_ray_a_point_entails_what_lies_beyond(drawn: Situation) -> None:
     c, dtype, (x, _) = drawn
     pi = torch.tensor(math.pi, dtype=torch.promote_types(dtype, torch.float32))
@@ -161,7 +161,7 @@ def test_models_are_the_same_space(drawn: Situation) -> None:
 
 
 @LAW
-@given(situations(1))
+@given(situations(1, most=40.0))
 def test_no_angle_where_there_is_none(drawn: Situation) -> None:
     # At the origin there is no ray to leave, at x = y no geodesic: 0 by convention, and so no violation.
     c, _, (y,) = drawn

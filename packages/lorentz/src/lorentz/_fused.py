@@ -272,8 +272,9 @@ def expmap_forward(x: Tensor, v: Tensor, c: Scalar) -> Vectors:
     xx0 = xx + 1.0 / c
     q = torch.addcmul(vv / xx0, xx / xx0, pp * c)
     s = torch.sqrt(q)
-    cosh, sinhc = torch.cosh(s), torch.where(s > 0, torch.sinh(s) / s, 1.0)
-    y = torch.addcmul(cosh * x, sinhc, v)
+    cosh = torch.cosh(s).clamp_max(torch.finfo(s.dtype).max)  # what is too far for the dtype is inf, never inf - inf
+    sinhc = torch.where(s > 0, torch.sinh(s) / s, 1.0)
+    y = torch.addcmul(x, torch.where(s > 0, torch.tanh(s) / s, 1.0), v) * cosh
     y0 = torch.sqrt(_squared(y) + 1.0 / c)
     return torch.cat([y0, y], dim=-1), torch.cat(torch.broadcast_tensors(xx, xv, pp, q, cosh, sinhc, y0), dim=-1)
 

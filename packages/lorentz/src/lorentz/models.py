@@ -45,7 +45,8 @@ def to_poincare(
         c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
-        Ball coordinates of norm < 1/sqrt(c).
+        Ball coordinates of norm < 1/sqrt(c), which is the largest radius they can hold: rounded to float32 they are
+        on the rim beyond sqrt(c) dist(o, x) = 17, in float64 beyond 37.
 
     Examples:
         >>> to_poincare(torch.tensor([1.25, 0.75]))
@@ -83,7 +84,8 @@ def to_klein(
         c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
-        Ball coordinates of norm < 1/sqrt(c).
+        Ball coordinates of norm < 1/sqrt(c); rounded to float32 they are on the rim beyond sqrt(c) dist(o, x) = 8.5, in
+        float64 beyond 18.5.
 
     Examples:
         >>> to_klein(torch.tensor([1.25, 0.75]))
