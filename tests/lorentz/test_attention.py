@@ -6,6 +6,7 @@ from torch import Tensor
 
 import lorentz
 import lorentz.functional as lf
+from lorentz.nn import LorentzMultiheadAttention
 
 
 def by_loop(q: Tensor, k: Tensor, v: Tensor, c: float, scale: float, bias: Tensor, mask: Tensor) -> Tensor:
@@ -126,3 +127,24 @@ def test_temperature_must_be_positive() -> None:
     x = lf.project(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="temperature: got 0"):
         lf.lorentz_attention(x, x, x, temperature=0.0)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 10.0, 30.0, 60.0, 90.0, 400.0])
+@pytest.mark.parametrize("form", ["fused", "centroid", "layer"])
+def test_dropout_of_all_that_is_attended_to_stays_finite(form: str, sharpness: float) -> None:
+    """What is left of a sharp softmax is so small that <s, s> underflows."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        v = torch.randn(1, 2, 6, 4, requires_grad=True)
+        x = lf.project(v)
+        if form == "fused":
+            y = lf.lorentz_attention(x, x, x, temperature=1 / sharpness, dropout_p=0.5)
+        elif form == "layer":
+            y = LorentzMultiheadAttention(4, 2, dropout=0.5, temperature=0.1 / sharpness)(x, x, x)
+        else:
+            logits = 2 * sharpness * lf.pairwise_inner(x, x, precision="native")
+            weights = torch.nn.functional.dropout(logits.softmax(-1), 0.5)
+            y = lf.centroid(x, weights, precision="native")
+        (gradient,) = torch.autograd.grad(y.sin().sum(), v)
+        assert y.isfinite().all()
+        assert gradient.isfinite().all()

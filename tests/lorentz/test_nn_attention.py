@@ -123,3 +123,27 @@ def test_key_padding_mask_has_the_meaning_of_torch() -> None:
     for wrong, message in ((padding.float(), "got float32 tensor"), (padding[:, :3], r"got shape \(3, 3\)")):
         with pytest.raises((TypeError, ValueError), match=rf"^key_padding_mask: {message}"):
             attention(x, x, x, key_padding_mask=wrong)
+
+
+@pytest.mark.parametrize("magnitude", ["free", "bounded"])
+@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("heads", [1, 4, 8])
+@pytest.mark.parametrize("dim", [8, 32, 128, 512])
+def test_logits_start_with_a_deviation_of_about_1_over_keys(dim: int, heads: int, c: float, magnitude: str) -> None:
+    spreads = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        module = LorentzMultiheadAttention(dim, heads, magnitude=magnitude, c=Curvature(c, bounds=(0.01, 100)))  # type: ignore[arg-type]
+        x = torch.nn.functional.layer_norm(torch.randn(2, 64, dim), (dim,))
+        points = lf.expmap0(x / dim**0.5, c)
+        q, k = (lf.split_heads(part.space(points), heads, c) for part in (module.query, module.key))
+        logits = (2 / c + 2 * lf.pairwise_inner(q, k, c, precision="float64")) / module.log_temperature.exp()
+        spreads.append(logits.std(-1).mean().item())
+    assert 0.5 < sum(spreads) / 4 < 2
+
+
+def test_the_temperature_can_be_chosen_and_is_checked() -> None:
+    torch.testing.assert_close(LorentzMultiheadAttention(8, 2, temperature=0.3).log_temperature.exp().item(), 0.3)
+    with pytest.raises(ValueError, match=r"temperature: got 0\.0, expected a finite number > 0"):
+        LorentzMultiheadAttention(8, 2, temperature=0.0)
+    assert LorentzMultiheadAttention(8, 2, c=1e6).log_temperature.isfinite()

@@ -24,7 +24,13 @@ def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
 
 def _relative(weights: Tensor) -> Tensor:
     """Weights over their total, a constant factor the centroid does not depend on: tiny weights must not underflow."""
-    return safe_divide(weights, weights.sum(-1, keepdim=True).detach())
+    return _over(weights, weights.sum(-1, keepdim=True))
+
+
+def _over(x: Tensor, total: Tensor) -> Tensor:
+    """x / total, with the total as a constant; 0 where it is next to nothing and gradients, x / total^2, overflow."""
+    empty = total.detach() < 64.0 * torch.finfo(total.dtype).tiny
+    return torch.where(empty, 0.0, x / torch.where(empty, 1.0, total.detach()))
 
 
 def _stable(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
@@ -45,6 +51,14 @@ def normalised(s: Tensor, largest: Tensor, c: Scalar) -> Tensor:
     squared = torch.where(squared < bound, bound, squared)
     empty = s0 <= 0
     return torch.where(empty, 0.0, ss / torch.sqrt(torch.where(empty, 1.0, squared)))
+
+
+def over_its_time(s: Tensor) -> Tensor:
+    """s / s0, whose centroid is that of s.
+
+    After dropout the attended keys may be gone, and what is left of a sharp softmax be so small that <s, s> underflows.
+    """
+    return _over(s, s[..., :1])
 
 
 def largest_time(p0: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
 """Attention between points: squared Lorentz distance as score, Lorentz centroid as sum."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from . import _hyperboloid as hyp
-from ._centroid import largest_time, normalised
+from ._centroid import largest_time, normalised, over_its_time
 from ._precision import Precision, Scalar, evaluate
 from ._validation import (
     check_alike,
@@ -90,6 +92,8 @@ def attend(
     keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, hyp.time(v, c))
     shown, alive = _logit_bias(attn_bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)
+    if dropout_p:
+        total = over_its_time(total)
     space = normalised(total, largest_time(values[..., :1]), c)
     return space if alive is None else torch.where(alive, space, 0.0)
 
@@ -169,6 +173,40 @@ def lorentz_attention(
         return hyp.point(space, hyp.time(space, c))
 
     return evaluate(kernel, None, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)
+
+
+def squares_at_distance_1(c: float) -> tuple[float, float]:
+    """|x|^2 and x0^2 of a point at distance 1 from the origin; as of c = 1600 where float32 does not hold them."""
+    root = min(math.sqrt(c), 40.0)
+    return (math.sinh(root) / root) ** 2, (math.cosh(root) / root) ** 2
+
+
+def initial_temperature(head_dim: int, weight_variance: float, bias_variance: float = 0.0, *, c: float = 1.0) -> float:
+    r"""The temperature at which the logits -d^2/temperature start with a deviation of about 1 over keys.
+
+    It is the deviation of d^2 between heads whose space parts are W x + b, for points x at distance 1 from the origin
+    whose directions differ. To first order in the key, d^2 = 2 (q0 k0 - q.k) - 2/c changes by 2 (q0 k/k0 - q) . dk. The
+    mean square of that vector is 8 R^2, whatever c is, where R is the length of a head's space part. So the deviation
+    is $\sqrt{8}\, \sigma R$: $\sigma^2 = v |x|^2$ is the variance of a coordinate over keys, and
+    $R^2 = n (v |x|^2 + v x_0^2 + b)$, for n coordinates, weights of variance v and biases of variance b, with
+    |x| = sinh(sqrt(c))/sqrt(c) and x0 = cosh(sqrt(c))/sqrt(c).
+
+    Args:
+        head_dim: space coordinates n of a head.
+        weight_variance: v.
+        bias_variance: b.
+        c: the curvature is -c.
+
+    Returns:
+        The deviation of d^2, > 0.
+
+    Examples:
+        >>> round(initial_temperature(8, weight_variance=1 / 99, bias_variance=1 / 99), 3)  # nn.Linear(33, 32), 4 heads
+        0.207
+    """
+    square, time = squares_at_distance_1(c)
+    length = head_dim * (weight_variance * (square + time) + bias_variance)
+    return math.sqrt(8.0 * weight_variance * square * length)
 
 
 def split_heads(

@@ -20,7 +20,7 @@ Conventions of all functions:
 """
 
 from ._centroid import centroid
-from .attention import join_heads, lorentz_attention, split_heads
+from .attention import initial_temperature, join_heads, lorentz_attention, split_heads
 from .cones import entailment_violation, exterior_angle, half_aperture
 from .distances import cdist, dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
 from .geodesics import geodesic
@@ -48,6 +48,7 @@ __all__ = [
     "gyro_scale",
     "half_aperture",
     "horospherical_projection",
+    "initial_temperature",
     "inner",
     "join_heads",
     "kmeans",

@@ -8,23 +8,45 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lorentz._centroid import largest_time
+from lorentz._centroid import largest_time, over_its_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
-from lorentz._validation import check_batch
-from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, check_mask, fused_width
+from lorentz._validation import check_batch, check_positive
+from lorentz.attention import (
+    _check_shown,
+    _logit_bias,
+    _weighted_sum,
+    check_mask,
+    fused_width,
+    initial_temperature,
+    squares_at_distance_1,
+)
 
 from ._heads import joined, lifted
 from ._layer import OnHyperboloid, check_features
-from .curvature import Curvature
+from .curvature import Constant, Curvature
 from .linear import LorentzLinear
 
 
+def _start(linear: LorentzLinear, num_heads: int) -> float:
+    """The initial temperature for heads of this linear map."""
+    c = linear.curvature.c if isinstance(linear.curvature, Constant) else linear.curvature.init
+    with_bias = linear.linear.bias is not None
+    variance = 1.0 / (3 * (linear.in_features + 1))  # of the weights and biases of nn.Linear
+    if linear.magnitude == "bounded":  # the length lambda sigmoid(0) of all heads together, whatever the weights
+        variance = (0.5 * linear.max_length) ** 2 / (linear.out_features * (sum(squares_at_distance_1(c)) + with_bias))
+    return initial_temperature(linear.out_features // num_heads, variance, variance * with_bias, c=c)
+
+
 class LorentzMultiheadAttention(OnHyperboloid):
-    """Multi-head attention between points (HLFormer eq. 15): squared Lorentz distance, Lorentz centroid per head.
+    r"""Multi-head attention between points (HLFormer eq. 15): squared Lorentz distance, Lorentz centroid per head.
 
     Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/temperature,
-    the temperature learned and initially sqrt(head_dim + 1). Heads are joined on the manifold: space parts side by
-    side, time recomputed.
+    with a learned temperature. Heads are joined on the manifold: space parts side by side, time recomputed.
+
+    Feed points at about distance 1 from the origin, for example `expmap0(x / embed_dim**0.5)` for the output x of a
+    layer norm: the temperature then starts where logits have a deviation of about 1 over the keys. It is the deviation
+    of d^2, sqrt(8) sigma R, where a head's coordinates vary by sigma over keys and its points have the length R. Far
+    beyond distance 1 the softmax is saturated, close to the origin it is uniform, and neither learns.
 
     One of torch's fused kernels takes the product, so that memory grows with the length, not with its square; on a GPU
     zeros fill the heads up to a multiple of 8 coordinates, as these kernels ask for. It runs in float32 for points in
@@ -41,11 +63,13 @@ class LorentzMultiheadAttention(OnHyperboloid):
         bias: bias of the linear maps.
         activation: activation of the linear maps.
         magnitude: magnitude of the linear maps, "free" or "bounded".
+        temperature: initial temperature > 0; None is the deviation of d^2 for points at distance 1. HLFormer's eq. 15
+            has sqrt(head_dim + 1), which suits points far from the origin.
         c: curvature -c, a number or a `Curvature`, shared by input, heads and output.
 
     Raises:
-        ValueError: `num_heads` divides neither embed_dim nor embed_dim + 1 and `head_dim` is None, or `dropout`
-            is not in [0, 1); at the call, a shape that does not fit.
+        ValueError: `num_heads` divides neither embed_dim nor embed_dim + 1 and `head_dim` is None, `dropout` is not in
+            [0, 1), or `temperature` <= 0; at the call, a shape that does not fit.
         TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
 
     Examples:
@@ -66,6 +90,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
         bias: bool = True,
         activation: Callable[[Tensor], Tensor] | None = None,
         magnitude: Literal["free", "bounded"] = "free",
+        temperature: float | None = None,
         c: float | Curvature = 1.0,
     ) -> None:
         super().__init__(c)
@@ -92,7 +117,10 @@ class LorentzMultiheadAttention(OnHyperboloid):
             return LorentzLinear(embed_dim, inside, bias=bias, activation=activation, magnitude=magnitude, c=c)
 
         self.query, self.key, self.value = linear(), linear(), linear()
-        self.log_temperature = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
+        if temperature is None:
+            temperature = _start(self.query, num_heads)
+        check_positive("temperature", temperature, "the logits are -d^2/temperature")
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.out = None if out_features is None else LorentzLinear(inside, out_features, bias=bias, c=c)
 
     def forward(
@@ -146,6 +174,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
             if alive is not None:
                 alive = alive.reshape((1,) * (3 - alive.ndim) + alive.shape).transpose(-3, -2)
             if largest is not None:
+                total = over_its_time(total)
                 alive = total[..., :1] > 0 if alive is None else alive & (total[..., :1] > 0)
             return joined(total, c, gap, largest, alive)
 

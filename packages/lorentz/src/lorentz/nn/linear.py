@@ -88,7 +88,8 @@ class LorentzLinear(OnHyperboloid):
         check_positive("max_length", max_length, "it bounds the length of the space part")
         check_features("in_features", in_features)
         check_features("out_features", out_features)
-        self.in_features, self.out_features, self.magnitude = in_features, out_features, magnitude
+        self.in_features, self.out_features = in_features, out_features
+        self.magnitude, self.max_length = magnitude, max_length
         self.activation = activation
         self.linear = nn.Linear(in_features + 1, out_features, bias)
         if magnitude == "bounded":

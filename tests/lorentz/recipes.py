@@ -1,0 +1,364 @@
+"""Small tasks on which every layer and recipe of the documentation is trained beside its Euclidean twin.
+
+`python tests/lorentz/recipes.py` prints the table of docs/lorentz.md.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import lorentz
+import lorentz.nn as lnn
+
+SEEDS = (0, 1, 2)
+RATES = (3e-3, 1e-2)
+SOLVED = 0.95
+PAGES = Path(__file__).parents[2]
+
+Batch = tuple[Tensor, ...]
+
+
+class Recipe(NamedTuple):
+    """A task, and two models of it.
+
+    Args:
+        task: one line for the table.
+        batch: draws a batch; its last tensor is the target.
+        ours, twin: make a model, which takes the other tensors of a batch.
+        loss: of the model's output and the target.
+        score: share of right answers.
+        steps: at most so many steps of Adam.
+    """
+
+    task: str
+    batch: Callable[[], Batch]
+    ours: Callable[[], nn.Module]
+    twin: Callable[[], nn.Module]
+    loss: Callable[[Tensor, Tensor], Tensor] = lambda logits, target: F.cross_entropy(logits.mT, target)
+    score: Callable[[Tensor, Tensor], Tensor] = lambda logits, target: (logits.argmax(-1) == target).float().mean()
+    steps: int = 400
+
+
+def train(recipe: Recipe, build: Callable[[], nn.Module], seed: int, rate: float) -> tuple[float, int]:
+    """The score on new data, and the step at which it passed 0.97, or the last."""
+    torch.manual_seed(seed)
+    model = build()
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    score = 0.0
+    for step in range(1, recipe.steps + 1):
+        *inputs, target = recipe.batch()
+        optimiser.zero_grad()
+        recipe.loss(model(*inputs), target).backward()
+        optimiser.step()
+        if step % 25 == 0:
+            model.eval()
+            with torch.no_grad():
+                batches = [recipe.batch() for _ in range(4)]
+                score = sum(recipe.score(model(*inputs), target).item() for *inputs, target in batches) / len(batches)
+            model.train()
+            if score > 0.97:
+                break
+    return score, step
+
+
+def documented(page: str) -> type[nn.Module]:
+    """The class `HyperbolicAttention` of a page, with the blocks above it."""
+    namespace: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(block, namespace)
+        if "HyperbolicAttention" in namespace:
+            return namespace["HyperbolicAttention"]
+    raise AssertionError(f"{page} has no class HyperbolicAttention")
+
+
+class TorchAttention(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(dim, heads, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block around an attention."""
+
+    def __init__(self, dim: int, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.norms = attention, nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.feed = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norms[0](x))
+        return x + self.feed(self.norms[1](x))
+
+
+TOKENS, WORDS, WIDTH = 16, 16, 32
+
+
+class Reverser(nn.Module):
+    """Token and position, two blocks, a word for each token."""
+
+    def __init__(self, attention: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
+        self.blocks = nn.Sequential(*(Block(WIDTH, attention(WIDTH, 4)) for _ in range(2)))
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(self.words(words) + self.places.weight))
+
+
+def reversed_words() -> Batch:
+    words = torch.randint(WORDS, (32, TOKENS))
+    return words, words.flip(1)
+
+
+def enter(x: Tensor) -> Tensor:
+    """At distance 1, as the documentation advises."""
+    return lorentz.expmap0(x / x.shape[-1] ** 0.5)
+
+
+class Enter(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return enter(x)
+
+
+def rings() -> Batch:
+    """Inside or outside of a circle: no linear map tells."""
+    x = torch.randn(64, 2)
+    return x, (x.square().sum(-1) > 1.4).long()
+
+
+CENTRES = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+
+
+def blobs(noise: float = 0.3) -> Batch:
+    """One of five centres, with noise."""
+    target = torch.randint(5, (64,))
+    return CENTRES[target] + noise * torch.randn(64, 8), target
+
+
+def scaled_blobs() -> Batch:
+    """The same, at scales from 1/100 to 10: only the direction tells."""
+    x, target = blobs(0.2)
+    return x * 10 ** (3 * torch.rand(64, 1) - 2), target
+
+
+class Residual(nn.Module):
+    """Eight layers; `join` puts the input of each beside its output."""
+
+    def __init__(self, layers: Iterator[nn.Module], join: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layers, self.join = nn.ModuleList(layers), join
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.join(x, layer(x))
+        return x
+
+
+NUMBERS = 60
+LABELS = torch.randint(5, (NUMBERS,), generator=torch.Generator().manual_seed(1))
+
+
+def labelled() -> Batch:
+    numbers = torch.randint(NUMBERS, (64,))
+    return numbers, LABELS[numbers]
+
+
+MIX = torch.randn(2, 6, 10, generator=torch.Generator().manual_seed(2))
+
+
+def pairs() -> Batch:
+    """Two views of the same 32 hidden vectors."""
+    hidden = torch.randn(32, 6)
+    return hidden @ MIX[0], hidden @ MIX[1], torch.arange(32)
+
+
+class Contrast(nn.Module):
+    """Two encoders; the output is the loss, then the similarities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(
+            nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.Linear(32, 16), nn.LayerNorm(16)) for _ in range(2)
+        )
+        self.criterion = lnn.LorentzContrastiveLoss(16, c=lnn.Curvature(1.0))
+
+    def forward(self, general: Tensor, specific: Tensor) -> Tensor:
+        general, specific = self.encoders[0](general), self.encoders[1](specific)
+        loss = self.criterion(general, specific).total
+        points = self.criterion.general(general), self.criterion.specific(specific)
+        return torch.cat([loss.expand(1, 32), -lorentz.pairwise_dist(*points, self.criterion.c)])
+
+
+class Clip(Contrast):
+    def forward(self, general: Tensor, specific: Tensor) -> Tensor:
+        general, specific = (F.normalize(e(x), dim=-1) for e, x in zip(self.encoders, (general, specific), strict=True))
+        similarity = general @ specific.mT
+        own = torch.arange(32)
+        loss = 0.5 * (F.cross_entropy(similarity / 0.07, own) + F.cross_entropy(similarity.mT / 0.07, own))
+        return torch.cat([loss.expand(1, 32), similarity])
+
+
+# A binary tree of 31 nodes; every pair of a node and one below it, and as many pairs of nodes apart.
+_ANCESTORS = [[a for a in (n >> i for i in range(1, 6)) if a > 0] for n in range(32)]
+BELOW = torch.tensor([(a - 1, n - 1) for n in range(2, 32) for a in _ANCESTORS[n]])
+APART = torch.tensor([(a - 1, b - 1) for a in range(1, 32) for b in range(1, 32) if a != b and a not in _ANCESTORS[b]])
+
+
+def tree() -> Batch:
+    apart = APART[torch.randint(len(APART), (2 * len(BELOW),))]
+    return torch.cat([BELOW, apart]), torch.arange(3 * len(BELOW)) < len(BELOW)
+
+
+class Cones(nn.Module):
+    """How far the second of a pair lies outside the cone of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = lnn.LorentzEmbedding(31, 8)
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        return lorentz.entailment_violation(*self.table(pairs).unbind(-2))
+
+
+class Orders(nn.Module):
+    """Order embeddings (Vendrov et al. 2016): the general is smaller in every coordinate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(31, 8)
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        general, specific = self.table(pairs).unbind(-2)
+        return F.relu(general - specific).square().sum(-1)
+
+
+def _margin(violation: Tensor, below: Tensor) -> Tensor:
+    return torch.where(below, violation, F.relu(0.2 - violation)).mean()
+
+
+def _told_apart(violation: Tensor, below: Tensor) -> Tensor:
+    return ((violation < 0.1) == below).float().mean()
+
+
+def _lorentz_mlp(magnitude: Any = "free") -> nn.Module:
+    return nn.Sequential(
+        Enter(),
+        lnn.LorentzLinear(2, 32, magnitude=magnitude),
+        lnn.LorentzActivation(nn.GELU()),
+        lnn.LorentzLinear(32, 16, magnitude=magnitude),
+        lnn.LorentzMLR(16, 2),
+    )
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, 16), nn.Linear(16, 2))
+
+
+def _deep(learnable: bool) -> nn.Module:
+    def layer() -> nn.Module:
+        return nn.Sequential(lnn.LorentzLinear(16, 16), lnn.LorentzActivation(nn.GELU()))
+
+    layers = Residual((layer() for _ in range(8)), lnn.LorentzResidual(learnable=learnable))
+    return nn.Sequential(Enter(), lnn.LorentzLinear(2, 16), layers, lnn.LorentzMLR(16, 2))
+
+
+def _deep_twin() -> nn.Module:
+    layers = Residual((nn.Sequential(nn.Linear(16, 16), nn.GELU()) for _ in range(8)), torch.add)
+    return nn.Sequential(nn.Linear(2, 16), layers, nn.Linear(16, 2))
+
+
+def _rows(logits: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(logits, target)
+
+
+RECIPES = {
+    "attention of README": Recipe(
+        "reverse 16 tokens",
+        reversed_words,
+        lambda: Reverser(documented("packages/lorentz/README.md")),
+        lambda: Reverser(TorchAttention),
+        steps=800,
+    ),
+    "attention of docs": Recipe(
+        "reverse 16 tokens",
+        reversed_words,
+        lambda: Reverser(documented("docs/lorentz.md")),
+        lambda: Reverser(TorchAttention),
+        steps=800,
+    ),
+    "`LorentzLinear`, `LorentzActivation`": Recipe("inside or outside of a circle", rings, _lorentz_mlp, _mlp, _rows),
+    '`LorentzLinear(magnitude="bounded")`': Recipe(
+        "inside or outside of a circle", rings, lambda: _lorentz_mlp("bounded"), _mlp, _rows
+    ),
+    "`LorentzResidual`": Recipe("the same through 8 layers", rings, lambda: _deep(False), _deep_twin, _rows),
+    "`LorentzResidual(learnable=True)`": Recipe(
+        "the same through 8 layers", rings, lambda: _deep(True), _deep_twin, _rows
+    ),
+    "`LorentzLayerNorm`": Recipe(
+        "five directions at scales of 1/100 to 10",
+        scaled_blobs,
+        lambda: nn.Sequential(Enter(), lnn.LorentzLayerNorm(8, eps=1e-9), lnn.LorentzMLR(8, 5)),
+        lambda: nn.Sequential(nn.LayerNorm(8, eps=1e-9), nn.Linear(8, 5)),
+        _rows,
+    ),
+    "`LorentzDropout`": Recipe(
+        "five noisy directions",
+        blobs,
+        lambda: nn.Sequential(Enter(), lnn.LorentzLinear(8, 64), lnn.LorentzDropout(0.3), lnn.LorentzMLR(64, 5)),
+        lambda: nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.3), nn.Linear(64, 5)),
+        _rows,
+    ),
+    "`LorentzMLR`": Recipe(
+        "five noisy directions",
+        blobs,
+        lambda: nn.Sequential(Enter(), lnn.LorentzMLR(8, 5)),
+        lambda: nn.Linear(8, 5),
+        _rows,
+    ),
+    "`LorentzEmbedding`": Recipe(
+        "the label of each of 60 numbers",
+        labelled,
+        lambda: nn.Sequential(lnn.LorentzEmbedding(NUMBERS, 8), lnn.LorentzMLR(8, 5)),
+        lambda: nn.Sequential(nn.Embedding(NUMBERS, 8), nn.Linear(8, 5)),
+        _rows,
+    ),
+    "`LorentzContrastiveLoss`": Recipe(
+        "two views of 32 hidden vectors",
+        pairs,
+        Contrast,
+        Clip,
+        lambda output, _: output[0, 0],
+        lambda output, own: (output[1:].argmax(-1) == own).float().mean(),
+    ),
+    "`entailment_violation`": Recipe(
+        "what lies below what in a tree of 31 nodes", tree, Cones, Orders, _margin, _told_apart
+    ),
+}
+
+
+def table(recipes: dict[str, Recipe]) -> Iterator[str]:
+    """The lines of the table: the lowest score over seeds and the median number of steps, at each rate."""
+    for name, recipe in recipes.items():
+        cells = []
+        for build in (recipe.twin, recipe.ours):
+            for rate in RATES:
+                runs = [train(recipe, build, seed, rate) for seed in SEEDS]
+                cells.append(f"{min(score for score, _ in runs):.2f} ({sorted(step for _, step in runs)[1]})")
+        yield f"| {name} | {recipe.task} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    named = sys.argv[1:]
+    for line in table({name: recipe for name, recipe in RECIPES.items() if not named or any(n in name for n in named)}):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
