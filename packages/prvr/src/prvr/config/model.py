@@ -79,6 +79,10 @@ class Compat:
     transport: Literal["masked", "released"] = "masked"
     """released: for `loss.transport`, the queries of a video are padded to the most of any in the batch, and the cosine
     0 of padding takes part in the range that similarities are scaled by (Holmes)."""
+    lorentz_start: Literal["balanced", "printed"] = "balanced"
+    """With lorentz='correct', where the Lorentz blocks start. balanced: the logits of their attention have a deviation
+    of about 1 over keys. printed: the temperature sqrt(n + 1) of HLFormer eq. 15 and weights N(0, 0.02), where the
+    deviation is 0.0001 and attention is uniform."""
 
     @property
     def releases_registers(self) -> bool:

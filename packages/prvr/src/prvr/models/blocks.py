@@ -46,6 +46,12 @@ class Mixer(Protocol):
         """
         ...
 
+    def logits(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> Float[Tensor, "k v h l s"]:
+        """What the softmax of the attention reads before the window and the mask, over positions and then registers."""
+        ...
+
 
 def pad_window(window: Float[Tensor, "k l l"], registers: int, value: float) -> Float[Tensor, "k 1 1 l s"]:
     """The window with a neutral column per register, ready to broadcast over videos and heads."""
@@ -126,16 +132,28 @@ class EuclideanMixer(nn.Module):
         Positions ask, positions and registers answer; what registers would ask is not computed, because it is
         discarded (DreamPRVR supplement eq. 29-30).
         """
-        q, k, v = self._qkv(x, sequences)
-        extra = 0
-        if registers is not None:
-            extra = registers.shape[1]
-            rk, rv = self.qkv.shared(registers, slice(1, 3)).unbind(1)
-            k, v = torch.cat([k, rk], 2), torch.cat([v, rv], 2)
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v))
+        q, k, v = self._heads(x, sequences, registers)
+        extra = 0 if registers is None else registers.shape[1]
         dropout = self.dropout if self.training else 0.0
         mixed = self.attend(q, k, v, window, key_mask(sequences.mask, extra), extra, dropout)
         return sequences.pack(mixed.transpose(2, 3).flatten(-2))
+
+    def logits(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> Float[Tensor, "k v h l s"]:
+        """The logits before the window, see `Mixer`."""
+        q, k, _ = self._heads(x, sequences, registers)
+        return q @ k.mT * q.shape[-1] ** -0.5
+
+    def _heads(
+        self, x: Tensor, sequences: Sequences, registers: RegisterTokens
+    ) -> Sequence[Float[Tensor, "k v h l e"]]:
+        """Queries, keys and values of each head; those of registers after the others."""
+        q, k, v = self._qkv(x, sequences)
+        if registers is not None:
+            rk, rv = self.qkv.shared(registers, slice(1, 3)).unbind(1)
+            k, v = torch.cat([k, rk], 2), torch.cat([v, rv], 2)
+        return [t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v)]
 
     def _qkv(self, x: Tensor, sequences: Sequences) -> Sequence[Float[Tensor, "k v l d"]]:
         """Queries, keys and values of each sequence; no keys and values that the mask would hide."""

@@ -17,6 +17,8 @@ from prvr.config import AnyModelConfig
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
 
+START_STD = 0.02
+"""Standard deviation of the weights of linear maps at the start."""
 _LEVELS = 2**16  # values that a draw of 16 bits can have
 _BLOCK = 2**17  # elements worked on at a time on a CPU: they stay in its cache
 _SIZES = {
@@ -81,9 +83,9 @@ def project_bounds(*models: nn.Module) -> None:
 
 
 def initialise(*linears: nn.Linear) -> None:
-    """Starts linear maps as all parts of a retriever start: weights N(0, 0.02), biases 0."""
+    """Starts linear maps as all parts of a retriever start: weights N(0, `START_STD`), biases 0."""
     for linear in linears:
-        nn.init.normal_(linear.weight, std=0.02)
+        nn.init.normal_(linear.weight, std=START_STD)
         if linear.bias is not None:
             nn.init.zeros_(linear.bias)
 
@@ -102,7 +104,7 @@ class StackedLinear(nn.Module):
         self.stacked_dims = len(stack)
         self.weight = nn.Parameter(torch.empty(*stack, out_features, in_features))
         self.bias = nn.Parameter(torch.zeros(*stack, out_features)) if bias else None
-        nn.init.normal_(self.weight, std=0.02)
+        nn.init.normal_(self.weight, std=START_STD)
 
     def shared(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "*stack v l o"]:
         """Every map of the stack (or `parts` of its last axis) applied to the same input, as one matrix product."""

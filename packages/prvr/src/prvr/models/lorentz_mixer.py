@@ -1,6 +1,7 @@
 """Lorentz attention for a stack of blocks: into hyperbolic space, attention there, and back (HLFormer eq. 11-16)."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -9,10 +10,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorentz import nn as lorentz_nn
-from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
+from lorentz.functional import (
+    centroid,
+    expmap0,
+    initial_temperature,
+    join_heads,
+    logmap0,
+    lorentz_attention,
+    pairwise_inner,
+    project,
+)
 from prvr.config import ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, pad_window, windowed
-from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
+from prvr.models.layers import START_STD, Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
@@ -56,6 +66,15 @@ class LearnedMagnitude(nn.Module):
         self.log_length = nn.Parameter(torch.full((num, 3, 1), math.log(2.0)))  # lambda = 2, as LorentzLinear starts
         self.bound = nn.Sigmoid() if bounded else nn.Identity()
         self.stacked_dims = 2
+
+    @torch.no_grad()
+    def balance(self, variance: float, features: int, c: float) -> float:
+        """Gives p the variance; returns that of weights of a free map whose points have the same length."""
+        self.gate.weight.mul_(math.sqrt(variance) / START_STD)
+        length = self.log_length.exp().square().mean().item()
+        if not isinstance(self.bound, nn.Sigmoid):
+            return length * variance / features
+        return 0.25 * length * c / (math.cosh(2.0 * math.sqrt(c)) * features)
 
     def forward(
         self, space: Float[Tensor, "p k b m o"], points: Float[Tensor, "k b m n"]
@@ -109,15 +128,40 @@ class LorentzMixer(nn.Module):
         self.curvature = partial(float, c)
         if model.lorentz_curvature_learned:
             self.curvature = lorentz_nn.Curvature(c, bounds=(c / 10, c * 10))
+        if model.compat.lorentz_start == "balanced":
+            self._balance(dim, lorentz_dim, ambient - 1, c)
+
+    @torch.no_grad()
+    def _balance(self, dim: int, lorentz_dim: int, head_dim: int, c: float) -> None:
+        """Puts tokens at distance 1 from the origin, and the temperature where logits have a deviation of about 1.
+
+        ReLU halves the square of W h, so weights of variance 2/d give |P_in(x)| = sqrt(n), which s = n^(-1/2) makes 1.
+        """
+        variance = 1.0 / (3 * (lorentz_dim + 1))  # as in lorentz.nn.LorentzLinear
+        self.enter.linear.weight.mul_(math.sqrt(2.0 / dim) / START_STD)
+        self.qkv.weight.mul_(math.sqrt(variance) / START_STD)
+        if self.magnitude is not None:
+            variance = self.magnitude.balance(variance, self.heads * head_dim, c)
+        self.log_temperature.fill_(math.log(initial_temperature(head_dim, variance, c=c)))
 
     def _heads(
-        self, points: Float[Tensor, "k b m n"], c: float | Tensor, sequences: Sequences, extra: int
-    ) -> Float[Tensor, "p k v h l e"]:
-        """Points of query, key and value in each head: space parts (HLFormer eq. 13-14), time recomputed."""
+        self,
+        x: Float[Tensor, "b m d"],
+        sequences: Sequences,
+        registers: RegisterTokens,
+        c: float | Tensor,
+        scale: Float[Tensor, "k 1 1 1"],
+    ) -> Sequence[Float[Tensor, "k v h l e"]]:
+        """Queries, keys and values in each head: space parts (HLFormer eq. 13-14), time recomputed."""
+        tokens = join_registers(x, registers)
+        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale, c)
         space = _mapped(self.qkv, self.activation(points))
         if self.magnitude is not None:
             space = self.magnitude(space, points)
-        return project(sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4), c)
+        extra = 0 if registers is None else registers.shape[1]
+        heads = sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4)
+        q, k, v = project(heads, c).unbind(0)
+        return q[..., : sequences.length, :], k, v
 
     def forward(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
@@ -127,22 +171,30 @@ class LorentzMixer(nn.Module):
         Registers are keys and values and never queries (DreamPRVR supplement eq. 29-30).
         """
         extra = 0 if registers is None else registers.shape[1]
-        tokens = join_registers(x, registers)
-        scale = torch.sigmoid(self.scale)[:, None, None, None]
         c = self.curvature()
-        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale, c)
-        q, k, v = self._heads(points, c, sequences, extra).unbind(0)
-        q = q[..., : sequences.length, :]
-        temperature = self.log_temperature.exp()[:, None, None, None, None]
+        scale = torch.sigmoid(self.scale)[:, None, None, None]
+        q, k, v = self._heads(x, sequences, registers, c, scale)
         keep = key_mask(sequences.mask, extra)
         dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
+            temperature = self.log_temperature.exp()[:, None, None, None, None]
             bias = None if window is None else pad_window(window, extra, 0.0)
             mixed = lorentz_attention(q, k, v, c, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
         else:
-            # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
-            inner = pairwise_inner(q, k, c, precision="native")
-            logits = windowed((2 / c + 2 * inner) / temperature, window, keep, extra)
-            weights = dropped(logits.softmax(-1), dropout)
+            weights = dropped(windowed(self._logits(q, k, c), window, keep, extra).softmax(-1), dropout)
             mixed = centroid(v, weights, c, precision="native")
         return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / scale
+
+    def logits(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> Float[Tensor, "k v h l s"]:
+        """The logits before the window, see `prvr.models.blocks.Mixer`."""
+        c = self.curvature()
+        q, k, _ = self._heads(x, sequences, registers, c, torch.sigmoid(self.scale)[:, None, None, None])
+        return self._logits(q, k, c)
+
+    def _logits(self, q: Tensor, k: Tensor, c: float | Tensor) -> Float[Tensor, "k v h l s"]:
+        """Minus the squared Lorentz distance over the temperature (HLFormer eq. 15)."""
+        # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
+        inner = pairwise_inner(q, k, c, precision="native")
+        return (2 / c + 2 * inner) / self.log_temperature.exp()[:, None, None, None, None]

@@ -18,6 +18,8 @@ from prvr.plot import PLOTS
 from prvr.training import RerankerRunConfig, reranker_run_config
 from prvr.training.run_folder import MAY_CHANGE
 
+_EARLIER = {"model.compat.lorentz_start": "printed"}
+"""Keys whose default is not what runs did before there was the key: what these did."""
 _OF_A_CHECKPOINT = ("data.", "train.eval_")
 """What the keys begin with that decide how a checkpoint is evaluated."""
 
@@ -77,9 +79,9 @@ class Run:
     def arm(self) -> str:
         """Names the run without its seed: a hash of what differs from the defaults.
 
-        Keys that a later version adds with a default that changes nothing leave it as it is.
+        Keys that a later version adds leave it as it is where they have the value that changes nothing.
         """
-        defaults = _deciding(self.config)[1]
+        defaults = _deciding(self.config)[1] | _EARLIER
         if self.stage is not None:
             defaults = defaults | {f"stage.{key}": value for key, value in _deciding(self.stage)[1].items()}
         changed = {key: value for key, value in self.settings.items() if key not in defaults or defaults[key] != value}
@@ -262,7 +264,11 @@ def _deciding(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     The names of runs, the seed, and keys that say where things are and how fast they go are left out.
     """
     left_out = {*MAY_CHANGE, "name", "train.seed", "retriever", "reranker.trained_on"}
-    values = {key: value for key, value in flat(config_to_dict(record)).items() if key not in left_out}
+    everything = flat(config_to_dict(record))
+    blocks = {block["space"] for block in everything.get("model.blocks", ())}
+    if "lorentz" not in blocks or everything["model.compat.lorentz"] == "released":
+        left_out.add("model.compat.lorentz_start")
+    values = {key: value for key, value in everything.items() if key not in left_out}
     return values, {key: value for key, value in _defaults(record).items() if key in values}
 
 

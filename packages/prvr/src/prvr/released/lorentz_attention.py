@@ -81,10 +81,10 @@ class ReleasedLorentzMixer(nn.Module):
         length = (space * space).sum(-1, keepdim=True).clamp_min(1e-8)
         return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
 
-    def context(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
-    ) -> Float[Tensor, "k b m a"]:
-        """Aggregated values with the heads concatenated."""
+    def _attended(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> tuple[Float[Tensor, "k v h l s"], Float[Tensor, "k v h s e"]]:
+        """The logits before the window, and the values."""
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         num = len(self.log_scale)
@@ -96,9 +96,21 @@ class ReleasedLorentzMixer(nn.Module):
         # (2 + 2 <q, k>) / scale + bias, with scale and constant folded into the matrix product.
         gain = 2 / self.temperature[:, :, None, None, None]
         constant = (gain + self.bias[:, None, None, None, None]).expand(*query.shape[:3], 1, 1)
-        logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT).unflatten(
-            0, query.shape[:3]
-        )
+        logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT)
+        return logits.unflatten(0, query.shape[:3]), value
+
+    def logits(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> Float[Tensor, "k v h l s"]:
+        """The logits before the window; see `prvr.models.blocks.Mixer`."""
+        return self._attended(x, sequences, registers)[0]
+
+    def context(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+    ) -> Float[Tensor, "k b m a"]:
+        """Aggregated values with the heads concatenated."""
+        extra = 0 if registers is None else registers.shape[1]
+        logits, value = self._attended(x, sequences, registers)
         logits = windowed(logits, window, key_mask(sequences.mask, extra), extra)
         mean = logits.softmax(-1) @ value
         mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
