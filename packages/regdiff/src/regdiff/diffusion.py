@@ -158,11 +158,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "denoiser":
-            if isinstance(value, KnowsSteps) and value.steps != len(self.schedule):
-                raise ValueError(
-                    f"denoiser: is for {value.steps} timesteps (`steps`), but the scheduler has {len(self.schedule)}; "
-                    "make both with the same T"
-                )
+            _expect_steps(value, len(self.schedule))
             if not isinstance(value, nn.Module):
                 self._modules.pop(name, None)  # torch refuses a function where a module was
         super().__setattr__(name, value)
@@ -403,12 +399,12 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
     def _own_range(self, data_range: tuple[float | Tensor, float | Tensor] | None) -> None:
         """Registers the ends of the range of the targets."""
-        kind = torch.get_default_dtype()
-        low, high = (None, None) if data_range is None else (torch.as_tensor(end, dtype=kind) for end in data_range)
-        if low is not None and low.device.type == "cpu" and not bool((low < high).all()):
+        for name, end in zip(("data_low", "data_high"), data_range or (None, None), strict=True):
+            self.register_buffer(name, None if end is None else torch.as_tensor(end, dtype=torch.get_default_dtype()))
+        if self.data_low is None or self.data_low.device.type != "cpu":
+            return
+        if not bool((self.data_low < self.data_high).all()):
             raise ValueError(f"data_range: got {data_range}, expected (low, high) with low below high everywhere")
-        self.register_buffer("data_low", low)
-        self.register_buffer("data_high", high)
 
     def _mapped(self, target: Tensor) -> Tensor:
         """A target in the form that the denoiser knows, [-1, 1] for the values of `data_range`."""
@@ -545,6 +541,15 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
 
 _DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser, TransformerDenoiser)}
+
+
+def _expect_steps(denoiser: Any, steps: int) -> None:
+    """Refuse a denoiser that was made for another number of timesteps than the scheduler has."""
+    if isinstance(denoiser, KnowsSteps) and isinstance(denoiser.steps, int) and denoiser.steps != steps:
+        raise ValueError(
+            f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
+            "same T"
+        )
 
 
 def _expect_floating(name: str, values: Any) -> None:
