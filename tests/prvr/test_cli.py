@@ -13,7 +13,6 @@ from commands import explained
 
 import prvr
 from prvr.cli import folders, main
-from prvr.cli.console import CommandError
 from prvr.cli.options import bind
 from prvr.errors import InputError, PrvrError
 from prvr.plot import PLOTS
@@ -182,7 +181,7 @@ def test_a_bug_shows_its_traceback_and_what_a_user_can_mend_takes_one_sentence(
 def test_cuda_without_a_device_is_explained() -> None:
     assert folders.device_of("cpu").type == "cpu"
     if not torch.cuda.is_available():
-        with pytest.raises(CommandError, match="--device cuda"):
+        with pytest.raises(InputError, match="--device cuda"):
             folders.device_of("cuda")
 
 

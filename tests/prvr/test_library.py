@@ -505,6 +505,11 @@ def test_a_library_is_moved_and_found_again(films: Path, capsys: pytest.CaptureF
     assert (tmp_path / "big disk" / "library.sqlite").is_file()
     assert not list((films.parent / "data").rglob("*.npy"))
     assert sorted(found(films, capsys)) == ALL
+    home = films.parent / "data" / "prvr" / "library"
+    assert main(["library", str(films), "--move", str(home)]) == 0  # where a note says that it was moved
+    assert storages.library_home() == home
+    assert not list((tmp_path / "big disk").rglob("*.npy"))
+    assert sorted(found(films, capsys)) == ALL
     assert encoded(films) == 3
 
 

@@ -1,6 +1,7 @@
 """Confidence: the bank of unrelated sentences, its best scores through all changes, and how well it is calibrated."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -56,7 +57,7 @@ def _parts(sentence: str) -> list[str]:
 
 def check_bank(index: VideoIndex) -> None:
     """The best scores that the index keeps are those of its sentences, scored over all videos now."""
-    text = np.stack([index.model.encode_text(sentence) for sentence in unrelated_sentences()[::16]])
+    text = index.model.encode_texts(unrelated_sentences()[::16])
     expected = video_scores(index.source, text, None).max(1)
     best = index.source.bank_best
     assert best is not None
@@ -101,7 +102,7 @@ def test_a_text_alone_is_read_as_among_others(tiny: Path) -> None:
     sentences = unrelated_sentences()[::200]
     for name in ("zero-shot", tiny):
         model: Any = open_model(name, TOY)
-        alone = np.stack([model.encode_text(sentence) for sentence in sentences])
+        alone = np.concatenate([model.encode_texts([sentence]) for sentence in sentences])
         np.testing.assert_allclose(model.encode_texts(sentences), alone, atol=1e-5)
 
 
@@ -155,10 +156,10 @@ def test_stages_leave_the_confidence_of_the_first_stage(tiny: Path, features: Vi
 class Brief(Storing):
     """A model that reads a few words only."""
 
-    def encode_text(self, text: str) -> np.ndarray:
-        if len(text.split()) > 6:
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        if any(len(text.split()) > 6 for text in texts):
             raise InputError("too long")
-        return super().encode_text(text)
+        return super().encode_texts(texts)
 
 
 def test_a_model_that_cannot_read_the_bank_has_no_confidence(features: VideoFeatures, tmp_path: Path) -> None:

@@ -160,7 +160,9 @@ def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp
 
 
 def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex) -> None:
-    read = index.model.encode_text
+    def read(text: str) -> np.ndarray:
+        return index.model.encode_texts([text])[0]
+
     wanted = unit(read("a red square") + read("a white square"))
     np.testing.assert_allclose(index.encode(Query(["a red square", "a white square"])), wanted, atol=1e-6)
     other = unit(read("blue") + read("snow"))
@@ -227,7 +229,7 @@ def test_what_cannot_be_asked(index: VideoIndex, ask: Callable[[VideoIndex], obj
 
 def test_a_model_that_gives_queries_of_another_width(index: VideoIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     dim = index.model.dim
-    monkeypatch.setattr(index.model, "encode_text", lambda text: np.ones(dim + 1, np.float32), raising=False)
+    monkeypatch.setattr(index.model, "encode_texts", lambda texts: np.ones((1, dim + 1), np.float32), raising=False)
     with pytest.raises(InputError, match=f"gives {dim + 1} numbers for a query; expected {dim}, .*, or {2 * dim}"):
         index.search(QUERY)
 

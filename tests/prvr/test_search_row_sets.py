@@ -32,8 +32,8 @@ class Storing:
             for rows, found in zip(windows, self._model.encode_windows(windows), strict=True)
         ]
 
-    def encode_text(self, text: str) -> np.ndarray:
-        return self._model.encode_text(text)
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        return self._model.encode_texts(texts)
 
 
 @pytest.fixture(scope="module")

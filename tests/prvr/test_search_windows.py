@@ -119,8 +119,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
 
 def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     with make_index(tmp_path / "index", features=planted) as index:
-        assert index.source.windows_of("film1") == 119
-        assert index.source.windows_of("short0") == 1
+        assert index.source.videos["film1"].windows == 119
+        assert index.source.videos["short0"].windows == 1
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2
@@ -149,7 +149,7 @@ def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path
                 for query in QUERIES
             ]
             apart[name] = max(np.abs(first - second).max() for first, second in curves)
-            assert index.source.windows_of("plain") == (119 if name == "windows" else 1)
+            assert index.source.videos["plain"].windows == (119 if name == "windows" else 1)
     assert apart["windows"] > 3 * apart["whole"]
 
 

@@ -18,7 +18,24 @@ from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
 from prvr.stages.pipelines import StageFiles, stage_settings
 
-__all__ = ["System", "SystemFiles", "open_system", "parse_stage", "read_system"]
+__all__ = ["System", "SystemFiles", "choose_device", "open_system", "parse_stage", "read_system"]
+
+
+def choose_device(name: torch.device | str) -> torch.device:
+    """The torch device that a name stands for; of `auto`, a GPU where there is one.
+
+    Raises:
+        InputError: there is no CUDA device.
+
+    Examples:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch finds no CUDA device. Use --device cpu or auto.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(name)
 
 
 @dataclass(frozen=True)

@@ -102,15 +102,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def device_of(name: str) -> Any:
-    """The torch device that `cpu`, `cuda` or `auto` stands for.
+    """As `prvr.systems.choose_device`, which brings torch."""
+    from prvr.systems import choose_device
 
-    Raises:
-        CommandError: there is no CUDA device.
-    """
-    import torch
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise CommandError("--device cuda: torch finds no CUDA device. Use --device cpu or auto.")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    return torch.device(name)
+    return choose_device(name)

@@ -135,7 +135,7 @@ def new_folder(target: Path) -> Iterator[Path]:
             raise DataError(f"{target}: another process has just written to it. Choose another folder.")
 
 
-def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, marked: bool = False) -> bool:
+def publish(folder: Path, target: Path, is_good: Callable[[Path], bool]) -> bool:
     """Renames a finished folder to ``target``; where a good one stands already, that one stays.
 
     Args:
@@ -143,7 +143,6 @@ def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, mark
         target: its final name.
         is_good: judges a folder that stands there. A bad one is replaced if it holds nothing but files that `folder`
             has as well.
-        marked: leave the mark in it: it does not count yet.
 
     Returns:
         whether ours was published (False: another process was faster).
@@ -158,8 +157,7 @@ def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, mark
             if not target.exists():
                 raise
         else:
-            if not marked:
-                unmark(target)  # only now: at every moment either the name or the mark says that it may be deleted
+            unmark(target)  # only now: at every moment either the name or the mark says that it may be deleted
             return True
         if is_good(target):
             return False

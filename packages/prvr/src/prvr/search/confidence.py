@@ -13,7 +13,7 @@ from jaxtyping import Float, Float16, Float32
 
 from prvr.errors import InputError
 from prvr.search.manifest import Manifest
-from prvr.search.model import EncodesTexts, SearchModel
+from prvr.search.model import SearchModel
 from prvr.search.ranking import window_scores
 from prvr.search.snapshot import RowBlock
 from prvr.search.vectors import unit, unpack_rows
@@ -75,12 +75,8 @@ def bank_vectors(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
     Args:
         model: the model of an index.
     """
-    sentences = unrelated_sentences()
     try:
-        if isinstance(model, EncodesTexts):
-            rows = model.encode_texts(sentences)
-        else:
-            rows = np.stack([model.encode_text(sentence) for sentence in sentences])
+        rows = model.encode_texts(unrelated_sentences())
     except InputError:  # it reads shorter texts than these
         return None
     return unit(rows).astype(np.float32) if np.isfinite(rows).all() else None

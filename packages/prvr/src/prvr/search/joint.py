@@ -100,12 +100,8 @@ class JointModel:
             found.append(WindowVectors(segment_mean(frames, self.clips), frames, len(frames)))
         return found
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
-        """The sentence."""
-        return unit(self._joint.encode_text(text).numpy())[0]
-
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
-        """Several sentences."""
+        """The sentences."""
         return unit(self._joint.encode_texts(texts))
 
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float32
 
 from prvr.data.atomic import user_cache
@@ -26,6 +25,7 @@ from prvr.search.model import ZERO_SHOT, SearchModel
 from prvr.search.opening import open_model
 from prvr.search.query import Query
 from prvr.search.results import SearchResult
+from prvr.systems import choose_device
 from prvr.video import (
     FeatureSpec,
     FrameEncoder,
@@ -111,7 +111,7 @@ class Library:
         self._model = str(model)
         if self._model != ZERO_SHOT and shipped_model(model) is None:
             self._model = str(Path(model).expanduser().resolve())
-        self._device = _device(device)
+        self._device = choose_device(device)
         if rate is not None:
             check_rate(rate)
         self._rate = rate
@@ -260,7 +260,7 @@ class Library:
     @property
     def spec(self) -> FeatureSpec | None:
         """What its features are; None before the first update."""
-        return self._spec or self._known_spec()
+        return self._spec or self._stored_spec()
 
     def close(self) -> None:
         """Closes the index. The library is complete at any time, closed or not."""
@@ -335,15 +335,18 @@ class Library:
                 raise
             return Listing(())
 
+    def _last(self) -> tuple[FeatureSpec | None, bool]:
+        """The features that the folder was last searched with, and whether the user named their encoder."""
+        last = self.storage.encoder_of(self.folder)
+        return (None, False) if last is None else (self.storage.spec(last[0]), last[1])
+
     @property
     def _is_named(self) -> bool:
-        known = self.storage.encoder_of(self.folder)
-        return self._encoder_name is not None or bool(known and known[1])
+        return self._encoder_name is not None or self._last()[1]
 
-    def _known_spec(self) -> FeatureSpec | None:
+    def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
-        known = self.storage.encoder_of(self.folder)
-        last = self.storage.spec(known[0]) if known else None
+        last, _ = self._last()
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
@@ -353,24 +356,21 @@ class Library:
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """What the features are to be: those of the encoder as it is now, if it may have changed under its name."""
-        known = self._known_spec()
-        name = self._encoder_name or (None if known is None else known.encoder.name)
-        if known is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
+        spec, (last, was_named) = self._stored_spec(), self._last()
+        name = self._encoder_name or (None if spec is None else spec.encoder.name)
+        if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:
                 name = name or choose_encoder({is_toy_video(video.path) for video in listing.videos} - {None} == {True})
                 self._encoder = open_encoder(name, self._device, download=self._download)
-            last = self.storage.encoder_of(self.folder)
-            spec = self.storage.spec(last[0]) if last else None
-            known = FeatureSpec.of(self._encoder, self._rate or (spec.rate if spec else _RATE))
-        self._spec = known
+            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
+        self._spec, is_named = spec, was_named or self._encoder_name is not None
         try:  # before the first video is encoded, so that another process finds what is
-            key = self.storage.add_encoder(known)
-            known_before = self.storage.encoder_of(self.folder)
-            if known_before != (key, self._is_named) and (self.remembers or known_before is None):
-                self.storage.use_encoder(self.folder, key, self._is_named)
+            key = self.storage.add_encoder(spec)
+            if (last, was_named) != (spec, is_named) and (self.remembers or last is None):
+                self.storage.use_encoder(self.folder, key, is_named)
         except LibraryUnwritable as error:
             logger.debug("%s", error)
-        return known
+        return spec
 
     def _open_encoder(self) -> FrameEncoder:
         """The encoder of the features; opened when a video has to be encoded."""
@@ -443,13 +443,6 @@ class LibraryState:
     bytes: int
     unreadable: tuple[Unreadable, ...]
     others: Mapping[str, int]
-
-
-def _device(name: Any) -> Any:
-    """A torch device; of `auto`, a GPU where there is one."""
-    if name != "auto":
-        return torch.device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def _digest(*parts: str) -> str:

@@ -53,7 +53,7 @@ class Manifest:
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
         bank: number of unrelated sentences whose scores are kept for every video, see `prvr.search.confidence`.
         generation: random; names the folder of the files of rows, which only grow. They are written anew, as another
-            generation, when most of what they hold is of videos that were removed.
+            generation, when more than a quarter of the windows are of videos that were removed.
         sizes: how many elements of each file count; a writer that was killed may have left more.
         videos: the videos, in the order in which their rows lie.
     """

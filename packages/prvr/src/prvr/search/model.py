@@ -21,7 +21,7 @@ class ModelIdentity:
         kind: a trained retriever, the joint encoder alone, or a pipeline of a trained retriever and stages.
         name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
-            of the encoder, if there is no other. Indexes of version 0.1 hold the sha256 of the files instead.
+            of the encoder, if there is no other.
         frames: encoder of the frames that the model reads.
         text: encoder of the words or sentences that the model reads.
     """
@@ -34,15 +34,6 @@ class ModelIdentity:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, weights {self.weights[:12]})"
-
-
-class Score(NamedTuple):
-    """What the vectors of a model are and how they are scored, see `SearchModel`."""
-
-    dim: int
-    clips: int
-    clip_weight: float
-    frame_weight: float
 
 
 @dataclass(frozen=True)
@@ -108,24 +99,11 @@ class SearchModel(Protocol):
         """
         ...
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
-        """The unit vector of a query, or two in one row.
-
-        Raises:
-            ValueError: the text has no word, or more than the model reads.
-        """
-        ...
-
-
-@runtime_checkable
-class EncodesTexts(Protocol):
-    """A `SearchModel` that encodes many queries in less time than one after the other."""
-
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
-        """The unit vectors of queries, up to rounding those of `SearchModel.encode_text`.
+        """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
 
         Raises:
-            ValueError: as `SearchModel.encode_text`.
+            ValueError: a text has no word, or more than the model reads.
         """
         ...
 

@@ -45,8 +45,8 @@ def open_model(
 
     Examples:
         >>> model = open_model("runs/hybrid-1", library.features().spec)  # doctest: +SKIP
-        >>> model.encode_text("a person opens the fridge").shape  # doctest: +SKIP
-        (384,)
+        >>> model.encode_texts(["a person opens the fridge"]).shape  # doctest: +SKIP
+        (1, 384)
     """
     if str(name) == ZERO_SHOT:
         if stages:

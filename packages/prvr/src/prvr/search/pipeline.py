@@ -43,7 +43,6 @@ class PipelineModel:
         pipeline: a pipeline with the same first stage.
         encoder: what the features of the frames are.
         text: what reads queries.
-        folder: the folder where `save` wrote them, if they come from there.
 
     Raises:
         DataError: a stage does not read these features or texts.
@@ -55,7 +54,6 @@ class PipelineModel:
         pipeline: Pipeline,
         encoder: FeatureSpec,
         text: TextFeaturizer,
-        folder: Path | None = None,
     ) -> None:
         self.first, self.pipeline = first, pipeline
         self.dim, self.clips = first.dim, first.clips
@@ -71,7 +69,7 @@ class PipelineModel:
                 self._sets.append(dict(zip(one.sets, named, strict=True)))
         self.stored: Mapping[str, RowSet] = dict(pair for sets in self._sets for pair in sets.values())
         name = f"{first.identity.name}, {' + '.join(stage.kind for stage in pipeline.stages)}"
-        weights = fingerprint_of(first.identity.weights, pipeline, folder)
+        weights = fingerprint_of(first.identity.weights, pipeline)
         self.identity = replace(first.identity, kind="pipeline", name=name, weights=weights)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
@@ -86,10 +84,6 @@ class PipelineModel:
             return [WindowVectors(found["clips"], none, 0, found) for found in stored]
         vectors = self.first.encode_windows(windows)
         return [one._replace(stored={**one.stored, **found}) for one, found in zip(vectors, stored, strict=True)]
-
-    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
-        """The unit vector of a query, for the first stage."""
-        return self.first.encode_text(text)
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries, for the first stage."""
@@ -165,24 +159,21 @@ def _encoder(
             return None
 
 
-def fingerprint_of(first: str, pipeline: Pipeline, folder: Path | None) -> str:
+def fingerprint_of(first: str, pipeline: Pipeline) -> str:
     """sha256 of the first stage, and of the settings and the files of all stages.
 
     Args:
         first: the sha256 of the first stage.
         pipeline: the pipeline with the stages.
-        folder: the folder where they are written; None = nowhere yet.
     """
-    if folder is None:
-        with tempfile.TemporaryDirectory() as made:
-            pipeline.write_stages(Path(made))
-            return fingerprint_of(first, pipeline, Path(made))
     digest = hashlib.sha256(first.encode())
-    for kind, settings, place in read_stages(folder):
-        assert place is not None
-        values = {} if settings is None else asdict(settings)
-        digest.update(json.dumps([kind, values], sort_keys=True).encode())
-        for file in sorted(place.rglob("*")):
-            if file.is_file() and file.name != "README.md":
-                digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline.write_stages(Path(folder))
+        for kind, settings, place in read_stages(Path(folder)):
+            assert place is not None
+            values = {} if settings is None else asdict(settings)
+            digest.update(json.dumps([kind, values], sort_keys=True).encode())
+            for file in sorted(place.rglob("*")):
+                if file.is_file() and file.name != "README.md":
+                    digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
     return digest.hexdigest()

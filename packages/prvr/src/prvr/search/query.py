@@ -118,7 +118,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
     Raises:
         ValueError: the model cannot read a sentence or a picture, the picture is none, or there is no such moment.
     """
-    wanted = [model.encode_text(text) for text in query.texts]
+    wanted = [*model.encode_texts(query.texts)] if query.texts else []
     if query.image is not None:
         if not isinstance(model, EncodesPictures):
             raise InputError(
@@ -143,7 +143,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
 
     found = direction(wanted)
     if query.without:
-        found = unit(found - WITHOUT * direction([model.encode_text(text) for text in query.without]))
+        found = unit(found - WITHOUT * direction([*model.encode_texts(query.without)]))
     return found.ravel()
 
 

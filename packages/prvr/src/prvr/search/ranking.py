@@ -159,6 +159,9 @@ def near_best(
 
 def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
     """The score of some windows from vectors as they are stored, and how far one may be off."""
+    if len(rows) < snapshot.windows <= 2 * len(rows):  # one product with everything costs less than one for each run
+        scores, error = _rough_scores(snapshot, text, np.arange(snapshot.windows))
+        return scores[rows], error
     about = snapshot.manifest
     total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
     for name, weight, counts, one in (

@@ -27,6 +27,7 @@ Progress = Callable[[str, int, int], None]
 VIDEOS, BYTES = 64, 64 * 2**20
 """Videos are written when so many, or so many bytes of vectors, are waiting: what a kill may lose."""
 _AT_ONCE = 32  # windows whose vectors are held as float32
+_LIVE = 0.75  # files of which fewer windows are of videos that are there are rewritten: search compares all of them
 
 
 def sync(snapshot: Snapshot, model: SearchModel, features: VideoFeatures, progress: Progress | None = None) -> Snapshot:
@@ -67,7 +68,7 @@ def sync(snapshot: Snapshot, model: SearchModel, features: VideoFeatures, progre
     if manifest is snapshot.manifest:
         return snapshot
     snapshot = Snapshot.open(folder)
-    if 2 * len(snapshot.live_keys()) >= snapshot.windows:
+    if len(snapshot.live_keys()) >= _LIVE * snapshot.windows:
         return snapshot
     empty = replace(manifest, generation=secrets.token_hex(8), sizes={}, videos=())
     commit(folder, append_rows(folder, empty, [snapshot.vectors(one.entry.id) for one in manifest.videos]))

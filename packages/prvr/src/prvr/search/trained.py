@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,28 +18,16 @@ from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever
-from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
+from prvr.search.model import ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import query_rows, unit
 from prvr.systems import System
 from prvr.video import FeatureSpec, Identity, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import TOY
 from prvr.video.hub import hash_model
 
-_WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
 _SEED = 0  # any number: no retriever draws in evaluation, its registers start from fixed numbers
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How frames are sampled, which a run's configuration says and its model does not.
-
-    Args:
-        keep_last: `data.keep_last_frame`: the last frame counts in the last segment mean.
-    """
-
-    keep_last: bool = True
 
 
 class WindowRows(NamedTuple):
@@ -58,7 +45,7 @@ class WindowEncoder:
 
     Args:
         retriever: a retriever in any mode; it is put into evaluation mode for every call.
-        keep_last: how frames are sampled, see `Sampling`.
+        keep_last: `data.keep_last_frame` of the run: the last frame counts in the last segment mean.
         text: what reads queries.
         device: the torch device.
     """
@@ -119,7 +106,10 @@ class TrainedModel:
 
     def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
         self.windows, self.identity = windows, identity
-        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)  # pyright: ignore[reportArgumentType]
+        config: Any = windows.retriever.config
+        weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0), "frames": (0.0, 1.0)}
+        self.clip_weight, self.frame_weight = weights[config.branches]
+        self.dim, self.clips = config.hidden, _CLIPS if config.branches == "frames" else config.num_clips
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
@@ -131,19 +121,15 @@ class TrainedModel:
             found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens)), stored))
         return found
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
-        """The unit vector of a query; two in one row, if the retriever has one for frames."""
-        return self.encode_texts([text])[0]
-
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
-        """The unit vectors of queries, a batch at a time."""
+        """The unit vectors of queries; two in one row, if the retriever has one for frames."""
         return np.concatenate([query_rows(one) for one in self.windows.encode_texts(texts)])
 
 
 def text_encoder(system: System, encoder: FeatureSpec) -> Identity:
     """What reads queries for a system: the text encoder of its training captions, if its corpus says which."""
-    known = None if system.config is None else _encoders(system.config)
-    return known[1] if known else encoder.encoder
+    trained_on = None if system.config is None else _encoders(system.config)
+    return trained_on[1] if trained_on else encoder.encoder
 
 
 def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> TrainedModel:
@@ -152,45 +138,24 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
     Raises:
         DataError: it does not read these features or these texts, or has no single vector for a query.
     """
-    sampling, known, retriever = Sampling(), None, system.pipeline.first
-    if system.config is not None:
-        sampling, known = Sampling(system.config.data.keep_last_frame), _encoders(system.config)
-    if known is not None and known[0] != encoder.encoder:
+    run, retriever, name = system.config, system.pipeline.first, str(system.folder)
+    keep_last, trained_on = (True, None) if run is None else (run.data.keep_last_frame, _encoders(run))
+    if trained_on is not None and trained_on[0] != encoder.encoder:
         raise DataError(
-            f"{system.folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Pass a model "
+            f"{name}: was trained on features of {trained_on[0]}, these are of {encoder.encoder}. Pass a model "
             "that was trained on features of this encoder, or zero-shot."
         )
-    if known is not None and known[1] != text.identity:
+    if trained_on is not None and trained_on[1] != text.identity:
         raise DataError(
-            f"{system.folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Pass the "
+            f"{name}: was trained on words of {trained_on[1]}, queries would be read by {text.identity}. Pass the "
             "text model of its captions."
         )
     if not isinstance(retriever, Retriever):
         raise DataError(
-            f"{system.folder}: compares every word with every frame; an index holds one vector for a query. Pass a "
+            f"{name}: compares every word with every frame; an index holds one vector for a query. Pass a "
             "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
-            f"--stage retriever:{system.folder}"
+            f"--stage retriever:{name}"
         )
-    weights = _fingerprint(retriever, sampling)
-    return _assembled(retriever, sampling, str(system.folder), weights, encoder, text, device)
-
-
-def score_of(config: ModelConfig) -> Score:
-    """How a retriever scores."""
-    one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
-    clips = _CLIPS if config.branches == "frames" else config.num_clips
-    return Score(config.hidden, clips, *(one or (config.clip_weight, config.frame_weight)))
-
-
-def _assembled(
-    retriever: Retriever,
-    sampling: Sampling,
-    name: str,
-    weights: str,
-    encoder: FeatureSpec,
-    text: TextFeaturizer,
-    device: Any,
-) -> TrainedModel:
     config = retriever.config
     if config.video_dim != encoder.dim:
         raise DataError(
@@ -202,8 +167,8 @@ def _assembled(
             f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Pass the text "
             "model that its training captions were encoded with."
         )
-    identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
-    return TrainedModel(WindowEncoder(retriever, sampling.keep_last, text, device), identity)
+    identity = ModelIdentity("trained", name, _fingerprint(retriever, keep_last), encoder.encoder, text.identity)
+    return TrainedModel(WindowEncoder(retriever, keep_last, text, device), identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
@@ -217,7 +182,7 @@ def _encoders(config: Config) -> tuple[Identity, Identity] | None:
     return None if found is None else (found.frames, found.text)
 
 
-def _fingerprint(retriever: AnyRetriever, sampling: Sampling) -> str:
+def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
@@ -226,7 +191,9 @@ def _fingerprint(retriever: AnyRetriever, sampling: Sampling) -> str:
     values = config_to_dict(config)
     usual = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
     blocks = [_beyond(block, usual["blocks"][0]) for block in values["blocks"]]
-    return hash_model(retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": asdict(sampling)})
+    return hash_model(
+        retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": {"keep_last": keep_last}}
+    )
 
 
 def _beyond(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from prvr.video.listing import VideoPath, below, prefix_of, volume_of
 
 logger = logging.getLogger(__name__)
 
-_FILE, _FEATURES, _SPEC, _MOVED = "library.sqlite", "features", "encoder.json", "moved.txt"
+_FILE, _FEATURES, _SPEC, _MOVED, _CLAIMS = "library.sqlite", "features", "encoder.json", "moved.txt", "claims"
 _VERSION = 1
 _PATIENCE = 30.0  # seconds to wait for the transaction of another process, which lasts milliseconds
 _TABLES = """
@@ -350,24 +350,27 @@ class Storage:
             DataError: the folder exists, or cannot be written.
         """
         target = target.expanduser().absolute()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        if target.exists() and (not target.is_dir() or any(path.name != _MOVED for path in target.iterdir())):
             raise DataError(f"{target}: already exists and is not empty. Name a new folder.")
         default, is_users = user_data() / "library", self.home == library_home()
         with self._writable():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_MOVED))
-            if is_users:  # any other is named with --library each time
+            if is_users and target == default:
+                (default / _MOVED).unlink(missing_ok=True)
+            elif is_users:  # any other is named with --library each time
                 default.mkdir(parents=True, exist_ok=True)
                 replace_file(default / _MOVED, lambda file: file.write(f"{target}\n".encode()))
-            for path in (self.home / _FEATURES).glob("*/*/*.npy"):
-                path.unlink()
+            for name in (_FEATURES, _CLAIMS):
+                if (self.home / name).exists():
+                    shutil.rmtree(self.home / name)
             self._file.unlink(missing_ok=True)
         self.home = target
 
     @contextmanager
     def claimed(self, encoder: str, sha256: str) -> Iterator[bool]:
         """Claims a video inside the `with` statement, so that no other process encodes it; False if another has."""
-        path = self.home / "claims" / f"{encoder}-{sha256}"
+        path = self.home / _CLAIMS / f"{encoder}-{sha256}"
         lock = FileLock(path)
         with self._writable():
             path.parent.mkdir(parents=True, exist_ok=True)
