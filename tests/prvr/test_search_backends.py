@@ -54,11 +54,6 @@ def test_life(opened: Callable[[], CandidateBackend], source: MemorySource) -> N
     check_life(opened, source)
 
 
-def test_small_corpora_are_searched_exactly_by_faiss(small: MemorySource) -> None:
-    small.removed = set()
-    check_order(synced(FaissBackend(), small), small)
-
-
 def test_no_windows_and_no_queries(opened: Callable[[], CandidateBackend], small: MemorySource, tmp_path: Path) -> None:
     backend = opened()
     with pytest.raises(RuntimeError, match="before sync"):

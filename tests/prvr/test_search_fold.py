@@ -56,11 +56,6 @@ def test_short_videos_may_differ_by_half_a_second() -> None:
     assert [names(one) for one in fold([first, *others])] == [["3.0", "3.4"], ["3.6"]]
 
 
-def test_flat_curves_show_nothing() -> None:
-    flat = [replace(hit(name, 0.9), relevance=(0.9,) * CURVE_PARTS) for name in ("red", "green")]
-    assert len(fold(flat)) == 2
-
-
 def test_parts_without_a_score_are_alike() -> None:
     first, second = (
         replace(one, relevance=(*one.relevance[:-9], *[-np.inf] * 9)) for one in (ORIGINAL, hit("a.webm", 0.89))

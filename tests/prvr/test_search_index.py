@@ -62,6 +62,9 @@ def test_an_index_follows_the_features(tmp_path: Path) -> None:
         assert len(index) == 5
         left = make_features(videos | {"v001.mp4": walk(9, 99)})
         index.update(without(left, "v003.mp4"))
+        assert "v003.mp4" not in index
+        with pytest.raises(KeyError):
+            index.video("v003.mp4")
         assert index.video_ids == without(left, "v003.mp4").video_ids
         with make_index(tmp_path / "fresh", features=without(left, "v003.mp4")) as fresh:
             mine, its = ([one.search(q, 20) for q in (QUERY, "a circle")] for one in (index, fresh))
@@ -72,16 +75,6 @@ def test_an_index_follows_the_features(tmp_path: Path) -> None:
         index.update(without(left, *left.video_ids))
         assert index.search(QUERY).hits == ()
         assert not any(file.stat().st_size for file in (index.folder / "rows").rglob("*") if file.is_file())
-
-
-def test_what_is_gone_is_not_found(index: VideoIndex, features: VideoFeatures) -> None:
-    first, second = index.search(QUERY, 2).hits
-    index.update(without(features, first.video_id))
-    (found,) = index.search(QUERY, 1).hits
-    assert found == replace(second, confidence=found.confidence)  # which the other videos change
-    assert first.video_id not in index
-    with pytest.raises(KeyError):
-        index.video(first.video_id)
 
 
 def test_small_additions_are_appended_and_change_nothing(tmp_path: Path) -> None:
