@@ -335,18 +335,13 @@ class Library:
                 raise
             return Listing(())
 
-    def _last(self) -> tuple[FeatureSpec | None, bool]:
-        """The features that the folder was last searched with, and whether the user named their encoder."""
-        last = self.storage.encoder_of(self.folder)
-        return (None, False) if last is None else (self.storage.spec(last[0]), last[1])
-
     @property
     def _is_named(self) -> bool:
-        return self._encoder_name is not None or self._last()[1]
+        return self._encoder_name is not None or self.storage.encoder_of(self.folder)[1]
 
     def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
-        last, _ = self._last()
+        last, _ = self.storage.encoder_of(self.folder)
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
@@ -356,7 +351,7 @@ class Library:
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """What the features are to be: those of the encoder as it is now, if it may have changed under its name."""
-        spec, (last, was_named) = self._stored_spec(), self._last()
+        spec, (last, was_named) = self._stored_spec(), self.storage.encoder_of(self.folder)
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:

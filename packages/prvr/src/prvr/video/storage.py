@@ -156,13 +156,13 @@ class Storage:
         """The videos that were seen below a folder, each path as it was seen last."""
         return tuple({place.path: place for place, _ in self.places(folder)}.values())
 
-    def encoder_of(self, folder: Path) -> tuple[str, bool] | None:
-        """The key of the encoder that was last used for a folder or one above it, and whether the user named it."""
+    def encoder_of(self, folder: Path) -> tuple[FeatureSpec | None, bool]:
+        """The features that a folder, or one above it, was last searched with, and whether the user named them."""
         for place in (folder, *folder.parents):
             rows = self._read("SELECT encoder, named FROM folders WHERE path = ?", (os.fsencode(place),))
             if rows:
-                return rows[0][0], bool(rows[0][1])
-        return None
+                return self.spec(rows[0][0]), bool(rows[0][1])
+        return None, False
 
     def read_features(self, encoder: str, sha256: str) -> Float32[np.ndarray, "n f"]:
         """The features of a video.
