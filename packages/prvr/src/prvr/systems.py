@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from prvr.config import Config, config_leaves, config_to_dict, load_config, read_yaml_file, yaml_value
+from prvr.config import Config, config_to_dict, flat, load_config, read_yaml_file, yaml_value
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
@@ -203,14 +203,8 @@ def parse_stage(text: str) -> dict[str, Any]:
 
 def _changes(trained: Any, changed: Any) -> dict[str, Any]:
     """The keys of two configurations of a model with different values, and the values of the second."""
-    changes: dict[str, Any] = {}
-    for key in config_leaves(type(trained)):
-        before, after = config_to_dict(trained), config_to_dict(changed)
-        for part in key.split("."):
-            before, after = before[part], after[part]
-        if before != after:
-            changes[f"model.{key}"] = after
-    return changes
+    before, after = (flat(config_to_dict(config)) for config in (trained, changed))
+    return {f"model.{key}": value for key, value in after.items() if before.get(key) != value}
 
 
 def _read_stages(entries: Sequence[Any], base: Path, source: str) -> list[StageFiles]:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 from rich.table import Table as RichTable
@@ -27,26 +27,21 @@ from prvr.types import Batch
 _TIMED = 3  # steps, after two that warm up
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What a run that trains a retriever costs at most: all epochs, every video as long as the model reads.
 
     Args:
-        parameters: of the retriever and its losses.
-        step: operations of a training step, 2 for each multiplication with its addition.
+        total: parameters of the retriever and its losses, and operations of a step, 2 for each multiplication with its
+            addition.
         steps: of all epochs; None where the size of the training split is not known.
         seconds: of a step, as timed on a device; None where none was timed.
+        hours: of all steps; evaluation is not counted.
     """
 
-    parameters: int
-    step: int
+    total: PartCost
     steps: int | None
-    seconds: float | None = None
-
-    @property
-    def hours(self) -> float | None:
-        """Of all steps; evaluation is not counted."""
-        return None if self.seconds is None or self.steps is None else self.seconds * self.steps / 3600
+    seconds: float | None
+    hours: float | None
 
 
 def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -> Cost:
@@ -63,7 +58,7 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     total = _operations(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
     seconds = None if device is None else _seconds_of_a_step(run, captions, torch.device(device))
-    return Cost(total.parameters, total.step, steps, seconds)
+    return Cost(total, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
 
 
 def plan_table(
@@ -89,7 +84,7 @@ def plan_table(
                 costs[run.arm] = cost_of(run, users[0].data, device if measure else None)
             cost, base = costs[run.arm], next(iter(costs.values()))
             steps = "?" if cost.steps is None else f"{cost.steps:,}"
-            numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.step / 1e12:.3g} T", steps]
+            numbers = [f"{cost.total.parameters / 1e6:.2f} M", f"{cost.total.step / 1e12:.3g} T", steps]
             if measure:
                 ratio = (cost.seconds or 0) / (base.seconds or 1)
                 numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
