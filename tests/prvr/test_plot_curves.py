@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from prvr.plot import Curve, sweep_figure
+from prvr.plot import sweep_figure
 
 
 def named(figure: Figure) -> list[str]:
@@ -14,7 +14,7 @@ def named(figure: Figure) -> list[str]:
 
 
 def test_lines_are_means_and_bands_are_seeds() -> None:
-    curve = Curve([2.0, 4.0, 8.0], [[10.0, 14.0], [11.0], [13.0, 15.0, 17.0]], [9.0, None, 16.0])
+    curve = [(2.0, [10.0, 14.0], 9.0), (4.0, [11.0], None), (8.0, [13.0, 15.0, 17.0], 16.0)]
     figure = sweep_figure({"a": curve}, xlabel="blocks", ylabel="SumR", chance=8.0)
     (axes,) = figure.axes
     line, published, reference = axes.lines
@@ -30,13 +30,13 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
 
 
 def test_a_reference_far_away_does_not_squeeze_the_curves() -> None:
-    figure = sweep_figure({"a": Curve([1.0, 2.0], [[280.0], [290.0]])}, xlabel="x", ylabel="SumR", chance=105.1)
+    figure = sweep_figure({"a": [(1.0, [280.0], None), (2.0, [290.0], None)]}, xlabel="x", ylabel="SumR", chance=105.1)
     assert figure.axes[0].get_ylim()[0] > 270
     assert named(figure) == ["a", "chance 105.1, far below"]
 
 
 def test_a_curve_that_is_published_alone_has_its_name() -> None:
-    series = {"ours": Curve([1.0, 2.0], [[1.0], []]), "theirs": Curve([1.0, 2.0], [[], []], [1.5, 2.0])}
+    series = {"ours": [(1.0, [1.0], None), (2.0, [], None)], "theirs": [(1.0, [], 1.5), (2.0, [], 2.0)]}
     figure = sweep_figure(series, xlabel="x", ylabel="SumR", chance=1.0)
     assert named(figure) == ["ours", "theirs", "chance 1.0"]
     assert [np.isfinite(np.asarray(line.get_ydata())).sum() for line in figure.axes[0].lines[:2]] == [1, 2]

@@ -318,25 +318,23 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     Raises:
         InputError: the table has no sweep, or no row is finished.
     """
-    from prvr.plot import Curve, sweep_figure
+    from prvr.plot import sweep_figure
 
     if table.sweep is None:
         raise InputError(f"{table.name}: no `sweep` to draw. `prvr train` draws the learning curves of each run.")
     column = table.columns.index(table.sweep.column)
-    curves: dict[str, Curve] = {}
+    curves: dict[str, list[tuple[float, tuple[float, ...], float | None]]] = {}
     swept = [(row.x, row) for row in table.rows if row.x is not None]
     for part in parts:
         data, lines = part.title.rpartition(". ")[2], {line.name: line for line in part.lines}
         for series in dict.fromkeys(row.series for _, row in swept):
             points = [(x, lines[row.name]) for x, row in swept if row.series == series and row.name in lines]
             points.sort(key=lambda point: point[0])
-            numbers = [line.ours[column] for _, line in points]
-            curves[f"{data}: {series}" if series else data] = Curve(
-                [x for x, _ in points],
-                [() if number is None else number.values for number in numbers],
-                [line.published[column] for _, line in points],
-            )
-    if not any(len(values) for curve in curves.values() for values in curve.values):
+            curves[f"{data}: {series}" if series else data] = [
+                (x, () if (number := line.ours[column]) is None else number.values, line.published[column])
+                for x, line in points
+            ]
+    if not any(seeds for points in curves.values() for _, seeds, _ in points):
         raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
     chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None
     return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)

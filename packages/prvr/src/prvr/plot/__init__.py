@@ -13,9 +13,9 @@
 | `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
-    >>> from prvr.plot import Curve, sweep_figure
-    >>> curve = Curve([2.0, 4.0], [[270.1, 272.3], [280.4, 281.0]])
-    >>> sweep_figure({"ours": curve}, xlabel="blocks", ylabel="SumR").axes[0].get_xlabel()
+    >>> from prvr.plot import sweep_figure
+    >>> points = [(2.0, [270.1, 272.3], 271.0), (4.0, [280.4, 281.0], None)]
+    >>> sweep_figure({"ours": points}, xlabel="blocks", ylabel="SumR").axes[0].get_xlabel()
     'blocks'
 """
 
@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 from prvr.plot.plots import PLOTS
 
 if TYPE_CHECKING:
-    from prvr.plot.curves import Curve, sweep_figure
+    from prvr.plot.curves import sweep_figure
     from prvr.plot.drawing import PlotInput, draw
     from prvr.plot.figures import save_figure
 
-__all__ = ["PLOTS", "Curve", "PlotInput", "draw", "save_figure", "sweep_figure"]
+__all__ = ["PLOTS", "PlotInput", "draw", "save_figure", "sweep_figure"]
 
 # Imported when first asked for, because they bring torch: the command line reads `PLOTS` before it is needed.
-_LATER = {"curves": ("Curve", "sweep_figure"), "drawing": ("PlotInput", "draw"), "figures": ("save_figure",)}
+_LATER = {"curves": ("sweep_figure",), "drawing": ("PlotInput", "draw"), "figures": ("save_figure",)}
 
 
 def __getattr__(name: str) -> Any:

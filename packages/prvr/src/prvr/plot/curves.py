@@ -1,7 +1,6 @@
 """Curves of a metric over a swept value: the mean and the spread of seeds, published values, chance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,46 +13,39 @@ if TYPE_CHECKING:
 _FAR = 1.5  # chance further below than this many heights of the curves is named in the legend, not drawn
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A metric over a swept value.
-
-    Args:
-        x: the values, at least one, in ascending order.
-        values: for each of them the metric of every seed; none where it was not measured.
-        published: for each of them what a paper states, None where it states nothing; empty if it states none.
-    """
-
-    x: Sequence[float]
-    values: Sequence[Sequence[float]]
-    published: Sequence[float | None] = ()
+Point = tuple[float, Sequence[float], float | None]
+"""A swept value, the metric of every seed there, none where it was not measured, and what a paper states, or None."""
 
 
-def sweep_figure(series: Mapping[str, Curve], *, xlabel: str, ylabel: str, chance: float | None = None) -> "Figure":
+def sweep_figure(
+    series: Mapping[str, Sequence[Point]], *, xlabel: str, ylabel: str, chance: float | None = None
+) -> "Figure":
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
 
     Args:
-        series: curves by name, at least one of them measured; up to eight have a colour of their own.
+        series: curves by name, in ascending order of the swept value, at least one of them measured; up to eight have a
+            colour of their own.
         xlabel: what is swept.
         ylabel: the metric.
         chance: the metric of a random order.
     """
     figure = new_figure(7.6, 4.0)
     axes = figure.subplots()
-    for number, (name, curve) in enumerate(series.items()):
+    for number, (name, points) in enumerate(series.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 5, "label": brief(name, 32)}
-        rows = [(min(seeds), np.mean(seeds), max(seeds)) if seeds else (np.nan,) * 3 for seeds in curve.values]
+        x, values, stated = zip(*points, strict=True)
+        rows = [(min(seeds), np.mean(seeds), max(seeds)) if seeds else (np.nan,) * 3 for seeds in values]
         low, mean, high = np.array(rows, float).T
         if np.isfinite(mean).any():
-            axes.plot(curve.x, mean, **style)
+            axes.plot(x, mean, **style)
             style["label"] = None  # one entry in the legend is enough
         if (high > low).any():
-            axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        if any(value is not None for value in curve.published):
-            stated = np.array(curve.published, float)
-            axes.plot(curve.x, stated, linestyle="none", markerfacecolor="none", zorder=3, **style)
-    measured = [value for curve in series.values() for seeds in curve.values for value in seeds]
-    published = [value for curve in series.values() for value in curve.published if value is not None]
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        if any(value is not None for value in stated):
+            axes.plot(x, np.array(stated, float), linestyle="none", markerfacecolor="none", zorder=3, **style)
+    every = [point for points in series.values() for point in points]
+    measured = [value for _, seeds, _ in every for value in seeds]
+    published = [value for _, _, value in every if value is not None]
     lowest, highest = min(measured + published), max(measured + published)
     if chance is not None and lowest - chance > _FAR * (highest - lowest or abs(highest)):
         axes.plot([], [], linestyle="none", label=f"chance {chance:.1f}, far below")
@@ -62,7 +54,7 @@ def sweep_figure(series: Mapping[str, Curve], *, xlabel: str, ylabel: str, chanc
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    seeds = max(len(values) for curve in series.values() for values in curve.values)
+    seeds = max(len(values) for _, values, _ in every)
     key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
     axes.set_title("; ".join(key), fontsize="medium", loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
