@@ -28,7 +28,8 @@ COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 SCENES = "scenes.jsonl"
 MOTION = 2.5  # changes are smaller than the embeddings themselves
 WORKERS = 2
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 Progress = Callable[[int, int], None]
 
 
