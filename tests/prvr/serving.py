@@ -22,7 +22,7 @@ from prvr.data.synthetic.world import FPS
 from prvr.search import Library, VideoIndex, open_model
 from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
-from prvr.serve.service import IndexSource, Source
+from prvr.serve.service import Source
 from prvr.video import TextFeaturizer, VideoFeatures, open_featurizer
 
 HOST = "http://127.0.0.1"
@@ -145,9 +145,8 @@ class Growing:
 @contextmanager
 def listening(served: Served | Source, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
-    source = IndexSource(served.opened()) if isinstance(served, Served) else served
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(source, settings or ServeSettings())
+        server = Server(served.opened() if isinstance(served, Served) else served, settings or ServeSettings())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

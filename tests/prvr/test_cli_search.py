@@ -259,7 +259,7 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for arguments, why in (
         ([str(index)], "either a sentence or --file"),
         ([str(index), QUERY, "--file", "q.txt"], "either a sentence or --file"),
-        ([str(index), "--file", str(tmp_path / "none.txt")], "cannot be read"),
+        ([str(index), "--file", str(tmp_path / "none.txt")], "none.txt: No such file"),
         ([str(index), "--file", str(tmp_path / "latin.txt")], "not UTF-8"),
         ([str(index), "--file", str(tmp_path / "empty.txt")], "0 sentences"),
         ([str(index), "?!"], "no word in"),

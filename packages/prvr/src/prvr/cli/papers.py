@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +13,7 @@ from prvr.cli.folders import device_of, open_corpus_of, threads
 from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, parsed_keys
 
 if TYPE_CHECKING:
-    from prvr.papers import Cell, Choices, Run, Study
+    from prvr.papers import Cell, Run
 
 
 group = App(name="papers")
@@ -41,8 +41,6 @@ class Selection:
     corpus: Annotated[list[str], Parameter(metavar="SET=COLLECTION")] = field(default_factory=list)
     checkpoints: Annotated[Path | None, Parameter(metavar="DIR")] = None
     device: Device = "auto"
-    tables: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
-    keys: Annotated[dict[str, str], Parameter(parse=False)] = field(default_factory=dict)
 
 
 @group.command(name="list")
@@ -83,18 +81,17 @@ def plan(
     from prvr.papers import distinct_runs
     from prvr.papers.plan import plan_table
 
-    args = replace(args, tables=tables, keys=keys)
-    choices, study = _choices(args)
-    cells = _cells(args, choices, study)
+    selected = _Selected(args, tables, keys)
+    cells = selected.cells()
     runs = distinct_runs(cells)
     if not commands:
-        stdout().print(plan_table(runs, cells, study, device=device_of(args.device), measure=measure))
+        stdout().print(plan_table(runs, cells, selected.study, device=device_of(args.device), measure=measure))
         return
-    if study is None:
+    if selected.study is None:
         raise CommandError("--commands: needs the folder of the study. Pass --output.")
     depth = 0
     for run in runs:
-        print("\n" * (run.depth > depth) + shlex.join(["prvr", *_command(args, run)]))
+        print("\n" * (run.depth > depth) + shlex.join(["prvr", *selected.command(run)]))
         depth = run.depth
 
 
@@ -114,24 +111,38 @@ def run(
     Args:
         only: only these runs, by the keys that `plan` prints
     """
-    from prvr.papers import distinct_runs
+    from prvr.papers import Machine, distinct_runs, perform_all
+    from prvr.training import no_progress, terminal_bar
 
-    args = replace(args, tables=tables, keys=keys)
-    choices, study = _choices(args)
+    selected = _Selected(args, tables, keys)
+    study = selected.study
     if study is None:
         raise CommandError("--output is missing. Pass the folder of a study, new or existing.")
-    cells, done, failures = _cells(args, choices, study), set[str](), dict[str, str]()
+    cells, done, failures = selected.cells(), set[str](), dict[str, str]()
     runs = distinct_runs(cells)
     if only is not None:
         if unknown := set(only) - {run.key for run in runs}:
             raise CommandError(f"--only {' '.join(sorted(unknown))}: no such runs; `prvr papers plan` prints the keys.")
         runs = [run for run in runs if run.key in only]
+    names = dict[str, str]()
+
+    def announce(number: int, run: "Run") -> None:
+        if not is_quiet():
+            print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
+
+    machine = Machine(device_of(args.device), no_progress if is_quiet() else terminal_bar)
     while not failures and not done.issuperset(run.key for run in runs):
         names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
-        failures = _perform(args, names, runs, choices, study, thread_count)
+        for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
+            open_corpus_of(config)  # a missing one is noticed before the first run
+        for run in runs:
+            study.expect_same_inputs(run)
+        study.begin(selected.choices)
+        with threads(thread_count):
+            failures = perform_all(runs, study, machine, announce)
         done |= {run.key for run in runs}
         if args.seeds is None and only is None:  # what is finished may be a reason for more seeds
-            cells = _cells(args, choices, study)
+            cells = selected.cells()
             runs = distinct_runs(cells)
     if failures:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in failures.items())
@@ -139,34 +150,7 @@ def run(
     if not is_quiet():
         print(f"{study.results}: {len(runs)} runs, all finished")
         sets_option = ["--sets", *args.sets] if args.sets else []
-        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets_option)
-
-
-def _perform(
-    args: Selection,
-    names: Mapping[str, str],
-    runs: "Sequence[Run]",
-    choices: "Choices",
-    study: "Study",
-    thread_count: int | None,
-) -> dict[str, str]:
-    """Trains and evaluates the runs that are not finished, and returns why those that failed did."""
-    from prvr.papers import Machine, perform_all
-    from prvr.training import no_progress, terminal_bar
-
-    for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
-        open_corpus_of(config)  # a missing one is noticed before the first run
-    for run in runs:
-        study.expect_same_inputs(run)
-    study.begin(choices)
-
-    def announce(number: int, run: "Run") -> None:
-        if not is_quiet():
-            print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
-
-    progress = no_progress if is_quiet() else terminal_bar
-    with threads(thread_count):
-        return perform_all(runs, study, Machine(device_of(args.device), progress), announce)
+        show_next("prvr", "papers", "show", *tables, "--output", args.output, *sets_option)
 
 
 @group.command
@@ -188,15 +172,13 @@ def show(
     from prvr.papers import latex, markdown, read_table, shown, terminal_tables
     from prvr.papers.show import sweep_picture
 
-    args = replace(args, tables=tables, keys=keys)
-    choices, study = _choices(args)
-    if study is None or not study.exists:
+    selected = _Selected(args, tables, keys)
+    if selected.study is None or not selected.study.exists:
         raise CommandError("--output: expected a study; `prvr papers run` makes one.")
-    for name in _tables(args):
+    for name in selected.tables:
         table = read_table(name)
-        first_seed = replace(args, seeds=list(table.seeds[:1]))  # all finished seeds are shown
-        cells = _cells_of(name, first_seed, choices, study)
-        parts = list(shown(study, cells, choices))
+        cells = selected.cells_of(name, table.seeds[:1])  # all finished seeds are shown
+        parts = list(shown(selected.study, cells, selected.choices))
         for part in parts:
             if format != "terminal":
                 print(markdown(part) if format == "markdown" else latex(part))
@@ -229,60 +211,59 @@ def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FI
     print(file)
 
 
-def _tables(args: Selection) -> list[str]:
-    from prvr.papers import table_names
+class _Selected:
+    """The tables of a command, its choices, and its study.
 
-    return table_names() if args.tables == ("all",) else list(args.tables)
+    Args:
+        args: the options of the command.
+        tables: names of tables, YAML files, or `all`.
+        keys: keys of the configuration of every run, with their values.
+    """
 
+    def __init__(self, args: Selection, tables: Sequence[str], keys: Mapping[str, str]) -> None:
+        from prvr.papers import Choices, Study, table_names
 
-def _cells(args: Selection, choices: "Choices", study: "Study | None") -> "list[Cell]":
-    return [cell for name in _tables(args) for cell in _cells_of(name, args, choices, study)]
+        self.args, self.given, self.keys = args, tables, keys
+        self.tables = table_names() if tables == ("all",) else list(tables)
+        corpora = dict[str, str]()
+        for text in args.corpus:
+            name, equals, collection = text.partition("=")
+            if not equals or not collection:
+                raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
+            corpora[name] = collection
+        root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
+        checkpoints = None if args.checkpoints is None else args.checkpoints.expanduser().resolve()
+        choices = Choices(parsed_keys(keys), corpora, root, checkpoints)
+        self.study = None if args.output is None else Study(args.output)
+        self.choices = choices if self.study is None else self.study.choices(choices)
 
+    def cells(self) -> "list[Cell]":
+        """The cells of all tables."""
+        return [cell for name in self.tables for cell in self.cells_of(name, self.args.seeds)]
 
-def _cells_of(name: str, args: Selection, choices: "Choices", study: "Study | None") -> "list[Cell]":
-    """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
-    from prvr.papers import cells_of, due_cells, read_table
+    def cells_of(self, name: str, seeds: Sequence[int] | None) -> "list[Cell]":
+        """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
+        from prvr.papers import cells_of, due_cells, read_table
 
-    table, sets = read_table(name), args.sets
-    if sets is not None and len(_tables(args)) > 1:
-        sets = [name for name in sets if table.runs_on(name)]
-    if args.seeds is None and study is not None:
-        return due_cells(study, table, choices, sets)
-    return cells_of(table, choices, sets=sets, seeds=args.seeds or table.seeds)
+        table, sets = read_table(name), self.args.sets
+        if sets is not None and len(self.tables) > 1:
+            sets = [name for name in sets if table.runs_on(name)]
+        if seeds is None and self.study is not None:
+            return due_cells(self.study, table, self.choices, sets)
+        return cells_of(table, self.choices, sets=sets, seeds=seeds or table.seeds)
 
-
-def _choices(args: Selection) -> "tuple[Choices, Study | None]":
-    """The choices of the command line and the study for all rows, and the study."""
-    from prvr.papers import Choices, Study
-
-    keys = parsed_keys(args.keys)
-    corpora = dict[str, str]()
-    for text in args.corpus:
-        name, equals, collection = text.partition("=")
-        if not equals or not collection:
-            raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
-        corpora[name] = collection
-    root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
-    checkpoints = None if args.checkpoints is None else args.checkpoints.expanduser().resolve()
-    choices = Choices(keys, corpora, root, checkpoints)
-    if args.output is None:
-        return choices, None
-    study = Study(args.output)
-    return study.choices(choices), study
-
-
-def _command(args: Selection, run: "Run") -> list[str]:
-    """The words after `prvr` that perform one run."""
-    words = ["papers", "run", *args.tables, "--output", args.output, "--seeds", str(run.seed), "--only", run.key]
-    if args.sets is not None:
-        words += ["--sets", *args.sets]
-    for name in ("data_root", "checkpoints"):
-        if getattr(args, name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    for text in args.corpus:
-        words += ["--corpus", text]
-    if args.device != "auto":
-        words += ["--device", args.device]
-    for module in run.config.imports:
-        words += ["--import", module]
-    return words + [word for key, value in args.keys.items() for word in (f"--{key}", value)]
+    def command(self, run: "Run") -> list[str]:
+        """The words after `prvr` that perform one run."""
+        args = self.args
+        words = ["papers", "run", *self.given, "--output", str(args.output), "--seeds", str(run.seed)]
+        words += ["--only", run.key, *(["--sets", *args.sets] if args.sets is not None else [])]
+        for name in ("data_root", "checkpoints"):
+            if getattr(args, name) is not None:
+                words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+        for text in args.corpus:
+            words += ["--corpus", text]
+        if args.device != "auto":
+            words += ["--device", args.device]
+        for module in run.config.imports:
+            words += ["--import", module]
+        return words + [word for key, value in self.keys.items() for word in (f"--{key}", value)]

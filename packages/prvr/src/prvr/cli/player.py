@@ -28,6 +28,7 @@ def open_video_file(video: Path, seconds: float) -> str:
 
     Raises:
         CommandError: the file is gone, there is no player, or the player fails at once.
+        OSError: the player cannot be started.
     """
     video = video.expanduser().resolve()
     if not video.is_file():
@@ -37,10 +38,7 @@ def open_video_file(video: Path, seconds: float) -> str:
             _start([program, option.format(seconds), str(video)], video)
             return f"{video}: opened in {name}, at {seconds:.1f} s"
     if sys.platform == "win32":
-        try:
-            os.startfile(video)
-        except OSError as error:
-            raise CommandError(f"--open: {video}: Windows has no program for this file ({error.strerror}).") from error
+        os.startfile(video)
     else:
         name = "open" if sys.platform == "darwin" else "xdg-open"
         program = shutil.which(name)
@@ -61,9 +59,5 @@ def _start(command: list[str], video: Path) -> None:
         code = process.wait(_TIMEOUT)
     except subprocess.TimeoutExpired:
         return
-    except OSError as error:
-        raise CommandError(
-            f"--open: {command[0]} cannot be started ({error.strerror}). Open {video} yourself."
-        ) from error
     if code:
         raise CommandError(f"--open: {Path(command[0]).name} cannot open {video} (exit code {code}). Open it yourself.")

@@ -18,7 +18,7 @@ from prvr.cli.console import CommandError, load, stdout
 from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
 from prvr.filters import CONDITIONS, SearchFilter
-from prvr.reading import printable
+from prvr.reading import printable, read_text
 
 if TYPE_CHECKING:
     from prvr.search import Query, SearchResult, VideoIndex
@@ -210,17 +210,10 @@ def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
         )
     if args.file is None:
         return [query]
-    path = args.file.expanduser()
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise CommandError(f"--file {path}: not UTF-8 ({error.reason}). Save it as UTF-8.") from error
-    except OSError as error:
-        raise CommandError(f"--file {path}: cannot be read ({error.strerror}). Name a text file.") from error
-    queries = [line.strip() for line in lines if line.strip()]
+    queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
     if not 1 <= len(queries) <= _MAX_QUERIES:
         raise CommandError(
-            f"--file {path}: expected 1 to {_MAX_QUERIES:,} sentences, one per line, got {len(queries):,}."
+            f"--file {args.file}: expected 1 to {_MAX_QUERIES:,} sentences, one per line, got {len(queries):,}."
         )
     return [*queries]
 

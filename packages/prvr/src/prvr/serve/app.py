@@ -37,15 +37,10 @@ def create_app(source: VideoIndex | Source, settings: ServeSettings | None = Non
         >>> app = create_app(library.index)  # doctest: +SKIP
         >>> uvicorn.run(app)  # doctest: +SKIP
     """
-    settings = settings or ServeSettings()
-    source = IndexSource(source) if isinstance(source, VideoIndex) else source
-    return build_app(Service(source, settings.limits), settings)
-
-
-def build_app(service: Service, settings: ServeSettings) -> FastAPI:
-    """Builds the application of a service, and closes the service on shutdown."""
     from prvr import __version__
 
+    settings = settings or ServeSettings()
+    service = Service(IndexSource(source) if isinstance(source, VideoIndex) else source, settings.limits)
     sessions = Sessions(settings.token, settings.session_seconds)
 
     @asynccontextmanager
@@ -64,6 +59,7 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.state.service = service
     app.include_router(build_router(service, sessions, __version__))
     content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", _filter_inputs())
 

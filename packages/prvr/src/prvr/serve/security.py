@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prvr.config import ConfigError
+from prvr.reading import read_text
 
 _SHORTEST = 16  # characters of a token
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?)(?::(?P<port>[0-9]{0,5}))?")
@@ -72,19 +73,16 @@ def read_token(file: Path | str | None, environment: Mapping[str, str] = os.envi
     """The token of a server: the content of a file, or else the variable PRVR_TOKEN; None if there is neither.
 
     Raises:
-        ConfigError: the file cannot be read, or the token is too short or holds other than printable ASCII characters.
+        FileNotFoundError: there is no such file.
+        DataError: the file cannot be read.
+        ConfigError: the token is too short, or holds other than printable ASCII characters.
     """
-    if file is not None:
-        try:
-            token, where = Path(file).expanduser().read_text(encoding="utf-8").strip(), str(file)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"--token-file {file}: cannot be read ({error}). Pass a file that contains a token."
-            ) from error
-    else:
+    if file is None:
         token, where = environment.get("PRVR_TOKEN", "").strip(), "PRVR_TOKEN"
         if not token:
             return None
+    else:
+        token, where = read_text(Path(file).expanduser()).strip(), str(file)
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
             f"{where}: a token of {len(token)} characters; expected at least {_SHORTEST}, letters and digits, no "

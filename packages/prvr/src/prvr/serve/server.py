@@ -13,10 +13,10 @@ import uvicorn
 
 from prvr.config import ConfigError
 from prvr.search import VideoIndex
-from prvr.serve.app import CLOSING, build_app
+from prvr.serve.app import CLOSING, create_app
 from prvr.serve.connections import Connection
 from prvr.serve.security import is_loopback
-from prvr.serve.service import IndexSource, Service, Source
+from prvr.serve.service import Service, Source
 from prvr.serve.settings import ServeSettings
 
 _HEADER_BYTES = 16 * 1024
@@ -53,11 +53,12 @@ class Server(uvicorn.Server):
         settings: names, token and limits.
     """
 
-    def __init__(self, source: Source, settings: ServeSettings) -> None:
-        self.service, self.limits = Service(source, settings.limits), settings.limits
+    def __init__(self, source: VideoIndex | Source, settings: ServeSettings) -> None:
+        app, self.limits = create_app(source, settings), settings.limits
+        self.service: Service = app.state.service
         super().__init__(
             uvicorn.Config(
-                build_app(self.service, settings),
+                app,
                 http=partial(Connection, self.limits),  # pyright: ignore[reportArgumentType]
                 ws="none",
                 lifespan="on",
@@ -136,7 +137,7 @@ def serve(
     settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
     with _listen(address, port) as listening:
-        server = Server(IndexSource(source) if isinstance(source, VideoIndex) else source, settings)
+        server = Server(source, settings)
         if started is not None:
             name = f"[{address}]" if ":" in address else address
             started(f"http://{name}:{listening.getsockname()[1]}")

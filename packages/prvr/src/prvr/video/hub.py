@@ -10,7 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import huggingface_hub as hub
 import torch
+from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from torch import nn
 
 from prvr.errors import DataError, PrvrError, require
@@ -74,11 +76,8 @@ class HubUnreachable(DataError):
 @contextmanager
 def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterator[None]:
     """Turns every failure of the hub's library into one message; its log of attempts is not shown."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-    from huggingface_hub.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
+    level = hub.utils.logging.get_verbosity()
+    hub.utils.logging.set_verbosity_error()
     try:
         yield
     except (PrvrError, MemoryError):
@@ -92,7 +91,7 @@ def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterato
             reason = f"{code}: {'there is no such model, or it is not public' if code in (401, 404) else 'refused'}"
         raise HubUnreachable(name, reason, result) from error
     finally:
-        logging.set_verbosity(level)
+        hub.utils.logging.set_verbosity(level)
 
 
 def _remote_files(name: str) -> dict[str, int]:
@@ -102,10 +101,8 @@ def _remote_files(name: str) -> dict[str, int]:
         HubUnreachable: the hub does not answer, or has no such model.
         DataError: the model has no weights in safetensors.
     """
-    from huggingface_hub import HfApi
-
     with _explained_hub(name):
-        listed: Any = HfApi().model_info(name, files_metadata=True, timeout=_TIMEOUT).siblings or ()
+        listed: Any = hub.HfApi().model_info(name, files_metadata=True, timeout=_TIMEOUT).siblings or ()
     sizes = {file.rfilename: file.size or 0 for file in listed if "/" not in file.rfilename}
     weights = {file: size for file, size in sizes.items() if _WEIGHTS.fullmatch(file)}
     if not weights or "config.json" not in sizes:
@@ -135,13 +132,10 @@ def locate(name: str, download: bool = False) -> Path:
         HubUnreachable: it cannot be downloaded.
         DataError: the hub has no such names, or the model has no weights in safetensors.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
     if Path(name).is_dir():
         return Path(name)
     try:
-        validate_repo_id(name)
+        hub.utils.validate_repo_id(name)
     except HFValidationError as error:
         raise DataError(f"{name}: no such folder. {_MEND}") from error
     folder = _cached(name)
@@ -151,16 +145,14 @@ def locate(name: str, download: bool = False) -> Path:
         files = _remote_files(name)
         with _explained_hub(name, "the download is not complete; run it again to continue"):
             for file in files:  # weights last: with them the model counts as downloaded
-                folder = Path(hf_hub_download(name, file)).parent
+                folder = Path(hub.hf_hub_download(name, file)).parent
     assert folder is not None
     return folder
 
 
 def _cached(name: str) -> Path | None:
     """The folder of a model in the cache of the hub, if all of its weights are there."""
-    from huggingface_hub import try_to_load_from_cache
-
-    path = try_to_load_from_cache(name, "config.json")
+    path = hub.try_to_load_from_cache(name, "config.json")
     if not isinstance(path, str):
         return None
     folder = Path(path).parent
@@ -175,13 +167,12 @@ def _cached(name: str) -> Path | None:
 
 def local_models() -> dict[str, str]:
     """The type of each model of transformers in the cache of the Hugging Face hub, by its name, last used first."""
-    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
-
     try:
-        repositories = [entry for entry in scan_cache_dir(constants.HF_HUB_CACHE).repos if entry.repo_type == "model"]
+        cache = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE)
     except (CacheNotFound, OSError):
         return {}
     types: dict[str, str] = {}
+    repositories = (entry for entry in cache.repos if entry.repo_type == "model")
     for repository in sorted(repositories, key=lambda repository: -repository.last_accessed):
         with suppress(DataError, LookupError):  # of another library, or damaged
             if folder := _cached(repository.repo_id):
