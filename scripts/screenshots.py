@@ -44,7 +44,7 @@ def address_of(folder: Path, home: Path) -> str:
 def _serve(folder: Path, home: Path, started: Any) -> None:
     with Library(folder, model="toy-world", encoder="toy", home=home) as library:
         library.update()
-        serve(library.index, port=0, started=started)
+        serve(library, port=0, started=started)
 
 
 def pictures(address: str, query: str, out: Path, browser: str) -> None:

@@ -1,4 +1,4 @@
-"""A real index of videos that prvr draws, and its server in this process."""
+"""A real library of videos that prvr draws, and its server in this process."""
 
 import json
 import shutil
@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from filelock import FileLock
-from search_files import TOY, without
 from video_files import plain, write_video
 
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
-from prvr.search import Library, VideoIndex, open_model
+from prvr.search import Library, VideoIndex
 from prvr.serve import ServeSettings, create_app
 from prvr.serve.server import Server
-from prvr.serve.service import Source
-from prvr.video import TextFeaturizer, VideoFeatures, open_featurizer
+from prvr.video import Identity, open_encoder, open_featurizer
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -33,37 +32,37 @@ EVIL = "<img src=x onerror=alert(1)> & 'quotes'.mp4"
 
 @dataclass(frozen=True)
 class Served:
-    """An index, and where its parts lie.
+    """A folder of films and their library.
 
     Args:
-        index: its folder.
-        films: of the videos.
+        films: the folder.
+        home: where the library lies.
+        encoder: its name.
     """
 
-    index: Path
     films: Path
+    home: Path
+    encoder: str = "toy"
 
-    def opened(self, text: TextFeaturizer | None = None, backend: str = "auto") -> VideoIndex:
-        """The index, open."""
-        return VideoIndex(self.index, open_model("zero-shot", TOY, text=text), TOY, backend=backend)
+    def library(self, **options: Any) -> Library:
+        """The library, open."""
+        return Library(self.films, encoder=self.encoder, home=self.home, device="cpu", **options)
 
-    def features(self) -> VideoFeatures:
-        """The features of the films, encoded if they are new."""
-        with Library(self.films, encoder="toy", home=self.index.parent / "library") as library:
-            library.update()
-            return library.features()
+    def opened(self) -> VideoIndex:
+        """The index of the films that are encoded."""
+        return self.library().index
 
 
 def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
-    """The index of most tests, made once per session by the first worker; read only. Its films, and one of each kind
+    """The library of most tests, made once per session by the first worker; read only. Its films, and one of each kind
     that is hard; a sentence about each film."""
     folder = base / "served"
-    served = Served(folder / "index", folder / "films")
+    served = Served(folder / "films", folder / "library")
     with FileLock(base / "served.lock"):
         if not (folder / "told.json").exists():
             told = make_films(root, served.films)
             hard_films(served.films)
-            make_index(folder)
+            make_library(folder)
             (folder / "told.json").write_text(json.dumps(told))
     return served, json.loads((folder / "told.json").read_text())
 
@@ -84,21 +83,21 @@ GREYS = plain(range(40, 200, 8))
 """Frames of 2 s that grow brighter."""
 
 
-def make_index(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS) -> Served:
-    """The films of a folder, extracted and indexed with the toy encoder, without training.
+def make_library(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS, encoder: str = "toy") -> Served:
+    """The films of a folder, encoded without training.
 
     Args:
         folder: the films are in `films` below it.
         names: of films that are written first.
         frames: of these films.
+        encoder: its name.
     """
-    films = folder / "films"
+    served = Served(folder / "films", folder / "library", encoder)
     for name in names:
-        (films / name).parent.mkdir(parents=True, exist_ok=True)
-        write_video(films / name, frames)
-    served = Served(folder / "index", films)
-    with served.opened() as index:
-        index.update(served.features())
+        (served.films / name).parent.mkdir(parents=True, exist_ok=True)
+        write_video(served.films / name, frames)
+    with served.library() as library:
+        library.update()
     return served
 
 
@@ -115,38 +114,15 @@ def hard_films(films: Path) -> None:
 
 
 def app_of(served: Served, **settings: object):
-    """The application of an index."""
-    return create_app(served.opened(), ServeSettings(**settings))  # type: ignore[arg-type]
-
-
-class Growing:
-    """A source that gains a video while it is served.
-
-    Args:
-        served: an index of two videos; the second one is removed at first.
-    """
-
-    def __init__(self, served: Served) -> None:
-        self.index, self._served, self.error = served.opened(), served, None
-        self.index.update(without(served.features(), self.index.video_ids[1]))
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        return len(self.index.video_ids), 2
-
-    def refresh(self) -> bool:
-        return self.index.refresh()
-
-    def grow(self) -> None:
-        with self._served.opened() as index:
-            index.update(self._served.features())
+    """The application of a library, in which nothing more is encoded."""
+    return create_app(served.library(), ServeSettings(**settings), update=False)  # type: ignore[arg-type]
 
 
 @contextmanager
-def listening(served: Served | Source, settings: ServeSettings | None = None) -> Iterator[str]:
+def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(served.opened() if isinstance(served, Served) else served, settings or ServeSettings())
+        server = Server(served.library(), settings or ServeSettings(), update=False)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())
@@ -171,20 +147,21 @@ def keys_of(client, token: str = "") -> dict[str, str]:
     return {one["name"]: one["key"] for one in client.get("/api/videos", headers=headers).json()["videos"]}
 
 
-class WatchedText:
-    """Reads texts like the toy encoder.
+class Watched:
+    """The toy encoder under another name, which calls `watch` with every sentence before it reads it."""
 
-    Args:
-        watch: is called with every sentence before it is read.
-    """
+    watch: ClassVar[Callable[[str], object]] = staticmethod(lambda text: None)
 
-    def __init__(self, watch: Callable[[str], object]) -> None:
-        self._watch, self._text = watch, open_featurizer("toy", "cpu")
-        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
-
-    def words(self, text: str) -> np.ndarray:
-        return self._text.words(text)
+    def __init__(self, name: str, device: object) -> None:
+        frames, text = open_encoder("toy"), open_featurizer("toy")
+        self.identity = Identity(name, "toy", "toy")
+        self.dim, self.joint_dim, self.word_dim = frames.dim, frames.joint_dim, text.word_dim
+        self.prepare, self.encode, self.finish = frames.prepare, frames.encode, frames.finish
+        self.words, self._sentence = text.words, text.sentence
 
     def sentence(self, text: str) -> np.ndarray:
-        self._watch(text)
-        return self._text.sentence(text)
+        Watched.watch(text)
+        return self._sentence(text)
+
+
+WATCHED = "serving:Watched"

@@ -18,11 +18,7 @@ from prvr.errors import InputError, PrvrError
 from prvr.plot import PLOTS
 from prvr.training import read_reranker_config
 
-GROUPS = {
-    "convert": ["checkpoint", "captions", "benchmark"],
-    "data": ["make", "show"],
-    "plot": PLOTS.names,
-}
+GROUPS = {"convert": ["checkpoint", "captions", "benchmark"], "data": ["make", "show"], "plot": PLOTS.names}
 COMMANDS = ["", "demo", "train", "evaluate", "compare", "search", "serve", "library", "export", "presets", *GROUPS]
 COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]
 
@@ -135,14 +131,6 @@ def test_mistakes_are_explained(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_an_unknown_key_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("name: mine\nmodel: {video_dim: 4, query_dim: 4}\noptim: {lrr: 1}\n")
-    error = explained(["train", "--config", str(file)], capsys)
-    assert str(file) in error
-    assert "optim.lrr" in error
-
-
 def test_twice_verbose_shows_the_traceback(tmp_path: Path) -> None:
     with pytest.raises(PrvrError, match="nowhere"):
         main(["evaluate", str(tmp_path / "nowhere"), "-vv"])
@@ -228,8 +216,7 @@ class TestProcess:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
 @pytest.mark.parametrize(
-    ("command", "code"),
-    [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 141)],
+    ("command", "code"), [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 141)]
 )
 def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code: int) -> None:
     reading, writing = os.pipe()

@@ -5,6 +5,7 @@ import pickle
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -61,43 +62,35 @@ class TestConvert:
         for name, tensor in tensors(converted.retriever).items():
             assert torch.equal(tensor, golden.state[name]), name
 
-    def test_an_attribute_dictionary_is_read_as_a_plain_one(
+    def test_objects_of_the_authors_libraries_are_read_as_plain_ones(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class EasyDict(dict):  # as the library of that name: items are attributes too
-            def __init__(self, values: dict) -> None:
-                super().__init__(values)
-                self.__dict__.update(values)
+        """Their configuration is a dictionary with attributes, and the state of their optimiser has schedules."""
 
-        EasyDict.__module__, EasyDict.__qualname__ = "easydict", "EasyDict"
-        monkeypatch.setitem(sys.modules, "easydict", SimpleNamespace(EasyDict=EasyDict))
-        golden = Golden("gmmformer")
+        def foreign(module: str, name: str, *bases: type) -> Any:
+            monkeypatch.setitem(sys.modules, module, SimpleNamespace(**vars(sys.modules.get(module, object))))
+            made = type(name, bases, {"__module__": module})
+            setattr(sys.modules[module], name, made)
+            return made
+
+        golden = Golden("hlformer")
         values = golden.config | {"best": torch.tensor(1.5).numpy()[()]}
-        torch.save({"model": golden.state, "model_cfg": EasyDict(values)}, tmp_path / "best.ckpt")
-        monkeypatch.delitem(sys.modules, "easydict")
+        config = foreign("easydict", "EasyDict", dict)(values)
+        vars(config).update(values)
+        names = ("WarmupLinearSchedule", "WarmupConstantSchedule")
+        schedules = [foreign("Opts.optimization", name)() for name in names]
+        for schedule in schedules:
+            vars(schedule).update(warmup=0.01, t_total=700.0)
+        groups = [{"lr": 3e-4, "schedule": schedule, "params": [0]} for schedule in schedules]
+        optimizer = {"state": {0: {"step": 1, "next_m": torch.zeros(2)}}, "param_groups": groups}
+        file = {"model_cfg": config, "epoch": 3, "model": golden.state, "optimizer": optimizer}
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "Opts", SimpleNamespace())
+            torch.save(file, tmp_path / "best.ckpt")
+        for module in ("easydict", "Opts.optimization"):
+            monkeypatch.delitem(sys.modules, module)
         state, config = read_checkpoint(tmp_path / "best.ckpt")
         assert config == values
-        assert state.keys() == golden.state.keys()
-
-    @pytest.mark.parametrize("name", ["WarmupLinearSchedule", "WarmupConstantSchedule"])
-    def test_the_schedule_in_the_state_of_their_optimiser_is_read_over(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        class Schedule:
-            def __init__(self) -> None:
-                self.warmup, self.t_total, self.warned_for_t_total_at_progress = 0.01, 700.0, -1
-
-        Schedule.__module__, Schedule.__qualname__ = "Opts.optimization", name
-        monkeypatch.setitem(sys.modules, "Opts", SimpleNamespace())
-        monkeypatch.setitem(sys.modules, "Opts.optimization", SimpleNamespace(**{name: Schedule}))
-        golden = Golden("hlformer")
-        groups = [{"lr": 3e-4, "schedule": Schedule(), "params": [0]}]
-        optimizer = {"state": {0: {"step": 1, "next_m": torch.zeros(2)}}, "param_groups": groups}
-        file = {"config": golden.config, "epoch": 3, "model_val": [1.0], "state_dict": golden.state}
-        torch.save(file | {"optimizer": optimizer}, tmp_path / "best.ckpt")
-        monkeypatch.delitem(sys.modules, "Opts.optimization")
-        state, config = read_checkpoint(tmp_path / "best.ckpt")
-        assert config == golden.config
         assert all(torch.equal(tensor, golden.state[key]) for key, tensor in state.items())
         assert state.keys() == golden.state.keys()
 

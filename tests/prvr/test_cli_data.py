@@ -1,7 +1,6 @@
 """prvr data make and show, and the bar while a corpus is made."""
 
 import errno
-import io
 import json
 import shutil
 import sys
@@ -15,7 +14,6 @@ from commands import explained
 from PIL import Image
 
 from prvr.cli import main
-from prvr.cli.console import logged, progress_bar
 from prvr.data import Corpus, open_corpus
 from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic import toy_corpus as making
@@ -61,13 +59,6 @@ class TestMake:
         features.side_effect = failure
         assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny"]) == code
         assert list(tmp_path.iterdir()) == []
-
-    def test_a_file_in_the_way(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (tmp_path / "out").write_text("mine")
-        assert str(tmp_path / "out") in explained(
-            ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny"], capsys
-        )
-        assert (tmp_path / "out").read_text() == "mine"
 
     def test_mp4(self, features: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("av")
@@ -135,23 +126,3 @@ class TestShow:
         assert "did you mean test0003" in error
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
         assert list(Path().iterdir()) == []
-
-
-class Terminal(io.StringIO):
-    """Says that it is one."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-class TestCountingBar:
-    @pytest.mark.parametrize("quiet", [False, True])
-    def test_a_bar_on_a_terminal(self, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = Terminal()
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with logged(0, quiet), progress_bar("making it") as report:
-            for done in range(1, 31):
-                report(done, 30)
-        shown = terminal.getvalue()
-        assert shown == "" if quiet else "making it" in shown

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -137,16 +136,6 @@ def test_paths_alone(index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFix
         assert main(["search", str(index), *arguments, "-k", "2"]) == 0
         assert capfdbinary.readouterr() == ("".join(path + end for path in paths).encode(), b"")
     assert all(Path(path).is_file() for path in both)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
-def test_a_reader_that_goes_away_ends_the_search_quietly(index: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as nobody:
-        command = [sys.executable, "-m", "prvr.cli", "search", str(index), QUERY, "--json", "-"]
-        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, timeout=120)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_filters(index: Path, capfd: pytest.CaptureFixture[str]) -> None:

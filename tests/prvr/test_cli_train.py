@@ -187,11 +187,6 @@ class TestCompare:
             sumr = json.loads((run / "evaluation.json").read_text())["text_to_video"]["sumr"]
             assert f"{sumr:.2f}" in out
 
-    def test_without_evaluation(
-        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert str(tmp_path) in explained(["compare", str(work.a), str(tmp_path)], capsys)
-
 
 def test_several_processes_must_be_told_where_to_write(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -123,7 +123,7 @@ def test_real_films_are_searched(library: Library) -> None:
 
 
 def test_real_films_are_served(library: Library) -> None:
-    app = create_app(library.index)
+    app = create_app(library, update=False)
     with TestClient(app, base_url=HOST) as client:
         for name, key in keys_of(client).items():
             content = (FOLDER / name).read_bytes()

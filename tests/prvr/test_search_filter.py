@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from search_files import QUERY, TOY, make_features, make_index, some_videos, tiny_model
+from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model
 
 from prvr.cli import main
 from prvr.errors import InputError
 from prvr.filters import CONDITIONS
-from prvr.search import SearchFilter, VideoIndex, open_model
+from prvr.search import Library, SearchFilter, VideoIndex, open_model
 from prvr.search.ranking import enough
 from prvr.serve import create_app
 from prvr.video import VideoEntry, VideoFeatures
@@ -89,8 +89,8 @@ def test_a_condition_is_an_option_a_parameter_and_an_input(tmp_path: Path, capsy
     options = re.findall(r"--([a-z]+) (?:PATTERN|DATE|SECONDS)", capsys.readouterr().out)
     names = [condition.name for condition in CONDITIONS.values()]
     assert options[-len(names) :] == names
-    model = open_model("zero-shot", TOY)
-    with TestClient(create_app(VideoIndex(tmp_path, model, TOY)), "http://127.0.0.1") as client:
+    library = Library(make_library(tmp_path, make_features(some_videos([8]))))
+    with TestClient(create_app(library, update=False), "http://127.0.0.1") as client:
         page, schema = client.get("/").text, client.get("/openapi.json").json()
     assert re.findall(r'<label>[^<]+ <input name="([a-z]+)"', page) == ["without", *names]
     parameters = {each["name"] for each in schema["paths"]["/api/search"]["get"]["parameters"]}

@@ -1,7 +1,6 @@
 """The API of `prvr serve` on a real index of real files: what is found, parts of files, pictures, previews, load."""
 
 import asyncio
-import hashlib
 import io
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,13 +21,13 @@ from serving import (
     GREYS,
     HOST,
     TOKEN,
-    Growing,
+    WATCHED,
     Served,
-    WatchedText,
+    Watched,
     app_of,
     keys_of,
     listening,
-    make_index,
+    make_library,
     shared,
     wait_for,
 )
@@ -38,8 +37,7 @@ from video_files import write_video
 from prvr.cli import main
 from prvr.search import Library, Query, SearchFilter
 from prvr.serve import ServeLimits, create_app
-from prvr.serve.growing import LibrarySource
-from prvr.serve.service import IndexSource, Service
+from prvr.serve.service import Service
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
 
@@ -147,7 +145,7 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
             assert client.post("/api/search/picture", content=content, headers=headers).status_code == 413
 
         async def two_at_once() -> list[object]:
-            service = Service(IndexSource(served.opened()), limits)
+            service = Service(served.library(), limits, update=False)
             go = asyncio.Event()
 
             async def receive() -> bytes:
@@ -225,6 +223,7 @@ def test_a_query_that_the_model_cannot_read_is_explained(client: TestClient, que
 def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served: Served) -> None:
     everything = client.get("/api/videos").json()
     assert everything["total"] == len(everything["videos"]) == 10
+    assert len(set(keys_of(client).values())) == 10  # two files of the same content and another name are two videos
     page = client.get("/api/videos", params={"offset": 2, "limit": 3}).json()["videos"]
     assert page == everything["videos"][2:5]
     newest = client.get("/api/videos", params={"newest": True}).json()["videos"]
@@ -309,46 +308,22 @@ def test_a_preview_has_an_end(client: TestClient) -> None:
     assert client.get(address, params={"start": 9000, "end": 9001}).status_code == 200  # the last frame
 
 
-def test_an_index_that_grows_is_served_from_its_first_video_on(tmp_path: Path) -> None:
-    served = make_index(tmp_path, "a.mp4", "b.mp4")
-    source = Growing(served)
-    with TestClient(create_app(source), base_url=HOST) as client:
-        wait_for(lambda: client.get("/ready").status_code == 200)
-        assert client.get("/ready").json() == {"status": "ready", "done": 1, "total": 2}
-        source.error = "the disk is full"
-        info = client.get("/api/info").json()
-        assert info["progress"] == {"done": 1, "total": 2, "error": "the disk is full"}
-        source.grow()
-        wait_for(lambda: client.get("/ready").json().get("done") == 2)
-        wait_for(lambda: sorted(keys_of(client)) == ["a.mp4", "b.mp4"])  # without a search in between
-        (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]  # the same bytes twice
-        assert len(hit["copies"]) == 1
-
-
 def test_videos_that_score_alike_are_listed_with_a_hit(tmp_path: Path) -> None:
     frames = [*GREYS, *GREYS[::-1]]
     (tmp_path / "films").mkdir()
     write_video(tmp_path / "films" / "a.avi", frames, codec="mpeg4")
-    with TestClient(app_of(make_index(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
+    with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
         (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]
         assert sorted(one["name"] for one in (hit["video"], *hit["alike"])) == ["a.avi", "a.mp4"]
 
 
-def test_an_index_that_comes_back_is_served_again(tmp_path: Path) -> None:
-    """Without a search: who asks `/ready` first sends none to a server that is not."""
-    served = make_index(tmp_path, "a.mp4")
-    with TestClient(app_of(served), base_url=HOST) as client:
-        for place, status in ((tmp_path / "away", 503), (served.index, 200)):
-            (served.index if status == 503 else tmp_path / "away").rename(place)
-            wait_for(lambda status=status: client.get("/ready").status_code == status)
-
-
-def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> None:
+def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
-    served, may = make_index(tmp_path, "a.mp4"), threading.Event()
-    text = WatchedText(lambda _: may.wait(60))
-    app = create_app(served.opened(text, "faiss"))
-    with TestClient(app, base_url=HOST) as client:
+    may = threading.Event()
+    library = make_library(tmp_path, "a.mp4", encoder=WATCHED).library(backend="faiss")
+    assert len(library.index) == 1
+    monkeypatch.setattr(Watched, "watch", lambda _: may.wait(60))
+    with TestClient(create_app(library, update=False), base_url=HOST) as client:
         assert client.get("/health").status_code == 200
         early = client.get("/ready")
         assert early.status_code == 503
@@ -369,24 +344,26 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
 def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers before the first video is encoded, tells how far it is, and new videos appear by themselves."""
     monkeypatch.setenv("SLOW", "4")
+    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
     films = tmp_path / "films"
     for colour in range(3):
         film(films / f"{'rgb'[colour]}.mp4", colour)
-    with Library(films, encoder=NAME, home=tmp_path / "home") as library:
-        library.prepare()
-        source = LibrarySource(library, every=0.2)
-        with TestClient(create_app(source), base_url=HOST) as client:
-            assert client.get("/ready").status_code in (200, 503)
-            assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
-            source.start()
-            wait_for(lambda: client.get("/ready").json().get("total") == 3)
-            wait_for(lambda: 1 <= len(keys_of(client)) < 3)
-            wait_for(lambda: sorted(keys_of(client)) == ["b.mp4", "g.mp4", "r.mp4"])
-            film(films / "new.mp4", 0, 90)
-            wait_for(lambda: "new.mp4" in keys_of(client))
-            (films / "g.mp4").unlink()
-            wait_for(lambda: "g.mp4" not in keys_of(client))
-        assert source.close()
+    library = Library(films, encoder=NAME, home=tmp_path / "home")
+    with library, TestClient(create_app(library), base_url=HOST) as client:
+        assert client.get("/ready").status_code in (200, 503)
+        assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
+        wait_for(lambda: client.get("/ready").json().get("total") == 3)
+        wait_for(lambda: 1 <= len(keys_of(client)) < 3)
+        assert client.get("/api/info").json()["progress"].items() >= {"total": 3, "error": None}.items()
+        wait_for(lambda: sorted(keys_of(client)) == ["b.mp4", "g.mp4", "r.mp4"])
+        assert client.get("/ready").json() == {"status": "ready", "done": 3, "total": 3}
+        film(films / "new.mp4", 0, 90)
+        wait_for(lambda: "new.mp4" in keys_of(client))
+        (films / "g.mp4").unlink()
+        wait_for(lambda: "g.mp4" not in keys_of(client))
+        films.rename(tmp_path / "away")
+        films.touch()
+        wait_for(lambda: "not a directory" in (client.get("/api/info").json()["progress"]["error"] or ""))
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:
@@ -470,10 +447,3 @@ def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:
         assert workers.close(30.0)
 
     asyncio.run(ask())
-
-
-def test_a_key_tells_the_content(client: TestClient, served: Served) -> None:
-    keys = keys_of(client)
-    assert len(set(keys.values())) == 10  # two files of the same content and another name are two videos
-    sha = hashlib.sha256((served.films / "changing.mp4").read_bytes()).hexdigest()
-    assert keys["changing.mp4"] == hashlib.sha256(b"changing.mp4\0" + sha.encode()).hexdigest()[:24]

@@ -21,7 +21,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import httpx2
-from serving import GREYS, HOST, Served, app_of, keys_of, listening, make_index
+from serving import GREYS, HOST, Served, app_of, keys_of, listening, make_library
 from starlette.testclient import TestClient
 from video_files import write_video
 
@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     (folder / "films").mkdir()
     with write_video(folder / "films" / "large.mp4", GREYS).open("ab") as file:
         file.write(LARGE.to_bytes(4, "big") + b"free" + bytes(LARGE - 8))  # a box that players skip
-    return make_index(folder, "a.mp4")
+    return make_library(folder, "a.mp4")
 
 
 def limited(**limits: float) -> ServeSettings:
@@ -247,15 +247,16 @@ def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCapt
 
 SLOW = """
 import sys, time
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from prvr.serve import ServeLimits, ServeSettings, serve
-from serving import Served, WatchedText
+from serving import WATCHED, Served, Watched
 
-slow = WatchedText(lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0)))
-index = Served(Path(sys.argv[1]), Path()).opened(slow)
+Watched.watch = lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
+library = Served(Path(sys.argv[2]), Path(sys.argv[3]), WATCHED).library()
+library.update()
 limits = ServeLimits(grace_seconds=3.0)
-serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
+serve(library, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
 """
 """A server whose encoder of texts takes a minute for one sentence."""
 
@@ -264,7 +265,7 @@ serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda addre
 def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
     """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", SLOW, str(served.index), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", SLOW, *map(str, (Path(__file__).parent, served.films, served.home))]
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
     found: dict[str, httpx2.Response] = {}
 

@@ -20,7 +20,7 @@ pytest.importorskip("playwright")
 from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
-from serving import EVIL, TOKEN, Growing, Served, listening, make_index, shared
+from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared
 from video_files import plain, write_video
 
 from prvr.search import WEAKER_BELOW
@@ -209,19 +209,10 @@ FORMS = {
     "copy.ts": (COPY, "A preview: this browser cannot play MPEG-TS files."),
     "copy.flv": (COPY, "A preview: this browser cannot play FLV (Flash Video) files."),
     "old.mp4": (codec("mpeg4"), f"A preview: this browser cannot play {OLD}."),
-    "old.avi": (
-        codec("mpeg4", "libmp3lame"),
-        f"A preview: this browser cannot play {AVI} files or {OLD}.",
-    ),
+    "old.avi": (codec("mpeg4", "libmp3lame"), f"A preview: this browser cannot play {AVI} files or {OLD}."),
     "jpeg.mov": (codec("mjpeg"), "A preview: this browser cannot play MJPEG (Motion JPEG) pictures."),
-    "ffv1.mkv": (
-        codec("ffv1", "flac"),
-        "A preview: this browser cannot play FFmpeg video codec #1 pictures.",
-    ),
-    "new.wmv": (
-        codec("wmv2", "wmav2"),
-        f"A preview: this browser cannot play {WMV}.",
-    ),
+    "ffv1.mkv": (codec("ffv1", "flac"), "A preview: this browser cannot play FFmpeg video codec #1 pictures."),
+    "new.wmv": (codec("wmv2", "wmav2"), f"A preview: this browser cannot play {WMV}."),
 }
 """How FFmpeg makes films of a real one, and what the page says of each."""
 REAL = {
@@ -241,7 +232,7 @@ def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> 
     for name in REAL:
         shutil.copy(real_film(name), films)
     expected = REAL | {name: said for name, (_, said) in FORMS.items()}
-    with listening(make_index(tmp_path)) as address:
+    with listening(make_library(tmp_path)) as address:
         page.goto(f"{address}/#q=a+film")
         page.wait_for_selector(".card")
         for video in page.evaluate("fetch('/api/videos').then(r => r.json()).then(a => a.videos)"):
@@ -283,7 +274,7 @@ def test_the_moment_is_on_the_screen_whatever_the_first_time_stamp(page: Any, tm
         times = [1000 * start + 100 * number for number in range(120)]
         options = {"movflags": flags} if flags else None
         write_video(tmp_path / "films" / name, greys, times=times, codec=codec, options=options)
-    with listening(make_index(tmp_path)) as address:
+    with listening(make_library(tmp_path)) as address:
         page.goto(f"{address}/#q=a+film")
         page.wait_for_selector(".card")
         videos = page.evaluate("fetch('/api/videos').then(r => r.json()).then(a => a.videos)")
@@ -422,12 +413,12 @@ def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told
     page.close()
 
 
-def test_a_file_that_is_not_given_out_is_explained(page: Any, tmp_path: Path) -> None:
-    served = make_index(tmp_path, "a.mp4")
-    (served.films / "a.mp4").write_bytes(b"another video")
-    with listening(served) as address:
+def test_a_file_that_is_not_given_out_is_explained(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prvr.serve.growing._EVERY", 600.0)
+    with listening(make_library(tmp_path, "a.mp4")) as address:
         page.goto(address)
         results(page, "a red square")
+        (tmp_path / "films" / "a.mp4").write_bytes(b"another video")
         page.locator(".open").click()
         until(page, "document.querySelector('#playing-note').textContent.includes('changed after it was encoded')")
 
@@ -530,15 +521,17 @@ def test_the_first_screen_shows_the_collection(page: Any, address: str) -> None:
     assert page.said == []
 
 
-def test_videos_that_are_being_added_appear(page: Any, tmp_path: Path) -> None:
-    source = Growing(make_index(tmp_path, "a.mp4", "b.mp4"))
-    with listening(source) as address:
+def test_videos_that_are_being_added_appear(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
+    served = make_library(tmp_path, "a.mp4")
+    write_video(served.films / "b.mp4", GREYS)
+    with listening(served) as address:
         page.goto(f"{address}/#q=red")
         page.wait_for_selector("#progress:not([hidden])")
         assert page.locator("#progress").text_content() == "1 of 2 videos can be searched; the others are being added."
         page.evaluate("location.hash = ''")
         until(page, "document.querySelectorAll('.tile').length === 1")
-        source.grow()
+        served.library().update()
         until(page, "document.querySelectorAll('.tile').length === 2")
         assert page.locator("#progress").is_hidden()
     assert page.said == []

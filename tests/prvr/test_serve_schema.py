@@ -12,7 +12,7 @@ pytest.importorskip("schemathesis")
 import schemathesis
 from hypothesis import given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance  # a query of no words is refused, with 400
-from serving import HOST, app_of, keys_of, make_index, wait_for
+from serving import HOST, app_of, keys_of, make_library, wait_for
 from starlette.testclient import TestClient
 
 EXAMPLES = int(os.environ.get("PRVR_SCHEMA_EXAMPLES", "15"))
@@ -21,7 +21,7 @@ OPERATIONS = 13
 
 
 def test_what_the_schema_says_is_so(tmp_path: Path) -> None:
-    app = app_of(make_index(tmp_path, "a.mp4"))
+    app = app_of(make_library(tmp_path, "a.mp4"))
     with TestClient(app, base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         key = keys_of(client)["a.mp4"]

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import explained
 from jaxtyping import TypeCheckError
@@ -20,32 +20,28 @@ from jaxtyping import TypeCheckError
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
-from serving import EVIL, GREYS, HOST, TOKEN, Served, WatchedText, app_of, keys_of, make_index, wait_for
+from serving import EVIL, GREYS, HOST, TOKEN, WATCHED, Served, Watched, app_of, keys_of, make_library, wait_for
 from starlette.testclient import TestClient
 from video_files import noise, write_video
 
 from prvr.config import ConfigError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
+from prvr.search.backends import BACKENDS, CandidateBackend, ClipSource
 from prvr.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr.serve.middleware import COOKIE
 from prvr.serve.security import Sessions
 from prvr.video import Limits
 
 
-def small_index(folder: Path) -> Served:
-    """An index of a few small files."""
-    return make_index(folder, "a.mp4", "b.mp4", EVIL)
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    return small_index(tmp_path_factory.mktemp("small"))
+    return make_library(tmp_path_factory.mktemp("small"), "a.mp4", "b.mp4", EVIL)
 
 
-@pytest.fixture
-def spoilt(tmp_path: Path) -> Served:
-    """One that a test may spoil."""
-    return small_index(tmp_path)
+@pytest.fixture(autouse=True)
+def _listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test changes in a folder of videos is not noticed by the library."""
+    monkeypatch.setattr("prvr.serve.growing._EVERY", 600.0)
 
 
 @pytest.fixture
@@ -104,7 +100,7 @@ def test_names_that_are_none_are_refused_at_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match="not a host name"):
         ServeSettings(hosts=(name,))
-    assert "not a host name" in explained(["serve", str(served.index), "--allow-host", name], capsys)
+    assert "not a host name" in explained(["serve", str(served.films), "--allow-host", name], capsys)
 
 
 def test_other_sites_may_not_ask(client: TestClient) -> None:
@@ -160,7 +156,7 @@ def test_a_network_is_not_served_without_a_token(served: Served, capsys: pytest.
         check_bind(host, None, True)
     for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
         check_bind(host, None, False)
-    assert "--token-file" in explained(["serve", str(served.index), "--host", "0.0.0.0"], capsys)
+    assert "--token-file" in explained(["serve", str(served.films), "--host", "0.0.0.0"], capsys)
 
 
 def test_tokens_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -274,25 +270,11 @@ def test_limits_that_are_none_are_refused_at_the_start(field: str) -> None:
 
 
 def test_a_limit_that_is_none_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "expected" in explained(["serve", str(served.index), "--client-connections", "-1"], capsys)
+    assert "expected" in explained(["serve", str(served.films), "--client-connections", "-1"], capsys)
     with pytest.raises(InputError, match="batch=0; expected a whole number from 1 to 1,000,000"):
         ServeLimits(batch=0)
     with pytest.raises(InputError, match="session_seconds"):
         ServeSettings(session_seconds=0)
-
-
-def test_the_least_that_may_be_set_is_kept_by_what_is_not_asked_for(served: Served) -> None:
-    limits = ServeLimits(results=1, moments=1, batch=1, preview_seconds=0.1, preview_pixels=16, cache_bytes=0)
-    with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
-        assert len(client.get("/api/search", params={"q": "a red square"}).json()["hits"]) == 1
-        many = client.post("/api/search", json={"queries": ["a red square"]})
-        assert [len(one["hits"]) for one in many.json()["results"]] == [1]
-        about = client.get("/api/info").json()
-        assert (about["results"], about["preview_seconds"]) == (1, 0.1)
-        key = keys_of(client)["a.mp4"]
-        for kind in ("mp4", "webm"):
-            made = client.get(f"/api/videos/{key}/preview", params={"end": 0.1, "kind": kind})
-            assert made.status_code == 200
 
 
 def test_large_and_long_files_are_refused_before_they_are_decoded(served: Served) -> None:
@@ -307,33 +289,59 @@ def test_large_and_long_files_are_refused_before_they_are_decoded(served: Served
 
 
 def test_a_preview_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    slow = make_index(tmp_path, "long.mp4", frames=noise(300, height=120, width=160))
+    slow = make_library(tmp_path, "long.mp4", frames=noise(300, height=120, width=160))
     limits = ServeLimits(media_seconds=0.02)
     with TestClient(app_of(slow, limits=limits), base_url=HOST) as client:
         answer = client.get(f"/api/videos/{keys_of(client)['long.mp4']}/preview", params={"end": 30})
         assert answer.status_code == 503
 
 
-def test_faults_are_not_shown_and_the_server_lives_on(spoilt: Served, caplog: pytest.LogCaptureFixture) -> None:
-    app = app_of(spoilt)
-    with TestClient(app, base_url=HOST, raise_server_exceptions=False) as client, caplog.at_level(logging.ERROR):
-        shutil.rmtree(spoilt.index)
-        wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code != 200)
+def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is opened again until it can be searched; nobody has to start the server again."""
+    served = make_library(tmp_path, "a.mp4")
+
+    class Away(CandidateBackend):
+        """A backend whose server is away for a while."""
+
+        name, is_away = "away", False
+
+        def _update(self, source: ClipSource, folder: Path, live: np.ndarray) -> int:
+            if Away.is_away:
+                raise DataError(f"{served.films}: the server of the backend is away.")
+            return len(live)
+
+        def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
+            return [self._live] * len(text)
+
+    monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
+    BACKENDS.register("away", Away, "a backend of this test")
+    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
+    with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
+        wait_for(lambda: client.get("/ready").status_code == 200)
+        Away.is_away = True
+        make_library(tmp_path, "b.mp4")
+        wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code == 503)
         answer = client.get("/api/search", params={"q": "a"})
-        assert answer.status_code == 503
-        assert str(spoilt.index) not in answer.text
-        assert "Traceback" not in answer.text
-        assert str(spoilt.index) in caplog.text  # the log says more
+        assert str(served.films) not in answer.text
+        assert str(served.films) in caplog.text
         assert client.get("/health").status_code == 200
+        Away.is_away = False
+        wait_for(lambda: client.get("/ready").status_code == 200)
+        assert client.get("/api/search", params={"q": "a"}).status_code == 200
+        assert len(keys_of(client)) == 2
 
 
-def test_an_answer_to_a_fault_has_its_headers_and_is_counted(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_to_a_fault_has_its_headers_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(text: str) -> None:
         if text == "a fault":
             raise RuntimeError("secret")
 
-    index = served.opened(WatchedText(fail))
-    with TestClient(create_app(index), base_url=HOST) as client:
+    monkeypatch.setattr(Watched, "watch", fail)
+    with TestClient(app_of(make_library(tmp_path, "a.mp4", encoder=WATCHED)), base_url=HOST) as client:
         with caplog.at_level(logging.ERROR):
             answer = client.get("/api/search", params={"q": "a fault"})
         assert answer.status_code == 500
@@ -375,7 +383,7 @@ def test_what_is_behind_a_link_is_played_as_long_as_it_is_the_indexed_video(tmp_
     """A search follows links of files and of folders, wherever they lead, and so does the server."""
     (tmp_path / "films").mkdir()
     (tmp_path / "films" / "link.mp4").symlink_to(write_video(tmp_path / "outside.mp4", GREYS))
-    served = make_index(tmp_path, "day/a.mp4")
+    served = make_library(tmp_path, "day/a.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         keys = keys_of(client)
         (tmp_path / "films" / "day").rename(tmp_path / "moved")
@@ -393,7 +401,8 @@ def test_what_is_behind_a_link_is_played_as_long_as_it_is_the_indexed_video(tmp_
             assert client.get(f"/api/videos/{keys[name]}/file").content == content
 
 
-def test_what_is_no_longer_the_indexed_file_is_refused(spoilt: Served) -> None:
+def test_what_is_no_longer_the_indexed_file_is_refused(tmp_path: Path) -> None:
+    spoilt = make_library(tmp_path, "a.mp4")
     with TestClient(app_of(spoilt), base_url=HOST) as client:
         address = f"/api/videos/{keys_of(client)['a.mp4']}/file"
         film = spoilt.films / "a.mp4"
@@ -419,16 +428,9 @@ def test_what_is_no_longer_the_indexed_file_is_refused(spoilt: Served) -> None:
         assert client.get(address).status_code == 410
 
 
-def test_names_are_data(client: TestClient) -> None:
-    """The page inserts them as text (test_serve_page); here they are JSON, not HTML."""
-    answer = client.get("/api/search", params={"q": "a red square"})
-    assert answer.headers["content-type"] == "application/json"
-    assert EVIL in [hit["video"]["name"] for hit in answer.json()["hits"]]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
 def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
-    served = make_index(tmp_path, os.fsdecode(b"caf\xe9.mp4"), "\x1b[31m\nred.mp4")
+    served = make_library(tmp_path, os.fsdecode(b"caf\xe9.mp4"), "\x1b[31m\nred.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         keys = keys_of(client)
         assert sorted(keys) == ["\\x1b[31m\\nred.mp4", "caf\\udce9.mp4"]
@@ -444,19 +446,8 @@ def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
 @pytest.fixture
 def process(served: Served) -> Iterator[subprocess.Popen[str]]:
     """The command, in a process of its own; it ends with the test, whatever happens."""
-    command = [
-        sys.executable,
-        "-m",
-        "prvr.cli",
-        "serve",
-        str(served.films),
-        "--encoder",
-        "toy",
-        "--port",
-        "0",
-        "--device",
-        "cpu",
-    ]
+    options = ["--encoder", "toy", "--port", "0", "--device", "cpu"]
+    command = [sys.executable, "-m", "prvr.cli", "serve", str(served.films), *options]
     environment = os.environ | {"PRVR_TOKEN": TOKEN}
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)

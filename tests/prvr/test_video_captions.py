@@ -20,7 +20,6 @@ from search_files import library_features, make_features, make_library, noise_fe
 from video_files import MeanColour
 
 from prvr.cli import main
-from prvr.cli.convert import training
 from prvr.corpora import SplitShares, read_user_captions, split_videos
 from prvr.corpora.caption_corpus import convert_captions, videos_folder
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
@@ -511,9 +510,3 @@ def test_what_the_command_refuses(
     for name in ("a b", "../up", "a/b"):
         assert "expected letters" in explained([*good, "--collection", name], capsys)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_widths_choose_the_preset() -> None:
-    assert {"hybrid-clip-l", "a b"} < set(training(Path("a b/films"), 768, 768))
-    widths = ["--model.video_dim", "512", "--model.query_dim", "1024"]
-    assert training(Path("data/films"), 512, 1024)[-4:] == widths

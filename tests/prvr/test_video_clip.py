@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from commands import explained
-from video_files import FILM_SECONDS, cut, move_stamps, plain, write_film, write_sound, write_video
+from video_files import FILM_SECONDS, cut, move_stamps, plain, write_film, write_video
 
 from prvr.cli import main
 from prvr.data import DataError
@@ -192,13 +192,6 @@ def test_what_is_no_clip_is_refused(
     with pytest.raises(error, match=said):
         write_clip(films / "plain.mp4", start, end, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_without_a_picture_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VideoError, match="only sound"):
-        write_clip(write_sound(tmp_path / "sound.mp4"), 0.5, 1.0, tmp_path / "a.mp4")
-    with pytest.raises(VideoError, match="no such file"):
-        write_clip(tmp_path / "none.mp4", 0.5, 1.0, tmp_path / "a.mp4")
 
 
 def test_names_fit_a_file_system() -> None:

@@ -18,11 +18,9 @@ from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.toy_corpus import read_toy_scenes
 from prvr.data.synthetic.world import FPS
-from prvr.reading import printable
 from prvr.search.thumbnails import thumbnail
 from prvr.video import (
     FeatureSpec,
-    Limits,
     Storage,
     UpdateReport,
     VideoEntry,
@@ -219,17 +217,6 @@ def test_progress_grows_to_the_end(videos: Path, tmp_path: Path) -> None:
     assert seen[-1][0] == seen[-1][1] == sum(path.stat().st_size for path in videos.rglob("*.mp4"))
     assert {name for _, _, name in seen} == {"a.mp4", "b.mp4", "sub/c.mp4"}
     assert len(set(shares)) > 3
-
-
-def test_limits_are_told_per_video(videos: Path, tmp_path: Path) -> None:
-    write_video(videos / "b.mp4", plain([90] * 100))
-    report, _ = encode(videos, MeanColour(), tmp_path / "store", limits=Limits(seconds=5.0))
-    assert report.encoded == ("a.mp4", "sub/c.mp4")
-    assert "10 s long, at most 5 s" in report.unreadable[0].reason
-
-
-def test_names_are_shown_without_what_a_terminal_obeys() -> None:
-    assert printable("a\x1b[31m\n\udce9\u202eb é") == "a\\x1b[31m\\n\\udce9\\u202eb é"
 
 
 # `kill -9`, at drawn moments: what was finished is kept, and the rest is done by the next run.

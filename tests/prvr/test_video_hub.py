@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import numpy as np
@@ -162,26 +163,18 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
 NOWHERE = "http://127.0.0.1:9"
 
 
-@pytest.mark.parametrize(
-    ("status", "setting", "reason"),
-    [(status, {}, f"({status}: ") for status in (401, 403, 404, 429, 500)]
-    + [
-        (200, {"ENDPOINT": NOWHERE}, "refused"),
-        (200, {"HF_HUB_OFFLINE": True}, "(offline mode is on; unset HF_HUB_OFFLINE to download)"),
-    ],
-)
+FAILURES = {f"({status}: ": {"status": status} for status in (401, 403, 404, 429, 500)} | {
+    "refused": {"ENDPOINT": NOWHERE},
+    "(offline mode is on; unset HF_HUB_OFFLINE to download)": {"HF_HUB_OFFLINE": True},
+}
+
+
+@pytest.mark.parametrize(("reason", "failure"), FAILURES.items())
 def test_a_failed_download_is_explained_at_once(
-    status: int,
-    setting: dict[str, object],
-    reason: str,
-    hub: type[Hub],
-    videos: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    reason: str, failure: dict[str, Any], hub: type[Hub], videos: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.status = status
-    for name, value in setting.items():
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    for name, value in failure.items():
+        monkeypatch.setattr(hub if name == "status" else huggingface_hub.constants, name, value)
     start = time.monotonic()
     said = explained(["search", str(videos), "a dog", "--encoder", NAME, "--download"], capsys)
     assert time.monotonic() - start < 8

@@ -90,7 +90,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
         f"{picture}: frames of the best moments for these sentences\n\n"
         f'A sentence of your own: python examples/own_sentence.py {run_folder} "{_SENTENCE}"\n'
         f"{search}\n"
-        "The videos are drawn by prvr: these results say nothing about natural video.",
+        "The videos are drawn by prvr: these results say nothing about natural video."
     )
 
 

@@ -308,11 +308,7 @@ def show_report(console: Console, report: "EvaluationReport", *, text_to_video: 
 
 
 def show_baselines(
-    console: Console,
-    config: "Config",
-    report: "EvaluationReport",
-    split: str | None = None,
-    note: str | None = None,
+    console: Console, config: "Config", report: "EvaluationReport", split: str | None = None, note: str | None = None
 ) -> "ZeroShotComparison | None":
     """Prints a report next to chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 

@@ -42,8 +42,6 @@ def run(
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "serve", "prvr serve")
     from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
-    from prvr.serve.growing import LibrarySource
-    from prvr.serve.service import IndexSource
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
@@ -51,20 +49,16 @@ def run(
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
-        source = IndexSource(opened.index) if library.no_update else LibrarySource(opened)
-        if isinstance(source, LibrarySource):
-            source.start()
         ended = serve(
-            source,
+            opened,
             host,
             port,
             settings=settings,
+            update=not library.no_update,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
         )
-        if isinstance(source, LibrarySource):
-            ended = source.close() and ended
-    if not ended:  # a search that no client waits for still runs in a thread; do not wait for it
+    if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -256,6 +256,6 @@ def show_reranker(result: "RerankerResult") -> None:
         )
     print(
         f"\n{result.output / 'best'}: the re-rankers\n"
-        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone",
+        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone"
     )
     show_next("prvr", "evaluate", result.output)

@@ -1,7 +1,7 @@
-"""Serves an index: a search page and an API, by default for this machine alone.
+"""Serves a library: a search page and an API, by default for this machine alone.
 
 Examples:
-    >>> serve(library.index, port=8000)  # doctest: +SKIP
+    >>> serve(library, port=8000)  # doctest: +SKIP
 """
 
 from prvr.serve.app import create_app

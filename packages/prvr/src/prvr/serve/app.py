@@ -13,11 +13,11 @@ from fastapi.staticfiles import StaticFiles
 
 from prvr.filters import CONDITIONS
 from prvr.reading import printable
-from prvr.search import VideoIndex
+from prvr.search import Library
 from prvr.serve.middleware import SecurityMiddleware
 from prvr.serve.routes import build_router
 from prvr.serve.security import Sessions
-from prvr.serve.service import IndexSource, Service, Source
+from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
 
 CLOSING = 0.1
@@ -26,21 +26,25 @@ _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown,
 _WEB = Path(__file__).parent / "web"
 
 
-def create_app(source: VideoIndex | Source, settings: ServeSettings | None = None) -> FastAPI:
-    """Builds an ASGI application that serves an index, and closes it on shutdown.
+def create_app(library: Library, settings: ServeSettings | None = None, *, update: bool = True) -> FastAPI:
+    """Builds an ASGI application that serves a library.
 
     Args:
-        source: an open index, or one that grows while it is served.
+        library: an open library, which is closed after the application.
         settings: by default the server answers to this machine alone, without a token.
+        update: encode new videos meanwhile.
+
+    Raises:
+        DataError: as `Library.prepare`; without `update`, no video is encoded yet.
 
     Examples:
-        >>> app = create_app(library.index)  # doctest: +SKIP
+        >>> app = create_app(Library("videos"))  # doctest: +SKIP
         >>> uvicorn.run(app)  # doctest: +SKIP
     """
     from prvr import __version__
 
     settings = settings or ServeSettings()
-    service = Service(IndexSource(source) if isinstance(source, VideoIndex) else source, settings.limits)
+    service = Service(library, settings.limits, update)
     sessions = Sessions(settings.token, settings.session_seconds)
 
     @asynccontextmanager

@@ -1,40 +1,48 @@
-"""A library that is encoded while it is served: what is finished can be searched at once."""
+"""A library that grows while it is served: what is finished can be searched at once."""
 
 import threading
 
 from prvr.errors import PrvrError
 from prvr.search import Library, VideoIndex
 
+_EVERY = 10.0  # seconds between two looks for new videos
+
 
 class _Stopped(Exception):
     """The server ends."""
 
 
-class LibrarySource:
-    """The index of a library as a `prvr.serve.service.Source`; a thread brings the library up to date.
+class GrowingIndex:
+    """The index of a library, which a thread brings up to date while it is served.
 
     Args:
-        library: a library whose encoder is known, see `prvr.Library.prepare`.
-        every: seconds between two looks for new videos.
+        library: the library.
+        update: whether new videos are encoded; otherwise only those appear that other processes encode.
 
     Attributes:
+        index: the index as it was last read, which may be empty.
         error: why the other videos cannot be encoded now; None if they are, or if there are none.
+
+    Raises:
+        DataError: as `Library.prepare`; without `update`, no video is encoded yet.
     """
 
-    def __init__(self, library: Library, every: float = 10.0) -> None:
-        self._library, self._every = library, every
+    def __init__(self, library: Library, update: bool) -> None:
+        if update and library.spec is None:
+            library.prepare()
+        self._library, self._update = library, update
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="prvr-encode", daemon=True)
         self.error: str | None = None
-        self._state = library.version
-        self.index: VideoIndex = library.encoded()
+        self._version = library.version
+        self.index: VideoIndex = library.encoded() if update else library.index
         self._total = len(self.index)
 
     def start(self) -> None:
-        """Starts to encode."""
+        """Starts to follow the library."""
         self._thread.start()
 
-    def close(self, seconds: float = 5.0) -> bool:
+    def close(self, seconds: float) -> bool:
         """Ends the thread after its current batch of frames; returns whether it ended in time."""
         self._stop.set()
         if self._thread.is_alive():
@@ -43,31 +51,41 @@ class LibrarySource:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many videos can be searched, and how many there are."""
+        """How many videos can be searched, and how many there are in all."""
         done = len(self.index)
         return done, max(done, self._total)
 
-    def refresh(self) -> bool:
-        """Reads what has been encoded since, and returns whether anything has."""
-        state = self._library.version
-        if state == self._state:
+    def refresh(self, is_damaged: bool) -> bool:
+        """Reads what has been encoded since, and returns whether anything has.
+
+        Args:
+            is_damaged: whether the index cannot be searched; it is opened again, and made again where it is damaged.
+
+        Raises:
+            DataError: the index cannot be read; then the state that was last read stays.
+        """
+        version = self._library.version
+        if is_damaged:
+            self._library.close()
+        elif version == self._version:
             return False
         before = self.index.source
-        self.index, self._state = self._library.encoded(), state
+        self.index, self._version = self._library.encoded(), version
         return self.index.source is not before
 
     def _follow(self) -> None:
         while not self._stop.is_set():
             try:
                 self._total = len(self._library.list_videos().videos)
-                report = self._library.update(self._check)
-                self._total -= len(report.unreadable)
-                self.error = report.problem or None
+                if self._update:
+                    report = self._library.update(self._check)
+                    self._total -= len(report.unreadable)
+                    self.error = report.problem or None
             except _Stopped:
                 return
             except (PrvrError, OSError) as error:
                 self.error = str(error)
-            self._stop.wait(self._every)
+            self._stop.wait(_EVERY)
 
     def _check(self, done: float, total: float, video: str) -> None:
         if self._stop.is_set():

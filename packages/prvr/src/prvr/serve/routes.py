@@ -48,12 +48,7 @@ Key = Annotated[str, Path(pattern=schema.KEY, description="`video.key` of a hit"
 Seconds = Annotated[float, Query(ge=0, le=schema.LATEST, allow_inf_nan=False, description="seconds from the start")]
 End = Annotated[
     float | None,
-    Query(
-        ge=0,
-        le=schema.LATEST,
-        allow_inf_nan=False,
-        description="default: 30 s after the start, or the longest",
-    ),
+    Query(ge=0, le=schema.LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the longest"),
 ]
 
 

@@ -12,11 +12,11 @@ from typing import cast
 import uvicorn
 
 from prvr.config import ConfigError
-from prvr.search import VideoIndex
+from prvr.search import Library
 from prvr.serve.app import CLOSING, create_app
 from prvr.serve.connections import Connection
 from prvr.serve.security import is_loopback
-from prvr.serve.service import Service, Source
+from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
 
 _HEADER_BYTES = 16 * 1024
@@ -49,12 +49,13 @@ class Server(uvicorn.Server):
     that still wait for a search or a picture get 503; a little later, every connection is cut.
 
     Args:
-        source: what is served.
+        library: what is served.
         settings: names, token and limits.
+        update: whether new videos are encoded.
     """
 
-    def __init__(self, source: VideoIndex | Source, settings: ServeSettings) -> None:
-        app, self.limits = create_app(source, settings), settings.limits
+    def __init__(self, library: Library, settings: ServeSettings, update: bool) -> None:
+        app, self.limits = create_app(library, settings, update=update), settings.limits
         self.service: Service = app.state.service
         super().__init__(
             uvicorn.Config(
@@ -100,23 +101,25 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    source: VideoIndex | Source,
+    library: Library,
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
     settings: ServeSettings | None = None,
+    update: bool = True,
     without_token: bool = False,
     started: Callable[[str], object] | None = None,
 ) -> bool:
-    """Serves an index until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
+    """Serves a library until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
 
     The end takes at most `ServeLimits.grace_seconds`.
 
     Args:
-        source: an open index, or one that grows while it is served.
+        library: an open library.
         host: address to listen at.
         port: 0 for any free port.
         settings: names, token and limits.
+        update: encode new videos meanwhile.
         without_token: serve other machines without a token.
         started: called with the address once the server listens. It is ready once `GET /ready` says so.
 
@@ -129,7 +132,7 @@ def serve(
         prvr.PrvrError: the first search, which the server makes itself, failed.
 
     Examples:
-        >>> serve(library.index, port=8000)  # doctest: +SKIP
+        >>> serve(library, port=8000)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()
     check_bind(host, settings.token, without_token)
@@ -137,7 +140,7 @@ def serve(
     settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
     with _listen(address, port) as listening:
-        server = Server(source, settings)
+        server = Server(library, settings, update)
         if started is not None:
             name = f"[{address}]" if ":" in address else address
             started(f"http://{name}:{listening.getsockname()[1]}")

@@ -6,9 +6,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -18,9 +17,10 @@ from starlette.requests import ClientDisconnect
 
 from prvr.data import DataError
 from prvr.errors import InputError, PrvrError
-from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
+from prvr.search import Library, Query, SearchFilter, SearchResult
 from prvr.search.model import EncodesPictures
 from prvr.serve.catalogue import Catalogue, describe, key_of
+from prvr.serve.growing import GrowingIndex
 from prvr.serve.media import preview_kinds
 from prvr.serve.middleware import Metrics
 from prvr.serve.schema import InfoResponse, ProgressResponse, SearchResponse
@@ -37,65 +37,21 @@ _SMALL = 1000  # bytes that a kept description of a file counts for
 _REFRESH_SECONDS = 2.0  # between two looks whether the index was changed
 
 
-@runtime_checkable
-class Source(Protocol):
-    """An index that may grow, or be replaced, while it is served. `error` and `progress` may be read at any time."""
-
-    @property
-    def index(self) -> VideoIndex:
-        """The index as it was last read, which may be empty."""
-        ...
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """How many videos can be searched, and how many there are in all."""
-        ...
-
-    @property
-    def error(self) -> str | None:
-        """Why the other videos cannot be added now; None if they are being added, or if there are none."""
-        ...
-
-    def refresh(self) -> bool:
-        """Reads what has changed, and returns whether anything has.
-
-        Raises:
-            DataError: the index cannot be read; then the state that was last read stays.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class IndexSource:
-    """An index that is complete, as a `Source`; other processes may change it."""
-
-    index: VideoIndex
-    error: None = None
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """All videos of the index, twice."""
-        return len(self.index.video_ids), len(self.index.video_ids)
-
-    def refresh(self) -> bool:
-        """Reads the index again if it was changed on disk, see `VideoIndex.refresh`."""
-        return self.index.refresh()
-
-
 class Service:
-    """An index and the threads that work on it.
+    """The index of a library, and the threads that work on it.
 
     Args:
-        source: what is served; until `close`, only the search thread uses its index.
+        library: what is served; until `close`, only the search thread uses its index.
         limits: bounds on what clients may ask.
+        update: whether new videos are encoded.
 
     Attributes:
         metrics: the counters of the server.
         failure: the error of the first search, that of `prepare`, if it failed.
     """
 
-    def __init__(self, source: Source, limits: ServeLimits) -> None:
-        self.limits, self.source, self.metrics = limits, source, Metrics()
+    def __init__(self, library: Library, limits: ServeLimits, update: bool) -> None:
+        self.limits, self.source, self.metrics = limits, GrowingIndex(library, update), Metrics()
         self.failure: Exception | None = None
         self._damage: DataError | None = None
         self._ready, self._receiving = threading.Event(), 0
@@ -120,7 +76,8 @@ class Service:
         return self._ready.is_set()
 
     def prepare(self) -> None:
-        """Starts a first search, which loads the text encoder and builds what the backend needs."""
+        """Starts to encode, and a first search, which loads the text encoder and builds what the backend needs."""
+        self.source.start()
         self._searches.submit([_FIRST_QUERY], 1, 1, None).add_done_callback(self._prepared)
 
     def _prepared(self, answer: Future[Any]) -> None:
@@ -130,7 +87,7 @@ class Service:
             self.failure = error
 
     async def follow(self) -> None:
-        """Follows changes of the source, until it is cancelled."""
+        """Follows changes of the library, until it is cancelled."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
@@ -142,7 +99,7 @@ class Service:
 
     def _refresh(self) -> None:
         try:
-            if self.source.refresh():
+            if self.source.refresh(is_damaged=self._damage is not None):
                 self._describe()
         except (PrvrError, OSError) as error:
             self._report_damage(DataError(str(error)))
@@ -263,7 +220,8 @@ class Service:
         searched = self._search_worker.close(seconds)
         if searched:
             self.source.index.close()
-        return self._media_workers.close(max(0.0, until - time.monotonic())) and searched
+        made = self._media_workers.close(max(0.0, until - time.monotonic()))
+        return self.source.close(max(0.0, until - time.monotonic())) and made and searched
 
     def _search(
         self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None

@@ -14,13 +14,7 @@ from prvr.data.atomic import write_file
 from prvr.errors import DISK_FULL, DataError, InputError, require
 from prvr.video.decode import Limits, VideoError, open_video, read_faults
 
-CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".mov": "mov",
-    ".mkv": "matroska",
-    ".webm": "webm",
-}
+CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
 """Endings of file names that a clip can have, and what FFmpeg calls these formats."""
 
 CLIP = "clip by prvr"
