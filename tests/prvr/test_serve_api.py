@@ -5,7 +5,9 @@ import io
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,25 +166,23 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
         assert asyncio.run(two_at_once()) == [(200, 300, 3)] * 2
 
 
-def test_filters_are_those_of_the_index(client: TestClient, served: Served, told: list[str]) -> None:
-    with served.opened() as index:
-        for params, where in (
-            ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
-            ({"name": "*.avi"}, {"names": ["*.avi"]}),
-            ({"longer": 1, "shorter": 60}, {"longer": 1.0, "shorter": 60.0}),
-            ({"after": "2001-01-01T00:00:00Z", "before": "2001-01-02T00:00:00Z"}, None),
-        ):
-            found = names(client.get("/api/search", params={"q": told[0], "k": 20} | params))
-            expected = (
-                []
-                if where is None
-                else [h.video_id for h in index.search(told[0], 20, where=SearchFilter(**where)).hits]
-            )
-            assert found == expected
-            if where:
-                assert found
-                batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
-                assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
+        ({"name": "*.avi", "longer": 1, "shorter": 60}, {"names": ["*.avi"], "longer": 1.0, "shorter": 60.0}),
+        ({"after": "2001-01-01T00:00:00Z"}, {"after": "2001-01-01T00:00:00Z"}),
+    ],
+)
+def test_filters_are_those_of_the_index(
+    client: TestClient, served: Served, told: list[str], params: dict[str, object], where: dict[str, Any]
+) -> None:
+    dates = {name: datetime.fromisoformat(where[name]) for name in ("after",) if name in where}
+    expected = [hit.video_id for hit in served.opened().search(told[0], 20, where=SearchFilter(**where | dates)).hits]
+    assert names(client.get("/api/search", params={"q": told[0], "k": 20} | params)) == expected != []
+    batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
+    assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
+    assert names(client.get("/api/search", params={"q": told[0], "before": "2001-01-02T00:00:00Z"} | params)) == []
 
 
 @pytest.mark.parametrize(
@@ -276,16 +276,12 @@ def test_a_thumbnail_shows_the_time_that_was_asked_for(client: TestClient) -> No
 
 @pytest.mark.parametrize("kind", ["mp4", "webm"])
 def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str) -> None:
+    """What it shows is tested with clips."""
     address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
     answer = client.get(address, params={"start": 1.0, "end": 3.0, "kind": kind})
     assert (answer.status_code, answer.headers["content-type"]) == (200, f"video/{kind}")
     with av.open(io.BytesIO(answer.content)) as container:
-        frames = list(container.decode(video=0))
-    times = [float(frame.time) for frame in frames]
-    greys = [frame.to_ndarray(format="rgb24").mean() for frame in frames]
-    assert len(frames) == 20  # ten per second
-    assert times == pytest.approx([0.1 * n for n in range(20)], abs=0.011)
-    assert greys[:10] == pytest.approx([40 + 8 * n for n in range(10, 20)], abs=8)
+        assert len(list(container.decode(video=0))) == 20  # ten per second
 
 
 def test_formats_are_those_of_the_file(client: TestClient) -> None:

@@ -177,17 +177,6 @@ def test_all_of_it_by_keyboard(page: Any, address: str, told: list[str]) -> None
     assert page.said == []
 
 
-def test_what_the_browser_cannot_play_is_shown_as_a_preview(page: Any, address: str) -> None:
-    page.goto(address)
-    results(page, "a red square")
-    page.locator(".card", has_text="old.avi").locator(".open").click()
-    until(page, "document.querySelector('#video').src.startsWith('blob:')")
-    until(page, "document.querySelector('#video').videoWidth")
-    note = page.locator("#playing-note").text_content()
-    assert note.startswith(f"A preview: this browser cannot play {AVI} files or {OLD}. ")
-    assert page.said == []
-
-
 def codec(pictures: str, sound: str = "copy") -> str:
     return f"-t 2 -c:v {pictures} -c:a {sound}"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from damaged_films import INTACT, damaged_films
 from kills import POINTS, at_write, die, killed
-from video_files import LONG, READABLE, UNREADABLE, MeanColour, noise, plain, write_video
+from video_files import MeanColour, noise, plain, write_video
 
 from prvr.data import open_corpus
 from prvr.data.synthetic.mp4 import write_mp4
@@ -68,26 +68,6 @@ def videos(tmp_path: Path) -> Path:
     for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
         write_video(folder / name, plain(range(20 + number, 220, 10)))
     return folder
-
-
-def test_a_folder_of_hostile_files_gives_all_that_can_be_read(hostile: Path, tmp_path: Path) -> None:
-    report, store = encode(hostile, MeanColour(), tmp_path / "store")
-    assert {*report.encoded, *report.moved} == set(READABLE)
-    assert {one.id for one in report.unreadable} == set(UNREADABLE)
-    for one in report.unreadable:
-        assert UNREADABLE[one.id] in one.reason
-        assert one.remedy.endswith(".")
-    assert set(store.video_ids) == set(READABLE)
-    for name, count in READABLE.items():
-        entry, features = store.entries[name], store.read(name)
-        assert len(features) == entry.frames == (count or entry.frames)
-        assert bool(entry.warnings) == (name == "truncated.mp4")
-    assert "truncated" in store.entries["truncated.mp4"].warnings[-1]
-    assert store.entries["tall-4k.mp4"].height == 3840
-    assert store.duration("variable.mp4") == pytest.approx(2.5, abs=0.2)
-    assert len(LONG.encode()) == 255
-    encode(hostile, MeanColour(), tmp_path / "again")
-    assert kept(tmp_path / "again") == kept(tmp_path / "store")  # the damaged ones too
 
 
 def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> None:
