@@ -2,11 +2,11 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -17,9 +17,9 @@ from prvr.reading import printable
 
 if TYPE_CHECKING:
     from prvr.search import Library
+    from prvr.video import DownloadNeeded
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 _SHOWN = 5  # videos that are named in a message
 
 Folder = Annotated[Path, Parameter(help="a folder of videos")]
@@ -70,14 +70,21 @@ def opened_library(
 ) -> Iterator["Library"]:
     """The library of a folder, brought up to date, or at least with an encoder, if asked for.
 
+    A model that is missing is downloaded, if the user agrees.
+
     Raises:
-        prvr.PrvrError: as `prvr.Library.update`.
+        CommandError: a model is missing, and there is no terminal to ask for confirmation.
+        prvr.PrvrError: as `prvr.Library.update`; `prvr.video.DownloadNeeded` if the answer was no.
     """
     from prvr.search import Library
+    from prvr.search.model import ZERO_SHOT
+    from prvr.video import DownloadNeeded
 
-    def open_(download: bool) -> Library:
-        model = {"model": args.model} if isinstance(args, SearchOptions) and args.model is not None else {}
-        backend = {"backend": args.backend} if isinstance(args, SearchOptions) else {}
+    options = {}
+    if isinstance(args, SearchOptions):
+        options = {"model": args.model or ZERO_SHOT, "backend": args.backend}
+
+    def opened(download: bool) -> Library:
         library = Library(
             folder,
             encoder=args.encoder,
@@ -86,8 +93,7 @@ def opened_library(
             exclude=args.exclude,
             home=args.library,
             rate=args.rate,
-            **model,
-            **backend,
+            **options,
         )
         library.remembers = remember
         if prepare:
@@ -98,43 +104,35 @@ def opened_library(
             report_changes(library)
         return library
 
-    with with_consent(open_, args.download) as library:
+    try:
+        library = opened(args.download)
+    except DownloadNeeded as needed:
+        _expect_consent(needed)
+        library = opened(download=True)
+    with library:
         yield library
 
 
-def with_consent(open_: Callable[[bool], T], download: bool) -> T:
-    """The result of a function that may have to download a model; asks for confirmation in a terminal.
+def _expect_consent(needed: "DownloadNeeded") -> None:
+    """Asks whether a model may be downloaded; raises where nobody agrees, or the name may be misspelt."""
+    from prvr.video import HubUnreachable, download_size
 
-    Args:
-        open_: called with whether downloads are allowed.
-        download: whether they were allowed on the command line.
-
-    Raises:
-        CommandError: there is no terminal.
-        prvr.video.DownloadNeeded: the answer was no, or the name may be misspelt.
-    """
-    from prvr.video import DownloadNeeded, HubUnreachable, download_size
-
+    if needed.close:
+        raise needed
     try:
-        return open_(download)
-    except DownloadNeeded as needed:
-        if needed.close:
-            raise
-        try:
-            size = f"{download_size(needed.name) / 1e6:,.0f} MB"
-        except HubUnreachable as error:
-            size = f"size unknown: the hub cannot be reached ({error.reason})"
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CommandError(
-                f"prvr needs an encoder once: {needed.name}, {size}. Run again with --download, or --encoder FOLDER."
-            ) from needed
-        from rich.console import Console
-        from rich.prompt import Confirm
+        size = f"{download_size(needed.name) / 1e6:,.0f} MB"
+    except HubUnreachable as error:
+        size = f"size unknown: the hub cannot be reached ({error.reason})"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(
+            f"prvr needs an encoder once: {needed.name}, {size}. Run again with --download, or --encoder FOLDER."
+        ) from needed
+    from rich.console import Console
+    from rich.prompt import Confirm
 
-        question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
-        if not Confirm.ask(question, console=Console(stderr=True), default=False):
-            raise
-        return open_(True)
+    question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
+    if not Confirm.ask(question, console=Console(stderr=True), default=False):
+        raise needed
 
 
 def report_changes(library: "Library") -> None:
@@ -249,25 +247,18 @@ def export(
     show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", folder, "--output", "data")
 
 
-_RETIRED = {
-    "extract": "prvr library FOLDER --update encodes videos; prvr export FOLDER --output ROOT writes features.",
-    "index": "prvr search FOLDER makes and updates the index; prvr library FOLDER shows what is known.",
-    "where": "prvr library FOLDER shows where the library lies.",
-}
-
-
 def _retire(name: str, instead: str) -> None:
     """A command that is gone, which says what replaces it."""
 
     def gone(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> None:
         raise CommandError(f"prvr {name} is gone. {instead}")
 
-    gone.__doc__ = f"Replaced by prvr library. {instead}"
-    app.command(gone, name=name, show=False)
+    app.command(gone, name=name, show=False, help=f"Replaced by prvr library. {instead}")
 
 
-for _name, _instead in _RETIRED.items():
-    _retire(_name, _instead)
+_retire("extract", "prvr library FOLDER --update encodes videos; prvr export FOLDER --output ROOT writes features.")
+_retire("index", "prvr search FOLDER makes and updates the index; prvr library FOLDER shows what is known.")
+_retire("where", "prvr library FOLDER shows where the library lies.")
 
 
 def _verify(library: "Library") -> int:

@@ -43,8 +43,8 @@ class IndexUnwritable(DataError):
 class VideoIndex:
     """The vectors of videos on disk, searched by sentences or a `Query`; all of it can be computed again.
 
-    It can be searched from several threads. It shows one state, which `refresh` and `update` bring up to date; other
-    processes may change the index meanwhile. It is a context manager.
+    It can be searched from several threads. It shows one state, which `update` brings up to date; other processes may
+    change the index meanwhile. It is a context manager.
 
     Args:
         folder: the folder of the index; an empty index is made where there is none, or one that does not fit.
@@ -145,17 +145,6 @@ class VideoIndex:
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
-
-    def refresh(self) -> bool:
-        """Reads the index again if it was changed on disk, and returns whether it was.
-
-        Raises:
-            DataError: there is no index any more, or it is damaged; then the state that is shown stays.
-        """
-        if read_manifest(self.folder) == self._snapshot.content:
-            return False
-        self._snapshot = Snapshot.open(self.folder)
-        return True
 
     def search(
         self,
