@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -59,15 +59,27 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
-    page.said = said
-    yield page
-    page.close()
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages that note what goes wrong in them."""
+    pages = []
+
+    def open_(width: int, height: int = 800, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        page.said = []
+        page.on("console", lambda message: page.said.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("dialog", lambda dialog: page.said.append(f"dialog {dialog.message}"))
+        pages.append(page)
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Any]) -> Any:
+    return open_page(1280)
 
 
 FRAME = 0.6
@@ -356,9 +368,10 @@ CARRY = """([bytes, kind]) => {
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told: list[str], width: int) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.said = []
+def test_more_like_this_and_options_by_keyboard(
+    open_page: Callable[..., Any], address: str, told: list[str], width: int
+) -> None:
+    page = open_page(width)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
     page.goto(address)
@@ -399,7 +412,6 @@ def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told
     page.get_by_role("button", name="More like this", exact=True).press("Enter")
     until(page, "document.querySelector('#player').hidden")
     assert page.said == []
-    page.close()
 
 
 def test_a_file_that_is_not_given_out_is_explained(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,13 +613,12 @@ LEAST = ServeLimits(
 
 @pytest.mark.parametrize("limits", [LEAST, ServeLimits(query_characters=1000, results=10**6, preview_seconds=3600.0)])
 def test_the_page_keeps_to_the_limits_of_the_server(
-    browser: Any, made: tuple[Served, list[str]], limits: ServeLimits
+    open_page: Callable[..., Any], made: tuple[Served, list[str]], limits: ServeLimits
 ) -> None:
     settings = ServeSettings(token=TOKEN, session_seconds=365 * 24 * 3600, limits=limits)
     asked: list[str] = []
     with listening(made[0], settings) as address:
-        page = browser.new_page()
-        page.said = []
+        page = open_page(1280)
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
         page.wait_for_selector("#token[open]")
@@ -623,12 +634,10 @@ def test_the_page_keeps_to_the_limits_of_the_server(
         page.locator(".open").first.click()
         until(page, "document.querySelector('#video').src.startsWith('blob:')")
         assert len([one for one in asked if one.endswith("/api/session")]) <= 3  # the timer of a year is no loop
-        page.close()
 
 
-def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:
-    page = browser.new_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
-    page.said = []
+def test_on_a_phone(open_page: Callable[..., Any], address: str, told: list[str]) -> None:
+    page = open_page(360, 740, has_touch=True, is_mobile=True)
     page.goto(address)
     page.get_by_role("searchbox").tap()
     results(page, told[1])
@@ -644,12 +653,12 @@ def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:
     screen = page.locator("#video").bounding_box()
     assert screen["y"] >= 0
     assert screen["y"] + screen["height"] <= 740
-    page.close()
 
 
-def test_a_narrow_player_hides_nothing_of_what_plays(browser: Any, address: str, told: list[str]) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.said = []
+def test_a_narrow_player_hides_nothing_of_what_plays(
+    open_page: Callable[..., Any], address: str, told: list[str]
+) -> None:
+    page = open_page(390)
     page.goto(address)
     results(page, told[1])
     for card in (0, 3, 0):
@@ -659,13 +668,11 @@ def test_a_narrow_player_hides_nothing_of_what_plays(browser: Any, address: str,
         assert playing["y"] >= player["y"] + player["height"]
         assert playing["y"] + 60 <= 800  # its head can be seen
         page.mouse.wheel(0, 120)
-    page.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_name_is_cut(browser: Any, address: str, width: int) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.said = []
+def test_no_name_is_cut(open_page: Callable[..., Any], address: str, width: int) -> None:
+    page = open_page(width)
     long = "a very long name of a film that says only at its very end which part it is " * 3 + "x" * 90 + " part 7.mp4"
 
     def lengthened(route: Any) -> None:
@@ -685,7 +692,6 @@ def test_no_name_is_cut(browser: Any, address: str, width: int) -> None:
     style = "e => [getComputedStyle(e).textOverflow, getComputedStyle(e).webkitLineClamp]"
     assert name.evaluate(style) == ["clip", "none"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
 
 
 def test_the_page_asks_for_the_token(browser: Any, made: tuple[Served, list[str]]) -> None:
