@@ -320,12 +320,6 @@ def test_broken_files_give_one_clear_error(hostile: Path, name: str, said: str) 
     assert str(error) == f"{hostile / name}: {error.reason}. {error.remedy}"
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    for path, said in ((tmp_path / "none.mp4", "no such file"), (tmp_path, "not a regular file")):
-        with pytest.raises(VideoError, match=said):
-            sampled(path, 2.0)
-
-
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 def test_a_truncated_file_gives_what_is_there(tmp_path: Path, share: float, name: str) -> None:
