@@ -16,7 +16,7 @@ from prvr.filters import SearchFilter
 from prvr.reading import printable
 from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import bank_vectors, confidence, score_to_pass
-from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key, read_manifest
+from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank

@@ -45,13 +45,11 @@ class Snapshot:
     Args:
         folder: the folder of the index.
         manifest: the manifest of the index.
-        content: of the file of the manifest, which tells whether the index was changed since.
         files: the files of rows, by name, see `Manifest.files`.
     """
 
     folder: Path
     manifest: Manifest
-    content: bytes = field(repr=False)
     files: Mapping[str, np.ndarray] = field(repr=False)
 
     @classmethod
@@ -65,7 +63,7 @@ class Snapshot:
             content = read_manifest(folder)
             try:
                 manifest = Manifest.parse(content, str(folder))
-                return cls(folder, manifest, content, open_rows(folder, manifest))
+                return cls(folder, manifest, open_rows(folder, manifest))
             except DataError as error:
                 if read_manifest(folder) == content:
                     raise StaleIndex(str(error)) from error
