@@ -39,8 +39,9 @@ class GrowingIndex:
         self._total = len(self.index)
 
     def start(self) -> None:
-        """Starts to follow the library."""
-        self._thread.start()
+        """Starts to follow the library, if it does not yet."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def close(self, seconds: float) -> bool:
         """Ends the thread after its current batch of frames; returns whether it ended in time."""
