@@ -109,7 +109,9 @@ def test_rows_are_written_anew_when_a_quarter_are_of_removed_videos(index: Video
 # It can be computed again: what does not fit is made again, and nothing else is touched.
 
 
-@pytest.mark.parametrize("damage", ["manifest", "a number", "a file", "half a file", "half written", "another model"])
+@pytest.mark.parametrize(
+    "damage", ["manifest", "a number", "a file", "half a file", "a link", "half written", "another model"]
+)
 def test_an_index_that_does_not_fit_is_made_again(
     damage: str, index: VideoIndex, features: VideoFeatures, model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +120,9 @@ def test_an_index_that_does_not_fit_is_made_again(
     match damage:
         case "manifest":
             (index.folder / "index.json").write_bytes(b"[" * 1000)
+        case "a link":  # into somebody's file, which would be written to
+            (rows / "clips").rename(index.folder.parent / "mine")
+            (rows / "clips").symlink_to(index.folder.parent / "mine")
         case "half written":  # what a killed writer leaves
             (index.folder / f"index.json.{7:016x}.prvr-tmp").write_text("[")
             (index.folder / "index.json").unlink()

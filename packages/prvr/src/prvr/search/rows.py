@@ -75,6 +75,8 @@ def open_rows(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
 
 
 def _mapped(path: Path, kind: np.dtype, size: int) -> np.ndarray:
+    if path.is_symlink() or path.parent.is_symlink():  # what is appended would go into somebody else's file
+        raise ValueError(f"{path}: is a symbolic link")
     if not size:
         return np.empty(0, kind)
     if not path.is_file():  # opening a pipe would wait
