@@ -4,8 +4,9 @@
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
 precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
-precision. The textbook forms and geoopt compute in float32, not compiled, and lose most digits of close pairs
-(benchmarks/lorentz_accuracy.py). geoopt runs if it is installed.
+precision. "chosen" leaves float64 where it sees that all points lie within radius 3 and all pairs apart, which on a CPU
+needs no wait; a GPU would have to compute both. The textbook forms and geoopt compute in float32, not compiled, and
+lose most digits of close pairs (benchmarks/lorentz_accuracy.py). geoopt runs if it is installed.
 
 Layers have tensors of the same number of ambient coordinates. `need_weights=False` is the attention that counts: ours
 never forms the weights either. The recipe is that of docs/lorentz.md: vectors enter the hyperboloid, attend with an
@@ -37,6 +38,7 @@ from lorentz.nn import (
 Function = Callable[..., Tensor]
 PAIRS, SETS = 64, 16
 COMPILED = ("expmap0", "logmap0", "expmap", "logmap", "dist")
+CHOSEN = ("expmap", "logmap", "dist")
 
 
 def plain_expmap0(v: Tensor) -> Tensor:
@@ -98,6 +100,24 @@ def ours(precision: str, shape: tuple[int, int]) -> Tasks:
     functions: dict[str, Function] = {name: getattr(lf, name) for name in single}
     functions |= {"pairwise_dist": lf.pairwise_dist, "pairwise_dist, exact": partial(lf.pairwise_dist, exact=True)}
     return tasks({name: partial(function, precision=precision) for name, function in functions.items()}, shape)
+
+
+def near_and_apart(x: Tensor, y: Tensor, tangent: bool) -> bool:
+    """Whether all points lie within radius 3 and no two of a pair are closer than 0.05; y may be tangent vectors."""
+    space, other = x.detach()[..., 1:], y.detach()[..., 1:]
+    squares = [part.square().sum(-1).max() for part in (space, other)]
+    gap = other if tangent else other - space
+    return bool((torch.stack(squares).max() <= 100.0) & (gap.square().sum(-1).min() > 0.0025))
+
+
+def chosen(shape: tuple[int, int]) -> Tasks:
+    """The native operations where the values allow it, and the default ones elsewhere."""
+
+    def choose(name: str, x: Tensor, y: Tensor) -> Tensor:
+        precision = "native" if near_and_apart(x, y, name == "expmap") else "auto"
+        return getattr(lf, name)(x, y, precision=precision)
+
+    return tasks({name: partial(choose, name) for name in CHOSEN}, shape)
 
 
 def compiled(shape: tuple[int, int]) -> Tasks:
@@ -268,7 +288,7 @@ def main() -> None:
 def compare_ops(shape: tuple[int, int], rounds: int, threads: int) -> dict[str, Any]:
     """Tables of times, forward and with backward; their figures."""
     sides = [Contender("auto", ours, ("auto", shape)), Contender("native", ours, ("native", shape))]
-    sides += [Contender(make.__name__, make, (shape,)) for make in (compiled, plain)]
+    sides += [Contender(make.__name__, make, (shape,)) for make in (chosen, compiled, plain)]
     others = ["plain", *(["geoopt"] if importlib.util.find_spec("geoopt") else [])]
     sides += [Contender(name, geoopt, (shape,)) for name in others[1:]]
     comparison = compare(sides, rounds=rounds, threads=threads)
@@ -276,7 +296,8 @@ def compare_ops(shape: tuple[int, int], rounds: int, threads: int) -> dict[str, 
         rows = []
         for name in inputs(2, 2):
             measured = comparison.measured[name + suffix]
-            for precision in ("auto", "native", "compiled")[: 3 if name in COMPILED else 2]:
+            ways = [way for way, names in (("chosen", CHOSEN), ("compiled", COMPILED)) if name in names]
+            for precision in ("auto", "native", *ways):
                 cells = [comparison.ratio(name + suffix, precision, o) if o in measured else "-" for o in others]
                 rows.append([name, precision, *cells])
         show(f"{title}: time over that of the others", ["operation", "precision", *others], rows)

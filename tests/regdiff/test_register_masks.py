@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff.condition import ConditionGenerator
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]
@@ -170,3 +171,12 @@ def test_a_denoiser_without_the_keyword_is_told():
             TypeError, match=r"function has no keyword `mask`.*forward\(sample, timestep, condition, mask"
         ):
             call(x, x, mask=mask)
+
+
+def test_the_condition_does_not_see_what_stands_in_padding():
+    torch.manual_seed(0)
+    condition = ConditionGenerator(dim=8, num=4, num_heads=2)
+    x, mask = torch.randn(2, 5, 8), torch.tensor([[True, True, True, False, False], [True] * 5])
+    expected = condition(x, mask)
+    torch.testing.assert_close(condition(x.masked_fill(~mask.unsqueeze(-1), torch.nan), mask), expected)
+    torch.testing.assert_close(condition(x[:1, :3]), expected[:1])
