@@ -358,13 +358,15 @@ def main() -> None:
         split="test",
         videos=option(250, "simulated videos of the gallery"),
         needle=False,
+        methods=option([*METHODS], "zero-shot first"),
         kinds=option(["middle", *GRID], "which levels are changed"),
     )
     print(environment())
     corpus = open_corpus(args.root, args.collection)
+    methods = {name: METHODS[name] for name in args.methods}
     if has_zero_shot(corpus):
         videos, queries = own_features(corpus, args.split)
-        outcomes, frames = run(videos, queries, METHODS)
+        outcomes, frames = run(videos, queries, methods)
         table = figures(outcomes, frames, queries)
         show(f"{args.collection} {args.split}, own features", ["", *HEAD], [[r["method"], *cells(r)] for r in table])
         write_figures(args, table)
@@ -372,7 +374,7 @@ def main() -> None:
     captions = read(corpus, args.split, args.videos)
     if args.needle:
         videos, queries = haystacks(captions, MIDDLE)
-        outcomes, _ = run(videos, queries, METHODS)
+        outcomes, _ = run(videos, queries, methods)
         rows = [[name, *needle_cells(each, queries)] for name, each in outcomes.items()]
         show("5 s in two hours", ["", "video first", "touches", "both", "median length"], rows)
         write_figures(args, rows)
@@ -381,7 +383,7 @@ def main() -> None:
     grid = {"middle": ({},), **GRID}
     for kind, change in [(name, each) for name in args.kinds for each in grid[name]]:
         levels = replace(MIDDLE, **change)
-        outcomes, frames = run(gallery(captions, levels), captions.queries, METHODS)
+        outcomes, frames = run(gallery(captions, levels), captions.queries, methods)
         table = figures(outcomes, frames, captions.queries)
         written += [{"kind": kind, "levels": asdict(levels), **row} for row in table]
         title = f"{args.collection} {args.split}, {kind}: {levels}"
