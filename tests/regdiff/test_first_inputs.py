@@ -193,7 +193,11 @@ def test_a_range_maps_targets_samples_and_chains_and_is_saved(tmp_path):
     late = diffusion.add_noise(clean, noise, torch.tensor([4]))
     mapped = ConditionalDiffusion(oracle, scheduler).add_noise(oracle(noise, None, None), noise, torch.tensor([4]))
     torch.testing.assert_close(late, mapped)
-    assert not diffusion.sample(start, None, 3, mask=torch.tensor([[False]])).any()
+    for shape in ((2, 3), (2, 3, 3), (2, 3, 4, 3)):
+        mask = torch.tensor([[True, False, True], [False, True, True]])
+        chain = diffusion.sample(torch.randn(shape), None, 3, mask=mask, return_chain=True)
+        assert not chain[:, ~mask].any()
+        torch.testing.assert_close(chain[-1][mask], clean.flatten().expand(shape)[mask])
     torch.testing.assert_close(diffusion.with_scheduler("euler").sample(start, None), clean)
     diffusion.save_pretrained(tmp_path)
     loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=oracle)

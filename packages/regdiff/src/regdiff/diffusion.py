@@ -385,8 +385,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             if callback is not None:
                 x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
             if return_chain:
-                chain.append(x)
-        return self._restored(torch.stack(chain) if return_chain else x, mask)
+                chain.append(self._restored(x, mask))
+        return torch.stack(chain) if return_chain else self._restored(x, mask)
 
     def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, ""]:
         """`loss`."""
@@ -414,12 +414,11 @@ class ConditionalDiffusion(nn.Module, Saveable):
         return (2 * target - low - high) / (high - low)
 
     def _restored(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The inverse of `_mapped`, of one x (b, ...) or a chain of them."""
+        """The inverse of `_mapped`; invalid registers are zero in the units of the data, too."""
         if self.data_low is None:
             return x
         low, high = self.data_low.to(x.dtype), self.data_high.to(x.dtype)
-        restored = (x * (high - low) + low + high) / 2
-        return restored if mask is None else masked(restored, mask.expand(*x.shape[: x.ndim - 2], *mask.shape[1:]))
+        return masked((x * (high - low) + low + high) / 2, mask)
 
     def _warn_of_range(self, target: Tensor) -> None:
         """Warns once of a target, mapped, that samples cannot reach; on the CPU alone."""
