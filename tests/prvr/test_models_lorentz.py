@@ -98,3 +98,18 @@ def test_a_point_without_a_direction_is_the_origin(magnitude: str) -> None:
     found.sum().backward()
     assert space.grad is not None
     assert torch.equal(space.grad, torch.zeros_like(space))
+
+
+@pytest.mark.parametrize("window", ["multiply", "add"])
+def test_dropout_in_a_sharp_block_keeps_gradients_finite(window: str) -> None:
+    """Weights that dropout leaves of a sharp softmax are so small that their squares vanish."""
+    for seed in range(5):
+        mixer = make(window=window, dropout=0.5).float()
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            mixer.log_temperature.fill_(math.log(3e-3))
+        x = torch.randn(1, LENGTH, DIM, requires_grad=True)
+        out = mixer(x, WHOLE, None if window == "add" else printed_window(LENGTH, 2.0)[None].float(), None)
+        out.sin().sum().backward()
+        gradients = [x.grad, *(parameter.grad for parameter in mixer.parameters())]
+        assert all(gradient is None or bool(gradient.isfinite().all()) for gradient in gradients)

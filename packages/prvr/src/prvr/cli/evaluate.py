@@ -298,10 +298,10 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
     """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""
-    from prvr.evaluation.tables import groups_table, metrics_table, tags_table, text_video_table
+    from prvr.evaluation.tables import blocks_table, groups_table, metrics_table, tags_table, text_video_table
 
     first = text_video_table(report) if text_to_video else metrics_table(report)
-    for table in (first, groups_table(report), tags_table(report)):
+    for table in (first, groups_table(report), tags_table(report), blocks_table(report)):
         if table is not None:
             console.print()
             console.print(table)

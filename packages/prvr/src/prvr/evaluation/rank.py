@@ -1,7 +1,7 @@
 """Evaluation: rank every video of a split for every query, report recalls with their uncertainty."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from prvr.config import TrainConfig
 from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
+from prvr.evaluation.attention import BlockUse, watched
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.metrics import (
     RECALLS,
@@ -92,9 +93,11 @@ def evaluate(
     """
     pipeline, config = as_pipeline(system), config or EvaluationConfig()
     where = device_of(pipeline.first, device)
+    blocks: list[BlockUse] = []
     if encoded is None:
         sizes: Any = {"video_batch": config.video_batch, "query_batch": config.query_batch}
-        encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
+        with watched(pipeline.first) as blocks:
+            encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
     with evaluation_mode(pipeline, where, config.seed):
         count = _count_stages if pipeline.stages else _count_first
         counts = count(pipeline, split, encoded, config)
@@ -104,7 +107,8 @@ def evaluate(
         ).cpu()
     misses = len(owner) - len(siblings)
     text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
-    return _report(split, counts, text_to_text, config, pipeline.describe())
+    report = _report(split, counts, text_to_text, config, pipeline.describe())
+    return replace(report, blocks=tuple(blocks))
 
 
 def ranked_rows(

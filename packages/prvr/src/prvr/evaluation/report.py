@@ -15,6 +15,7 @@ from prvr.data.atomic import write_file
 from prvr.data.hashes import digest
 from prvr.data.packed import Labels
 from prvr.errors import DataError
+from prvr.evaluation.attention import BlockUse
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
 from prvr.reading import LARGE, parse_record, read_bytes, read_object
@@ -64,6 +65,7 @@ class EvaluationReport:
         stages: a line for each stage, see `prvr.Pipeline.describe`.
         labels: the relevance labels: the original ones of the captions, or dense ones.
         changed: keys of the first stage's configuration that differ from training, with their values.
+        blocks: what each block of attention of the first stage does; empty if it has none, or is compiled.
     """
 
     split: str
@@ -85,6 +87,7 @@ class EvaluationReport:
     stages: tuple[str, ...] = ()
     labels: Labels = "original"
     changed: dict[str, Any] = field(default_factory=dict)
+    blocks: tuple[BlockUse, ...] = field(default=(), compare=False)
 
     @property
     def above_chance(self) -> bool:

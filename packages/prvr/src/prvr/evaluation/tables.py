@@ -89,6 +89,21 @@ def zero_shot_table(comparison: ZeroShotComparison, note: str | None = None) -> 
     return table
 
 
+def blocks_table(report: EvaluationReport) -> Table | None:
+    """What each block of attention does; None if the report has none."""
+    if not report.blocks:
+        return None
+    caption = (
+        "logits before the window, first batch; registers: change of the block's output with others in their place"
+    )
+    columns = ("logits' deviation", "entropy / uniform", "another video's registers", "mean register")
+    table = new_table("attention", caption, ["block"], columns)
+    for use in report.blocks:
+        changes = ("-" if value is None else f"{value:.1%}" for value in (use.other_registers, use.mean_register))
+        table.add_row(use.block, f"{use.deviation:.3g}", f"{use.entropy:.3f}", *changes)
+    return table
+
+
 def groups_table(report: EvaluationReport) -> Table | None:
     """Text to video by the share of the video that the moment takes; None if no moment is known."""
     if not report.groups:

@@ -46,7 +46,7 @@ class Mixer(Protocol):
         """
         ...
 
-    def logits(
+    def content_logits(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
     ) -> Float[Tensor, "k v h l s"]:
         """What the softmax of the attention reads before the window and the mask, over positions and then registers."""
@@ -138,7 +138,7 @@ class EuclideanMixer(nn.Module):
         mixed = self.attend(q, k, v, window, key_mask(sequences.mask, extra), extra, dropout)
         return sequences.pack(mixed.transpose(2, 3).flatten(-2))
 
-    def logits(
+    def content_logits(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
     ) -> Float[Tensor, "k v h l s"]:
         """The logits before the window, see `Mixer`."""

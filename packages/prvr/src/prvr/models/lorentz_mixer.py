@@ -68,13 +68,20 @@ class LearnedMagnitude(nn.Module):
         self.stacked_dims = 2
 
     @torch.no_grad()
-    def balance(self, variance: float, features: int, c: float) -> float:
-        """Gives p the variance; returns that of weights of a free map whose points have the same length."""
+    def balance(self, variance: float, features: int, c: float, distance: float) -> float:
+        """Gives p the variance; returns that of weights of a free map whose points have the same length.
+
+        Args:
+            variance: of the weights p.
+            features: coordinates of all heads.
+            c: with which points at distance 1, times `distance`, are those that come in.
+            distance: see `c`.
+        """
         self.gate.weight.mul_(math.sqrt(variance) / START_STD)
         length = self.log_length.exp().square().mean().item()
         if not isinstance(self.bound, nn.Sigmoid):
             return length * variance / features
-        return 0.25 * length * c / (math.cosh(2.0 * math.sqrt(c)) * features)
+        return 0.25 * length * c / (math.cosh(2.0 * math.sqrt(c)) * distance**2 * features)
 
     def forward(
         self, space: Float[Tensor, "p k b m o"], points: Float[Tensor, "k b m n"]
@@ -136,13 +143,17 @@ class LorentzMixer(nn.Module):
         """Puts tokens at distance 1 from the origin, and the temperature where logits have a deviation of about 1.
 
         ReLU halves the square of W h, so weights of variance 2/d give |P_in(x)| = sqrt(n), which s = n^(-1/2) makes 1.
+        With c > 1 the distance is 1/sqrt(c): further out, small differences of it become large ones of the points.
         """
         variance = 1.0 / (3 * (lorentz_dim + 1))  # as in lorentz.nn.LorentzLinear
-        self.enter.linear.weight.mul_(math.sqrt(2.0 / dim) / START_STD)
+        distance = min(1.0, c**-0.5)
+        near = c * distance**2  # points at `distance` are those at distance 1 with this curvature, times `distance`
+        self.enter.linear.weight.mul_(distance * math.sqrt(2.0 / dim) / START_STD)
         self.qkv.weight.mul_(math.sqrt(variance) / START_STD)
         if self.magnitude is not None:
-            variance = self.magnitude.balance(variance, self.heads * head_dim, c)
-        self.log_temperature.fill_(math.log(initial_temperature(head_dim, variance, c=c)))
+            variance = self.magnitude.balance(variance, self.heads * head_dim, near, distance)
+        temperature = distance**2 * initial_temperature(head_dim, variance, c=near)
+        self.log_temperature.fill_(math.log(temperature))
 
     def _heads(
         self,
@@ -185,7 +196,7 @@ class LorentzMixer(nn.Module):
             mixed = centroid(v, weights, c, precision="native")
         return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / scale
 
-    def logits(
+    def content_logits(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
     ) -> Float[Tensor, "k v h l s"]:
         """The logits before the window, see `prvr.models.blocks.Mixer`."""

@@ -99,7 +99,7 @@ class ReleasedLorentzMixer(nn.Module):
         logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT)
         return logits.unflatten(0, query.shape[:3]), value
 
-    def logits(
+    def content_logits(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
     ) -> Float[Tensor, "k v h l s"]:
         """The logits before the window; see `prvr.models.blocks.Mixer`."""

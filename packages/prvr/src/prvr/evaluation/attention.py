@@ -1,0 +1,118 @@
+"""Whether the attentions of a retriever look at content, and whether its registers change anything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.models.blocks import Mixer, RegisterTokens, Window, key_mask
+from prvr.models.rows import Sequences
+
+
+@dataclass(frozen=True)
+class BlockUse:
+    """What a block of attention does on the first batch of an evaluation, means over its positions and heads.
+
+    Args:
+        block: its name in the model, and its number in its stack.
+        deviation: of the logits over keys, before the window. Near 0 the block averages, whatever the content.
+        entropy: of the softmax of these logits, as a share of that of equal weights, in [0, 1].
+        other_registers: change of the output, relative to its length, with the registers of another video in place of
+            a video's own; None without registers, or of one video.
+        mean_register: the same with the mean of a video's registers in the place of each.
+    """
+
+    block: str
+    deviation: float
+    entropy: float
+    other_registers: float | None = None
+    mean_register: float | None = None
+
+
+def logit_spread(
+    logits: Float[Tensor, "k v h l s"], queries: Bool[Tensor, "v l"] | None, keys: Bool[Tensor, "v 1 1 s"] | None
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """Deviation over keys, and entropy as a share of that of equal weights, of the logits of each block.
+
+    Args:
+        logits: before the window.
+        queries: True = valid; None = all.
+        keys: the same of keys, as `key_mask` makes it.
+
+    Examples:
+        >>> logits = torch.tensor([[0.0, 0.0], [3.0, 5.0]]).reshape(2, 1, 1, 1, 2)
+        >>> deviation, entropy = logit_spread(logits, None, None)
+        >>> deviation.tolist(), [round(share, 2) for share in entropy.tolist()]
+        ([0.0, 1.0], [1.0, 0.53])
+    """
+    valid = torch.ones_like(logits, dtype=torch.bool) if keys is None else keys.expand_as(logits)
+    count = valid.sum(-1)
+    mean = logits.masked_fill(~valid, 0).sum(-1, keepdim=True) / count[..., None]
+    deviation = ((logits - mean).masked_fill(~valid, 0).square().sum(-1) / count).sqrt()
+    weights = logits.masked_fill(~valid, -torch.inf).softmax(-1)
+    entropy = torch.special.entr(weights).sum(-1) / count.clamp_min(2).log()
+    counted = torch.ones_like(deviation, dtype=torch.bool)
+    if queries is not None:
+        counted = counted & queries[:, None]
+    total = counted.flatten(1).sum(1)
+    return tuple((x * counted).flatten(1).sum(1) / total for x in (deviation, entropy))  # pyright: ignore[reportReturnType]
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[list[BlockUse]]:
+    """Collects what each block of attention does on the first batch that it reads inside the `with` statement.
+
+    Compiled blocks are left alone. Registers are keys without places, so their order changes nothing by construction.
+    """
+    uses: list[BlockUse] = []
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, Mixer) and isinstance(module, nn.Module):
+            once = [name]
+            handles.append(module.register_forward_hook(partial(_record, uses, once)))
+    try:
+        yield uses
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def _record(uses: list[BlockUse], once: list[str], module: Any, args: tuple[Any, ...], output: Tensor) -> None:
+    if torch.compiler.is_compiling() or not once:
+        return
+    x, sequences, window, registers = args
+    spread = _spread(module, x, sequences, registers)
+    changes = _changes(module, x, sequences, window, registers, output)
+    name = once.pop()
+    uses += [
+        BlockUse(f"{name} {place}", *(numbers.tolist()))
+        for place, numbers in enumerate(torch.stack([*spread, *changes], -1).cpu())
+    ]
+
+
+def _spread(
+    module: Mixer, x: Tensor, sequences: Sequences, registers: RegisterTokens
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    extra = 0 if registers is None else registers.shape[1]
+    logits = module.content_logits(x, sequences, registers).float()
+    return logit_spread(logits, sequences.mask, key_mask(sequences.mask, extra))
+
+
+def _changes(
+    module: Any, x: Tensor, sequences: Sequences, window: Window, registers: RegisterTokens, output: Tensor
+) -> list[Float[Tensor, " k"]]:
+    """How much the output of each block changes with other registers, relative to its length."""
+    if registers is None or len(registers) < 2:
+        return []
+    others = (registers.roll(1, 0), registers.mean(1, keepdim=True).expand_as(registers))
+    length = output.float().flatten(1).norm(dim=1)
+    return [
+        (module.forward(x, sequences, window, other) - output).float().flatten(1).norm(dim=1) / length
+        for other in others
+    ]

@@ -1,0 +1,130 @@
+"""Every attention of every preset looks at content at its start, and an evaluation says so of a trained one."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reports import make_report
+from rich.console import Console
+from torch import Tensor, nn
+
+from prvr.config import Compat, ModelConfig, load_config, preset_names
+from prvr.evaluation.attention import BlockUse, watched
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.tables import blocks_table
+from prvr.models import Retriever
+from prvr.models.blocks import Mixer
+
+
+def features(count: int, length: int, width: int) -> Tensor:
+    """Rows of unit length: what a sequence shares, six events one after the other, and noise."""
+    shared, noise = torch.randn(count, 1, width), torch.randn(count, length, width)
+    events = torch.randn(count, 6, width).repeat_interleave(-(-length // 6), 1)[:, :length]
+    return F.normalize(shared + events + 0.7 * noise, dim=-1)
+
+
+def uses(config: ModelConfig) -> list[BlockUse]:
+    torch.manual_seed(0)
+    retriever = Retriever(config).eval()
+    with torch.no_grad(), watched(retriever) as blocks:
+        mask = torch.ones(3, config.max_frames, dtype=torch.bool)
+        clips, frames = (features(3, length, config.video_dim) for length in (config.num_clips, config.max_frames))
+        retriever.encode_video(clips, frames, mask)
+        retriever.encode_text(features(3, 10, config.query_dim), torch.ones(3, 10, dtype=torch.bool))
+    assert len(blocks) >= sum(
+        isinstance(module, Mixer) for module in retriever.modules() if isinstance(module, nn.Module)
+    )
+    return blocks
+
+
+def _models() -> dict[str, ModelConfig]:
+    """The presets whose attentions differ: one of each kind and size."""
+    models: dict[tuple, tuple[str, ModelConfig]] = {}
+    for name in preset_names():
+        model = load_config(name).model
+        if isinstance(model, ModelConfig):
+            kind = (
+                model.hidden,
+                model.heads,
+                model.lorentz_dim,
+                model.blocks,
+                model.compat,
+                model.window,
+                model.motion,
+            )
+            frames = replace(model, max_frames=32, video_dim=256, query_dim=256)  # neither decides how attention starts
+            models.setdefault((*kind, model.registers.kind), (name, frames))
+    return dict(models.values())
+
+
+MODELS = _models()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_have_a_spread_over_keys_at_the_start(name: str) -> None:
+    config = MODELS[name]
+    for use in uses(config):
+        # The weights N(0, 0.02) of Euclidean blocks give about 0.0003 hidden: small models start with less.
+        least = 0.05 if "groups.1" in use.block or config.hidden >= 256 else 0.02
+        assert least < use.deviation < 2, use
+        assert 0.5 < use.entropy <= 1 + 1e-6, use
+        assert use.other_registers is None or use.other_registers > 1e-5, use
+
+
+def test_the_printed_start_does_not_look_at_content() -> None:
+    config = replace(MODELS["hybrid-toy"], compat=Compat(lorentz_start="printed"))
+    spreads = [use.deviation for use in uses(config) if "groups.1" in use.block]
+    assert len(spreads) == 8
+    assert max(spreads) < 1e-3
+
+
+@pytest.mark.parametrize("magnitude", ["free", "bounded", "printed"])
+@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(("hidden", "lorentz_dim", "heads"), [(16, 15, 2), (96, 95, 4), (384, 127, 4)])
+def test_the_balanced_start_fits_every_size_and_curvature(
+    hidden: int, lorentz_dim: int, heads: int, c: float, magnitude: str
+) -> None:
+    sizes = {"hidden": hidden, "lorentz_dim": lorentz_dim, "heads": heads}
+    few = {"max_frames": 32, "blocks": MODELS["hybrid-toy"].blocks[3:]}
+    changes = {**sizes, **few, "lorentz_curvature": c, "lorentz_magnitude": magnitude}
+    config = replace(MODELS["hybrid-toy"], **changes)
+    spreads = [use.deviation for use in uses(config) if "groups.1" in use.block]
+    assert min(spreads) > 0.05
+    assert max(spreads) < (8 if magnitude == "printed" else 2.5)  # printed: the length of a point is a single product
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, model in MODELS.items() if any(b.space == "lorentz" for b in model.blocks)]
+)
+def test_the_temperature_has_a_gradient(name: str) -> None:
+    config = MODELS[name]
+    torch.manual_seed(0)
+    retriever = Retriever(config)
+    video = retriever.encode_video(
+        *(features(3, length, config.video_dim) for length in (config.num_clips, config.max_frames)),
+        torch.ones(3, config.max_frames, dtype=torch.bool),
+    )
+    assert video.clips is not None
+    assert video.frames is not None
+    (video.clips.sin().sum() + video.frames.sin().sum()).backward()
+    found = [(n, p.grad) for n, p in retriever.named_parameters() if n.endswith("temperature")]
+    assert found
+    for parameter, gradient in found:
+        assert gradient is not None, parameter
+        assert (gradient != 0).all(), parameter
+
+
+def test_a_report_keeps_what_blocks_do_and_shows_it(tmp_path: Path) -> None:
+    blocks = (BlockUse("clips 0", 0.5, 0.9), BlockUse("clips 1", 0.25, 0.95, 0.125, 0.0625))
+    report = make_report([1, 2], [0, 1], blocks=blocks)
+    report.to_json(tmp_path / "evaluation.json")
+    assert EvaluationReport.from_json(tmp_path / "evaluation.json").blocks == blocks
+    console = Console(file=StringIO(), width=120)
+    console.print(blocks_table(report))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"clips 1 +0\.25 +0\.950 +12\.5% +6\.2%", text)
+    assert blocks_table(make_report([1], [0])) is None
