@@ -9,7 +9,7 @@ is registered by a module that `--import` names, or that a program imports; a co
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, with_config
 from pydantic.dataclasses import dataclass
@@ -70,26 +70,33 @@ class TripletSettings:
     average over queries (DreamPRVR supplement eq. 31)."""
 
 
-@_loss("info_nce_clips", "matching:ClipInfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
 @dataclass(frozen=True, config=STRICT)
-class ClipInfoNCESettings:
-    """InfoNCE over clips."""
+class InfoNCESettings(LossSettings):
+    """InfoNCE over the scores of one branch."""
 
-    weight: Weight = 0.02
+    branch: ClassVar[str]
     form: Literal["log_sum", "pairs", "ratio"] = "log_sum"
     """log_sum: dot products, all queries of a video in the numerator, as released. pairs: cosines, each right pair
     against the wrong ones (DreamPRVR supplement eq. 32). ratio: the same without the exponentials, as the equation is
     printed, which needs scores above 0: see train.on_nonfinite."""
 
 
-@_loss("info_nce_frames", "matching:FrameInfoNCE", "InfoNCE by frames.", "pooled", "frames")
+@_loss("info_nce_clips", "matching:InfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
 @dataclass(frozen=True, config=STRICT)
-class FrameInfoNCESettings:
+class ClipInfoNCESettings(InfoNCESettings):
+    """InfoNCE over clips."""
+
+    branch: ClassVar[str] = "clips"
+    weight: Weight = 0.02
+
+
+@_loss("info_nce_frames", "matching:InfoNCE", "InfoNCE by frames.", "pooled", "frames")
+@dataclass(frozen=True, config=STRICT)
+class FrameInfoNCESettings(InfoNCESettings):
     """InfoNCE over frames."""
 
+    branch: ClassVar[str] = "frames"
     weight: Weight = 0.04
-    form: Literal["log_sum", "pairs", "ratio"] = "log_sum"
-    """As that of clips."""
 
 
 @_loss("contrastive", "matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).")

@@ -4,24 +4,15 @@ They take a boolean `positives` matrix `(q, v)` and have no loop over videos or 
 unnormalised scores, y_q the video that query q was written for.
 """
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
-from prvr.config.losses import (
-    ClipInfoNCESettings,
-    ContrastiveSettings,
-    DistillationSettings,
-    FrameInfoNCESettings,
-    TripletSettings,
-)
+from prvr.config.losses import ContrastiveSettings, DistillationSettings, InfoNCESettings, TripletSettings
 from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Negatives, Term
-from prvr.types import Labels
 from regdiff.registers import RegisterGenerator
 
 
@@ -239,29 +230,14 @@ class Triplet(Term[TripletSettings]):
         }
 
 
-class ClipInfoNCE(Term[ClipInfoNCESettings]):
-    """`info_nce_loss` of the dot products of clips, or another form of it."""
+class InfoNCE(Term[InfoNCESettings]):
+    """`info_nce_loss` of the dot products of one branch, or another form of it."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """The InfoNCE loss of clips."""
-        scores = inputs.output.scores
-        return _info_nce(self.settings.form, scores.clips, scores.clips_dot, inputs.labels)
-
-
-class FrameInfoNCE(Term[FrameInfoNCESettings]):
-    """`info_nce_loss` of the dot products of frames, or another form of it."""
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """The InfoNCE loss of frames."""
-        scores = inputs.output.scores
-        return _info_nce(self.settings.form, scores.frames, scores.frames_dot, inputs.labels)
-
-
-def _info_nce(form: str, cosines: Tensor | None, dots: Tensor | None, labels: Labels) -> Tensor:
-    if form == "log_sum":
-        return info_nce_loss(cast(Tensor, dots), labels.positives)
-    loss = info_nce_pairs_loss if form == "pairs" else info_nce_ratio_loss
-    return loss(cast(Tensor, cosines), labels.positives)
+        """The InfoNCE loss of the branch."""
+        form, branch, scores = self.settings.form, self.settings.branch, inputs.output.scores
+        loss = {"log_sum": info_nce_loss, "pairs": info_nce_pairs_loss, "ratio": info_nce_ratio_loss}[form]
+        return loss(getattr(scores, f"{branch}_dot" if form == "log_sum" else branch), inputs.labels.positives)
 
 
 class Temperature(nn.Module):

@@ -16,20 +16,16 @@ from prvr.stages.diffusion.network import CandidateDenoiser
 from prvr.types import Direction
 
 _NAMES = {
-    "query.weight": "q_proj.weight",
-    "key.weight": "k_proj.weight",
-    "value.weight": "v_proj.weight",
-    "merge.weight": "proj.weight",
-    "merge.bias": "proj.bias",
-    "time_in.weight": "embed_timestep.time_embed.0.weight",
-    "time_in.bias": "embed_timestep.time_embed.0.bias",
-    "time_out.weight": "embed_timestep.time_embed.2.weight",
-    "time_out.bias": "embed_timestep.time_embed.2.bias",
-    "decoder_in.weight": "decoder.0.weight",
-    "decoder_in.bias": "decoder.0.bias",
-    "decoder_out.weight": "decoder.2.weight",
-    "decoder_out.bias": "decoder.2.bias",
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "merge": "proj",
+    "time_in": "embed_timestep.time_embed.0",
+    "time_out": "embed_timestep.time_embed.2",
+    "decoder_in": "decoder.0",
+    "decoder_out": "decoder.2",
 }
+"""Our parts of a denoiser, and theirs."""
 
 
 def released_token_alignment(
@@ -158,7 +154,7 @@ def load_released_reranker(
         CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape; or an option is
             missing.
     """
-    marker, other = _NAMES["query.weight"], "v2t" if direction == "t2v" else "t2v"
+    marker, other = f"{_NAMES['query']}.weight", "v2t" if direction == "t2v" else "t2v"
     prefixes = [key.removesuffix(marker) for key in state_dict if key.endswith(marker)]
     matches = [prefix for prefix in prefixes if other not in prefix]
     if len(matches) > 1:
@@ -176,6 +172,9 @@ def load_released_reranker(
     }
     options = released_reranker_config(config, direction, own[marker].shape[-1])
     reranker = CandidateReranker(replace(options, trained_on=trained_on), direction).to(own[marker].dtype).eval()
-    ours = reranker.denoiser.state_dict()
-    fill({theirs: ours[name] for name, theirs in _NAMES.items()}, own, "one of the DiffusionRet denoiser")
+    slots = {
+        f"{_NAMES[part]}.{kind}": tensor
+        for (part, kind), tensor in ((name.split("."), t) for name, t in reranker.denoiser.state_dict().items())
+    }
+    fill(slots, own, "one of the DiffusionRet denoiser")
     return reranker

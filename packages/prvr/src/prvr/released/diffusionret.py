@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,49 +16,36 @@ from prvr.stages import CandidateReranker, fingerprint
 from prvr.types import Direction
 
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}
-_AFFINE = ("weight", "bias")
 _HEAD = 64
 """The width of each attention head in a CLIP, which the tensors do not contain."""
-_CLIP_LAYER = {
-    "attn.in_proj_{}": tuple(f"self_attn.{part}_proj.{{}}" for part in "qkv"),
-    "attn.out_proj.{}": ("self_attn.out_proj.{}",),
-    "ln_1.{}": ("layer_norm1.{}",),
-    "ln_2.{}": ("layer_norm2.{}",),
-    "mlp.c_fc.{}": ("mlp.fc1.{}",),
-    "mlp.c_proj.{}": ("mlp.fc2.{}",),
-}
-"""The authors' tensors of a layer, each with the tensors of transformers that it stacks."""
-_TEMPORAL_LAYER = {
-    "attn.in_proj_{}": ("self_attn.in_proj_{}",),
-    "attn.out_proj.{}": ("self_attn.out_proj.{}",),
-    "ln_1.{}": ("norm1.{}",),
-    "ln_2.{}": ("norm2.{}",),
-    "mlp.c_fc.{}": ("linear1.{}",),
-    "mlp.c_proj.{}": ("linear2.{}",),
-}
-_SINGLE = {
-    "clip.logit_scale": "backbone.logit_scale",
-    "clip.token_embedding.weight": "backbone.text_model.embeddings.token_embedding.weight",
-    "clip.positional_embedding": "backbone.text_model.embeddings.position_embedding.weight",
-    "clip.text_projection": "backbone.text_projection.weight",
-    "clip.visual.class_embedding": "backbone.vision_model.embeddings.class_embedding",
-    "clip.visual.conv1.weight": "backbone.vision_model.embeddings.patch_embedding.weight",
-    "clip.visual.positional_embedding": "backbone.vision_model.embeddings.position_embedding.weight",
-    "clip.visual.proj": "backbone.visual_projection.weight",
-    "frame_position_embeddings.weight": "temporal.positions",
-}
-_BOTH = {
-    "clip.ln_final": "backbone.text_model.final_layer_norm",
-    "clip.visual.ln_pre": "backbone.vision_model.pre_layrnorm",
-    "clip.visual.ln_post": "backbone.vision_model.post_layernorm",
-    "text_weight_fc.0": "weigh_words.net.0",
-    "text_weight_fc.2": "weigh_words.net.2",
-    "video_weight_fc.0": "weigh_frames.net.0",
-    "video_weight_fc.2": "weigh_frames.net.2",
-}
-"""Modules with a weight and a bias."""
-_TRANSPOSED = ("clip.text_projection", "clip.visual.proj")
 _TEXT, _VISION, _FRAMES = "clip.transformer.resblocks", "clip.visual.transformer.resblocks", "transformerClip.resblocks"
+_NAMES = {
+    "backbone.logit_scale": "clip.logit_scale",
+    "backbone.text_model.embeddings.token_embedding": "clip.token_embedding",
+    "backbone.text_model.embeddings.position_embedding.weight": "clip.positional_embedding",
+    "backbone.text_model.encoder.layers": _TEXT,
+    "backbone.text_model.final_layer_norm": "clip.ln_final",
+    "backbone.text_projection.weight": "clip.text_projection",
+    "backbone.vision_model.embeddings.class_embedding": "clip.visual.class_embedding",
+    "backbone.vision_model.embeddings.patch_embedding": "clip.visual.conv1",
+    "backbone.vision_model.embeddings.position_embedding.weight": "clip.visual.positional_embedding",
+    "backbone.vision_model.pre_layrnorm": "clip.visual.ln_pre",
+    "backbone.vision_model.encoder.layers": _VISION,
+    "backbone.vision_model.post_layernorm": "clip.visual.ln_post",
+    "backbone.visual_projection.weight": "clip.visual.proj",
+    "temporal.positions": "frame_position_embeddings.weight",
+    "temporal.layers": _FRAMES,
+    "weigh_words.net": "text_weight_fc",
+    "weigh_frames.net": "video_weight_fc",
+    # inside a layer: of transformers, and of torch
+    "self_attn": "attn",
+    **{"layer_norm1": "ln_1", "norm1": "ln_1"},
+    **{"layer_norm2": "ln_2", "norm2": "ln_2"},
+    **{"mlp.fc1": "mlp.c_fc", "linear1": "mlp.c_fc"},
+    **{"mlp.fc2": "mlp.c_proj", "linear2": "mlp.c_proj"},
+}
+"""Parts of the names of our tensors, and theirs."""
+_PART = re.compile(rf"(?<![^.])(?:{'|'.join(map(re.escape, _NAMES))})(?![^.])")
 
 
 def is_diffusionret(state: Mapping[str, Tensor]) -> bool:
@@ -145,25 +132,6 @@ def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, i
     }
 
 
-def _names(config: TokenModelConfig, layers: Mapping[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The authors' names, and ours whose rows are stacked in each."""
-    for authors, ours in _SINGLE.items():
-        yield authors, (ours,)
-    for authors, ours in _BOTH.items():
-        for kind in _AFFINE:
-            yield f"{authors}.{kind}", (f"{ours}.{kind}",)
-    for prefix, place, table in (
-        (_TEXT, "backbone.text_model.encoder.layers", _CLIP_LAYER),
-        (_VISION, "backbone.vision_model.encoder.layers", _CLIP_LAYER),
-        (_FRAMES, "temporal.layers", _TEMPORAL_LAYER),
-    ):
-        for number in range(layers[prefix]):
-            for authors, parts in table.items():
-                for kind in _AFFINE:
-                    ours = tuple(f"{place}.{number}.{part.format(kind)}" for part in parts)
-                    yield f"{prefix}.{number}.{authors.format(kind)}", ours
-
-
 @torch.no_grad()
 def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     """Copies every tensor of the first stage into its place.
@@ -171,16 +139,16 @@ def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: a tensor is missing, unknown or of another shape.
     """
-    clip, config = retriever.backbone.config, retriever.config
-    layers = {_TEXT: clip.text_config.num_hidden_layers, _VISION: clip.vision_config.num_hidden_layers}
-    own, table = dict(retriever.named_parameters()), dict(_names(config, layers | {_FRAMES: config.depth}))
-    theirs = {name: value for name, value in state.items() if not name.startswith(tuple(_DENOISERS.values()))}
+    slots = {_PART.sub(lambda part: _NAMES[part[0]], name): own for name, own in retriever.named_parameters()}
+    slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
+    theirs: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        layer, stacked, kind = name.partition("in_proj_")
+        if stacked and name.startswith((_TEXT, _VISION)):
+            parts = zip("qkv", tensor.tensor_split(3), strict=True)
+            theirs |= {f"{layer}{part}_proj.{kind}": rows for part, rows in parts}
+        elif not name.startswith(tuple(_DENOISERS.values())):
+            theirs[name] = tensor
     positions = "frame_position_embeddings.weight"
-    theirs[positions] = theirs[positions][: config.max_frames]  # the table is as long as the text's
-    stacked = {authors: torch.cat([own[name] for name in names]) for authors, names in table.items() if len(names) > 1}
-    slots = {authors: own[names[0]] for authors, names in table.items()} | stacked
-    slots |= {name: slots[name].T for name in _TRANSPOSED}
+    theirs[positions] = theirs[positions][: retriever.config.max_frames]  # the table is as long as the text's
     fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")
-    for authors, values in stacked.items():
-        for name, part in zip(table[authors], values.chunk(len(table[authors])), strict=True):
-            own[name].copy_(part)
