@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from search_files import make_features, make_index, some_videos
-from training_runs import StraightRuns, make_config
+from training_runs import Runs, StraightRuns, make_config
 from video_files import hostile_folder
 from video_models import tiny_clip, tiny_roberta
 
@@ -39,6 +39,12 @@ def splits(cache: str) -> Iterator[Splits]:
     opened = open_splits(make_config(cache))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, cache: str, splits: Splits) -> Runs:
+    """Trains on these splits, in the folder of the test."""
+    return Runs(tmp_path, cache, splits)
 
 
 @pytest.fixture(scope="session")

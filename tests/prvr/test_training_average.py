@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from training_runs import DIFFUSION, make_config, same, same_end, state_of, stop_run
+from training_runs import DIFFUSION, Runs, make_config, same, same_end, state_of
 
 from prvr.config import Config, ConfigError, validated
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import Retriever
-from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, resume, train
+from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, train
 
 EPOCHS, AVERAGED = 3, 2
 
@@ -99,27 +99,17 @@ def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
 
 @pytest.mark.parametrize(("epoch", "step"), [(1, 2), (3, 1)])
 def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
-    averaged: tuple[RunResult, list[dict[str, Any]]],
-    config: Config,
-    splits: Splits,
-    tmp_path: Path,
-    epoch: int,
-    step: int,
+    averaged: tuple[RunResult, list[dict[str, Any]]], config: Config, runs: Runs, epoch: int, step: int
 ) -> None:
-    straight, run = averaged[0].output, tmp_path / "run"
-    stop_run(config, run, splits, epoch, step)
-    resume(run, splits=splits, device="cpu")
-    assert_same_run(straight, run)
+    runs.stop(epoch, step, config)
+    runs.resume()
+    assert_same_run(averaged[0].output, runs.path)
 
 
 def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
-    averaged: tuple[RunResult, list[dict[str, Any]]],
-    config: Config,
-    splits: Splits,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    averaged: tuple[RunResult, list[dict[str, Any]]], config: Config, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    straight, run, select = averaged[0].output, tmp_path / "run", RetrievalTask.select
+    straight, select = averaged[0].output, RetrievalTask.select
 
     def interrupted(self: RetrievalTask, epoch: int) -> Any:
         if epoch == EPOCHS - 1:
@@ -128,13 +118,13 @@ def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
 
     monkeypatch.setattr(RetrievalTask, "select", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train(config, output=run, splits=splits, device="cpu")
-    saved = state_of(run)
+        runs.train(config)
+    saved = state_of(runs.path)
     assert (saved["epoch"], saved["position"]["step"]) == (EPOCHS - 1, 4)
     assert same(saved["retriever"], state_of(straight)["retriever"]), "the weights of training, not their mean"
     monkeypatch.undo()
-    resume(run, splits=splits, device="cpu")
-    assert_same_run(straight, run)
+    runs.resume()
+    assert_same_run(straight, runs.path)
 
 
 def assert_same_run(straight: Path, run: Path) -> None:

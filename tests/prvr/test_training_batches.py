@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, pack
 from prvr.data.on_device import split_bytes
 from prvr.training import train
-from prvr.training.splits import batches_on_device
+from prvr.training.splits import training_batches
 from prvr.types import Batch
 
 CPU = torch.device("cpu")
@@ -80,9 +81,9 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
 
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:
-    loader = VideoLoader(packed, 6)
     for choice, resident in (("always", True), ("auto", False), ("never", False)):
-        assert (batches_on_device(loader, CPU, choice).resident is not None) == resident
+        config = make_config("", train__data_on_device=choice)
+        assert (training_batches(config, packed, Accelerator(cpu=True)).resident is not None) == resident
 
 
 def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:

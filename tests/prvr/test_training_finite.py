@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same, same_end, state_of
+from training_runs import DIFFUSION, Runs, StopInEpoch, interrupt, losses, same, same_end, state_of
 
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, resume, train
+from prvr.training import RunResult, TrainingError
 from prvr.training.task import StepMetrics, TrainingStep
 
 PARAMETER = "retriever.query.project.linear.weight"
@@ -29,8 +28,8 @@ def poisoned(config: Any, when: Callable[[int], bool], value: float = math.nan) 
     return retriever
 
 
-def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache)
+def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(runs: Runs) -> None:
+    config = runs.config()
     retriever = Retriever(config.model)
 
     def poison() -> None:
@@ -38,61 +37,53 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(tmp_path: Path, c
             next(retriever.query.parameters()).fill_(torch.nan)
 
     with pytest.raises(TrainingError) as caught:
-        train(
+        runs.train(
             config,
-            output=tmp_path,
-            splits=splits,
-            device="cpu",
             retriever=retriever,
             progress=StopInEpoch(2, poison),
         )
     message = str(caught.value)
     assert "epoch 1, step 1 of 4" in message
     assert "total=nan" in message
-    named = [video for video in splits.train.video_ids if video in message]
+    named = [video for video in runs.splits.train.video_ids if video in message]
     assert len(named) == 16
-    Retriever.from_pretrained(tmp_path / "best")  # what was saved before is whole
+    Retriever.from_pretrained(runs.path / "best")  # what was saved before is whole
     assert "saved up to the end of epoch 0" in message
     torch.manual_seed(0)
-    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+    assert runs.resume().epochs == 2
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(
-    tmp_path: Path, cache: str, splits: Splits, value: float
-) -> None:
-    config = make_config(cache)
+def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(runs: Runs, value: float) -> None:
+    config = runs.config()
     retriever = poisoned(config, lambda step: step == 6, value)
     with pytest.raises(TrainingError) as caught:
-        train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+        runs.train(config, retriever=retriever)
     message = str(caught.value)
     assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in message
-    assert sum(video in message for video in splits.train.video_ids) == 16
+    assert sum(video in message for video in runs.splits.train.video_ids) == 16
     assert "train.on_nonfinite=skip" in message
     assert all(bool(torch.isfinite(p).all()) for p in retriever.parameters())  # the update was left out
-    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+    assert runs.resume().epochs == 2
 
 
 @pytest.mark.parametrize("changes", [{"optim__name": "adamw"}, DIFFUSION], ids=["adamw", "bert_adam"])
 def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
-    tmp_path: Path, cache: str, splits: Splits, changes: dict, caplog: pytest.LogCaptureFixture
+    runs: Runs, changes: dict, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make_config(cache, train__on_nonfinite="skip", train__checkpoint_every=1, **changes)
+    config = runs.config(train__on_nonfinite="skip", train__checkpoint_every=1, **changes)
     states: list[Any] = []
 
     def look() -> None:  # after a step, before it is saved: what is on disk is of the step before
-        if (tmp_path / "last" / "state.pt").exists():
-            states.append(state_of(tmp_path))
+        if (runs.path / "last" / "state.pt").exists():
+            states.append(state_of(runs.path))
 
-    result = train(
+    result = runs.train(
         config,
-        output=tmp_path,
-        splits=splits,
-        device="cpu",
         retriever=poisoned(config, lambda step: step == 6),
         progress=StopInEpoch(2, look),
     )
-    before, after, later = states[2], state_of_step(states, 3), state_of(tmp_path)
+    before, after, later = states[2], state_of_step(states, 3), state_of(runs.path)
     assert (before["position"]["step"], after["position"]["step"]) == (2, 3)
     for part in ("retriever", "objective", "optimizer", "scheduler"):
         assert same(before[part], after[part]), part
@@ -110,38 +101,38 @@ def state_of_step(states: list[Any], step: int) -> Any:
     return next(state for state in states if state["position"] and state["position"]["step"] == step)
 
 
-def test_without_an_accident_skip_is_as_stop(tmp_path: Path, cache: str, splits: Splits, straight: RunResult) -> None:
-    careful = make_config(cache, train__on_nonfinite="skip")
-    skip = train(careful, output=tmp_path, splits=splits, device="cpu")
+def test_without_an_accident_skip_is_as_stop(runs: Runs, straight: RunResult) -> None:
+    careful = runs.config(train__on_nonfinite="skip")
+    skip = runs.train(careful)
     assert losses(skip.history) == losses(straight.history)
-    assert same_end(straight.output, tmp_path)
+    assert same_end(straight.output, runs.path)
     assert "skipped" not in straight.history[0]
 
 
 def test_too_many_in_a_row_end_the_run_also_across_epochs_and_a_resume(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+    runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"train__on_nonfinite": "skip", "train__max_skipped": 3, "train__epochs": 3}
-    config = make_config(cache, **options)
+    config = runs.config(**options)
     bad = {2, 3, 4, 6, 7, 8, 9}  # three in a row are borne, four are not
-    first = {"splits": splits, "device": "cpu", "retriever": poisoned(config, bad.__contains__)}
+    first: dict[str, Any] = {"retriever": poisoned(config, bad.__contains__)}
     with pytest.raises(TrainingError, match=r"epoch 2, step 1 of 4: .*4 such steps in a row.*max_skipped=3") as whole:
-        train(config, output=tmp_path / "a", **first)
-    assert state_of(tmp_path / "a")["skipped_in_row"] == 2
+        runs.train(config, "a", **first)
+    assert state_of(runs.folder / "a")["skipped_in_row"] == 2
 
     second = first | {"retriever": poisoned(config, bad.__contains__), "progress": StopInEpoch(3, interrupt)}
     with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path / "b", **second)
+        runs.train(config, "b", **second)
     with pytest.raises(TrainingError) as resumed:
-        resume(tmp_path / "b", splits=splits, device="cpu", retriever=poisoned(config, lambda step: step in (0, 1)))
+        runs.resume("b", retriever=poisoned(config, lambda step: step in (0, 1)))
     assert str(resumed.value).split(": ", 1)[1] == str(whole.value).split(": ", 1)[1]
 
 
-def test_an_epoch_without_a_single_good_step_ends_the_run(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__on_nonfinite="skip")
+def test_an_epoch_without_a_single_good_step_ends_the_run(runs: Runs) -> None:
+    config = runs.config(train__on_nonfinite="skip")
     retriever = poisoned(config, lambda step: step >= 4)
     with pytest.raises(TrainingError, match=r"epoch 1: no step had a finite loss.*saved up to the end of epoch 0"):
-        train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+        runs.train(config, retriever=retriever)
 
 
 class TestReadLater:
@@ -157,20 +148,20 @@ class TestReadLater:
 
         monkeypatch.setattr(TrainingStep, "__init__", lagging)
 
-    def test_the_run_is_the_same(self, tmp_path: Path, cache: str, splits: Splits, straight: RunResult) -> None:
-        late = train(make_config(cache, train__checkpoint_every=3), output=tmp_path, splits=splits, device="cpu")
+    def test_the_run_is_the_same(self, runs: Runs, straight: RunResult) -> None:
+        late = runs.train(train__checkpoint_every=3)
         assert losses(late.history) == losses(straight.history)
-        assert same_end(straight.output, tmp_path)
+        assert same_end(straight.output, runs.path)
 
     @pytest.mark.parametrize(("step", "every", "kept"), [(6, 1, 2), (7, 4, 0), (6, None, 0)])
     def test_the_step_is_named_and_nothing_after_it_is_saved(
-        self, tmp_path: Path, cache: str, splits: Splits, step: int, every: int | None, kept: int
+        self, runs: Runs, step: int, every: int | None, kept: int
     ) -> None:
-        config = make_config(cache, train__checkpoint_every=every)
+        config = runs.config(train__checkpoint_every=every)
         retriever = poisoned(config, lambda number: number == step)
         with pytest.raises(TrainingError, match=rf"epoch 1, step {step - 4} of 4: .*in {PARAMETER}\)"):
-            train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
-        state = state_of(tmp_path)
+            runs.train(config, retriever=retriever)
+        state = state_of(runs.path)
         assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == (1, kept)
         assert all(bool(torch.isfinite(weight).all()) for weight in state["retriever"].values())
 

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from kills import START
-from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of
+from training_runs import DIFFUSION, Runs, losses, make_config, same_end, state_of
 
 from prvr.config import Config, load_config
 from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
-from prvr.training import Splits, TrainingError, resume, train
+from prvr.training import TrainingError, train
 from prvr.training.gradients import backward_in_parts
 from prvr.training.run_folder import RunFolder
 from prvr.types import Batch
@@ -201,11 +201,7 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Pa
     with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
         mp.start_processes(_train_in_two, (str(tmp_path), cache), nprocs=2, start_method=START)
     assert not (tmp_path / "owned").exists()
-    one = train(
-        in_parts(cache),
-        output=tmp_path / "one",
-        device="cpu",
-    )
+    one = train(in_parts(cache), output=tmp_path / "one", device="cpu")
     for rank in range(2):
         for ours, theirs in zip(torch.load(tmp_path / f"{rank}.pt"), losses(one.history), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-5)
@@ -215,12 +211,10 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Pa
         close({k: v.double() for k, v in two[part].items()}, {k: v.double() for k, v in alone[part].items()}, 1e-5)
 
 
-def test_a_run_in_chunks_resumes_bitwise(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_a_run_in_chunks_resumes_bitwise(runs: Runs) -> None:
     changes = {"train__chunk_videos": 5, "train__checkpoint_every": 1, "train__epochs": 1}
-    options: dict[str, Any] = {"splits": splits, "device": "cpu"}
-    config = make_config(cache, **changes, **DIFFUSION)
-    straight = train(config, output=tmp_path / "a", **options)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path / "b", progress=StopInEpoch(1, interrupt, 2), **options)
-    assert losses(resume(tmp_path / "b", **options).history) == losses(straight.history)
-    assert same_end(tmp_path / "a", tmp_path / "b")
+    config = runs.config(**changes, **DIFFUSION)
+    straight = runs.train(config, "straight")
+    runs.stop(1, 2, config)
+    assert losses(runs.resume().history) == losses(straight.history)
+    assert same_end(straight.output, runs.path)

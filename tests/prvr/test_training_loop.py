@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate.tracking import GeneralTracker
-from training_runs import DIFFUSION, RUNS, StraightRuns, losses, make_config, state_of
+from training_runs import DIFFUSION, RUNS, Runs, StraightRuns, losses, make_config, state_of
 
 from prvr.config import Config, ConfigError, config_to_dict, load_config, validated
 from prvr.data import DataError
@@ -25,7 +25,6 @@ from prvr.training import (
     TrainingError,
     open_split,
     open_splits,
-    resume,
     train,
 )
 from prvr.training.processes import StopRequest, make_accelerator
@@ -33,8 +32,8 @@ from prvr.training.run_folder import Run, RunFolder
 from prvr.training.splits import training_batches
 
 
-def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, cache: str, splits: Splits) -> None:
-    config, result, run = make_config(cache), straight, straight.output
+def test_a_run_leaves_a_folder_that_agrees_with_its_result(runs: Runs, straight: RunResult) -> None:
+    config, result, run = runs.config(), straight, straight.output
     found = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
     assert found == [
         ".lock",
@@ -66,26 +65,25 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, 
     stored = EvaluationReport.from_json(run / "evaluation.json")
     assert stored.text_to_video == result.report.text_to_video
     loaded = Retriever.from_pretrained(run / "best")
-    again = evaluate(loaded, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
+    again = evaluate(loaded, runs.splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert (again.ranks == result.report.ranks).all()
     card = (run / "best" / "README.md").read_text()
     assert f"| {result.best_score:.1f} |\n" in card
 
 
-def test_training_learns_its_own_videos(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=10, model__hidden=32, train__hard_negatives_from=100)
-    learned = Splits(splits.train, splits.train, splits.train)
-    result = train(config, output=tmp_path, splits=learned, device="cpu")
+def test_training_learns_its_own_videos(runs: Runs, splits: Splits) -> None:
+    config = runs.config(train__epochs=10, model__hidden=32, train__hard_negatives_from=100)
+    runs.splits = Splits(splits.train, splits.train, splits.train)
+    result = runs.train(config)
     assert result.history[-1]["loss"]["total"] < 0.9 * result.history[0]["loss"]["total"]
     assert result.report.intervals["sumr"].low > result.report.chance + 20
 
 
-def test_the_seed_decides_every_number(tmp_path: Path, cache: str, splits: Splits, straight_runs: StraightRuns) -> None:
+def test_the_seed_decides_every_number(runs: Runs, straight_runs: StraightRuns) -> None:
     first = straight_runs["short"]
     torch.manual_seed(2)  # whatever stands in the global generator
     for seed in (0, 1):
-        config = make_config(cache, train__epochs=1, train__seed=seed)
-        second = train(config, output=tmp_path / str(seed), splits=splits, device="cpu")
+        second = runs.train(name=str(seed), train__epochs=1, train__seed=seed)
         assert (losses(first.history) == losses(second.history)) == (seed == 0)
 
 
@@ -106,21 +104,19 @@ def test_holdout_selects_on_training_videos_and_scores_the_reported_split_once(t
     parts.close()
 
 
-def test_early_stopping_counts_epochs_without_a_better_score(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_early_stopping_counts_epochs_without_a_better_score(runs: Runs) -> None:
     """As the authors' code counts: training stops at the first epoch beyond the patience, not with its last."""
-    config = make_config(cache, train__epochs=9, train__patience=2, optim__lr=1e-12)
-    result = train(config, output=tmp_path, splits=splits, device="cpu")
+    config = runs.config(train__epochs=9, train__patience=2, optim__lr=1e-12)
+    result = runs.train(config)
     assert (result.epochs, result.best_epoch, result.stopped_early) == (4, 0, True)
-    again = resume(tmp_path, splits=splits, device="cpu")
+    again = runs.resume()
     assert (again.epochs, again.stopped_early) == (4, True)
 
 
 @pytest.mark.parametrize(("videos", "steps"), [(16, 1), (17, 1), (18, 2), (2, 1)])
-def test_a_last_batch_of_one_video_is_left_out(
-    tmp_path: Path, cache: str, splits: Splits, videos: int, steps: int
-) -> None:
+def test_a_last_batch_of_one_video_is_left_out(runs: Runs, tmp_path: Path, videos: int, steps: int) -> None:
     with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
-        assert len(training_batches(make_config(cache), splits.train.subset(range(videos)), accelerator)) == steps
+        assert len(training_batches(runs.config(), runs.splits.train.subset(range(videos)), accelerator)) == steps
 
 
 def test_one_video_is_too_few_to_train_on(splits: Splits) -> None:
@@ -128,39 +124,38 @@ def test_one_video_is_too_few_to_train_on(splits: Splits) -> None:
         dataclasses.replace(splits, train=splits.train.subset([0]))
 
 
-def test_bf16_trains_and_leaves_no_trace_in_the_process(
-    tmp_path: Path, cache: str, splits: Splits, straight_runs: StraightRuns
-) -> None:
-    config = make_config(cache, train__precision="bf16", train__epochs=1, **DIFFUSION)
-    mixed = train(config, output=tmp_path / "bf16", splits=splits, device="cpu").history[0]["loss"]
+def test_bf16_trains_and_leaves_no_trace_in_the_process(runs: Runs, straight_runs: StraightRuns) -> None:
+    config = runs.config(train__precision="bf16", train__epochs=1, **DIFFUSION)
+    mixed = runs.train(config, "bf16").history[0]["loss"]
     exact = straight_runs["bert_adam"].history[0]["loss"]
     assert mixed != exact
     assert mixed["total"] == pytest.approx(exact["total"], rel=0.05)
-    weights = state_of(tmp_path / "bf16")["retriever"]
+    weights = state_of(runs.folder / "bf16")["retriever"]
     assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
-    after = train(make_config(cache, **RUNS["short"]), output=tmp_path / "after", splits=splits, device="cpu")
+    after = runs.train(name="after", **RUNS["short"])
     assert losses(after.history) == losses(straight_runs["short"].history)
 
 
-def test_tf32_wants_a_gpu_and_holds_for_the_steps_alone(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__precision="tf32", train__epochs=1)
+def test_tf32_wants_a_gpu_and_holds_for_the_steps_alone(runs: Runs, tmp_path: Path) -> None:
+    config = runs.config(train__precision="tf32", train__epochs=1)
     with pytest.raises(TrainingError, match=r"train.precision='tf32': only NVIDIA GPUs .* this run computes on cpu"):
-        train(config, output=tmp_path / "refused", splits=splits, device="cpu")
+        runs.train(config, "refused")
     seen: dict[bool, set[str]] = {True: set(), False: set()}
     retriever = Retriever(config.model)
     retriever.query.register_forward_hook(lambda *_: seen[retriever.training].add(torch.get_float32_matmul_precision()))
     with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
-        objective, batches = Objective(config.loss, config.model), training_batches(config, splits.train, accelerator)
-        task = RetrievalTask(config, accelerator, retriever, objective, batches, splits.selection)
+        objective = Objective(config.loss, config.model)
+        batches = training_batches(config, runs.splits.train, accelerator)
+        task = RetrievalTask(config, accelerator, retriever, objective, batches, runs.splits.selection)
         run = Run(RunFolder(tmp_path), accelerator, StopRequest())
         Trainer(config, task, run, *task.optimizer(4), steps=len(batches)).train(lambda: None)
     assert seen == {True: {"high"}, False: {"highest"}}
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_bounded_parameters_are_put_back_after_every_step(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_bounded_parameters_are_put_back_after_every_step(runs: Runs) -> None:
     blocks = {"model__blocks": [{"space": "lorentz"}], "model__lorentz_dim": 15, "model__window": "multiply"}
-    config = make_config(cache, train__epochs=1, model__compat={"lorentz": "released"}, **blocks)
+    config = runs.config(train__epochs=1, model__compat={"lorentz": "released"}, **blocks)
     retriever = Retriever(config.model)
     scales = {name: p for name, p in retriever.named_parameters() if name.endswith("log_scale")}
     for scale in scales.values():  # at most 0, and every gradient draws it past that
@@ -168,8 +163,8 @@ def test_bounded_parameters_are_put_back_after_every_step(tmp_path: Path, cache:
     with torch.no_grad():
         for scale in scales.values():
             scale.fill_(-1e-6)
-    train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
-    assert {name: state_of(tmp_path)["retriever"][name].tolist() for name in scales} == {
+    runs.train(config, retriever=retriever)
+    assert {name: state_of(runs.path)["retriever"][name].tolist() for name in scales} == {
         "clips.layers.0.groups.0.mixer.log_scale": [0.0],
         "frames.layers.0.groups.0.mixer.log_scale": [0.0],
     }
@@ -194,12 +189,10 @@ class ListTracker(GeneralTracker):
         self.lines.append({"step": step, **values})
 
 
-def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     tracker = ListTracker()
     with caplog.at_level(logging.INFO, logger="prvr.training"):
-        result = train(make_config(cache), output=tmp_path, splits=splits, device="cpu", trackers=[tracker])
+        result = runs.train(trackers=[tracker])
     assert [line["step"] for line in tracker.lines] == [0, 1]
     assert tracker.lines[1]["loss/total"] == result.history[1]["loss"]["total"]
     assert tracker.lines[1]["selection/sumr"] == result.history[1]["sumr"]

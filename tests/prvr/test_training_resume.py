@@ -9,6 +9,7 @@ import pytest
 import torch
 from training_runs import (
     RUNS,
+    Runs,
     StopInEpoch,
     StraightRuns,
     interrupt,
@@ -17,13 +18,12 @@ from training_runs import (
     same_end,
     state_of,
     steps_counter,
-    stop_run,
 )
 
 from prvr.data import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import Splits, TrainingError, resume, train
+from prvr.training import RunResult, Splits, TrainingError
 
 
 @pytest.fixture
@@ -44,19 +44,11 @@ def finished(straight_runs: StraightRuns, tmp_path: Path) -> Path:
     ],
 )
 def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
-    tmp_path: Path,
-    cache: str,
-    splits: Splits,
-    straight_runs: StraightRuns,
-    name: str,
-    every: int,
-    epoch: int,
-    step: int,
-    kept: tuple[int, int] | None,
+    runs: Runs, straight_runs: StraightRuns, name: str, every: int, epoch: int, step: int, kept: tuple[int, int] | None
 ) -> None:
-    config, straight = make_config(cache, train__checkpoint_every=every, **RUNS[name]), straight_runs[name]
-    broken = tmp_path / "broken"
-    stop_run(config, broken, splits, epoch, step)
+    config, straight = runs.config(train__checkpoint_every=every, **RUNS[name]), straight_runs[name]
+    broken = runs.path
+    runs.stop(epoch, step, config)
     if kept is None:
         assert not (broken / "last").exists()
     else:
@@ -66,7 +58,7 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
     assert not (broken / "evaluation.json").exists()
     torch.manual_seed(123)  # whatever stands in the global generator
     counts: list[int] = []
-    resumed = resume(broken, splits=splits, device="cpu", progress=lambda t, n: steps_counter(counts, t, n))
+    resumed = runs.resume(progress=lambda t, n: steps_counter(counts, t, n))
     first = (0, 0) if kept is None else kept
     assert counts == [4 - first[1], 4][: 2 - first[0]]
     assert losses(resumed.history) == losses(straight.history)
@@ -76,58 +68,55 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
     assert same_end(straight.output, broken)
 
 
-def test_resuming_a_finished_run_only_reports(
-    finished: Path, cache: str, splits: Splits, straight_runs: StraightRuns
-) -> None:
-    config, result = make_config(cache, **RUNS["short"]), straight_runs["short"]
+def test_resuming_a_finished_run_only_reports(runs: Runs, finished: Path, straight_runs: StraightRuns) -> None:
+    config, result = runs.config(**RUNS["short"]), straight_runs["short"]
     (finished / "evaluation.json").unlink()  # as if it had been stopped just before
-    again = train(config, output=finished, resume=True, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    again = runs.train(config, "finished", resume=True, progress=StopInEpoch(1, interrupt))
     assert again.report.text_to_video == result.report.text_to_video
     assert again.history == result.history
-    third = resume(finished, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    third = runs.resume("finished", progress=StopInEpoch(1, interrupt))
     assert third.report.text_to_video == result.report.text_to_video
 
 
-def test_a_folder_in_use_and_another_configuration_are_refused(finished: Path, cache: str, splits: Splits) -> None:
+def test_a_folder_in_use_and_another_configuration_are_refused(runs: Runs, finished: Path) -> None:
     before = {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     with pytest.raises(TrainingError, match=r"already holds .*best.*--resume"):
-        train(make_config(cache, **RUNS["short"]), output=finished, splits=splits, device="cpu")
-    other = make_config(cache, train__epochs=3, model__hidden=32)
+        runs.train(runs.config(**RUNS["short"]), "finished")
+    other = runs.config(train__epochs=3, model__hidden=32)
     with pytest.raises(TrainingError, match=r"model\.hidden: 16 -> 32; train\.epochs: 1 -> 3"):
-        train(other, output=finished, resume=True, splits=splits, device="cpu")
+        runs.train(other, "finished", resume=True)
     assert before == {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     changes = {"train__checkpoint_every": 7, "train__on_nonfinite": "skip", "train__max_skipped": 2}
     moved = make_config("elsewhere", train__epochs=1, data__root="another disk", **changes)
     moved = dataclasses.replace(moved, name="another name")
-    train(moved, output=finished, resume=True, splits=splits, device="cpu")  # its name, places, and caution may change
+    runs.train(moved, "finished", resume=True)  # its name, places, and caution may change
 
 
-def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_resume_without_a_run_says_so(runs: Runs) -> None:
     with pytest.raises(TrainingError, match="nothing to resume"):
-        train(make_config(cache), output=tmp_path / "none", resume=True, splits=splits, device="cpu")
+        runs.train(resume=True)
     with pytest.raises(TrainingError, match=r"config\.yaml: no such file"):
-        resume(tmp_path)
-    (tmp_path / "metrics.jsonl").write_text("")
+        runs.resume()
+    runs.path.mkdir()
+    (runs.path / "metrics.jsonl").write_text("")
     with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
-        train(make_config(cache), output=tmp_path, resume=True, splits=splits, device="cpu")
+        runs.train(resume=True)
 
 
-def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(finished: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, **RUNS["short"])
+def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(runs: Runs, finished: Path) -> None:
+    config = runs.config(**RUNS["short"])
     retriever = Retriever(dataclasses.replace(config.model, branches="clips"))
     with pytest.raises(TrainingError, match=r"other parts: model\.retriever\.frames: 'BranchEncoder' -> 'absent'"):
-        train(config, output=finished, resume=True, splits=splits, device="cpu", retriever=retriever)
+        runs.train(config, "finished", resume=True, retriever=retriever)
     objective = Objective(config.loss, config.model)
     objective.add_module("own", torch.nn.Identity())  # a loss term without parameters
     with pytest.raises(TrainingError, match=r"other parts: model\.objective\.own: 'absent' -> 'Identity'"):
-        train(config, output=finished, resume=True, splits=splits, device="cpu", objective=objective)
+        runs.train(config, "finished", resume=True, objective=objective)
 
 
-def test_the_batches_that_are_done_are_not_read_again(
-    tmp_path: Path, cache: str, splits: Splits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make_config(cache, train__checkpoint_every=3, train__epochs=1)
-    stop_run(config, tmp_path, splits, 1, 3)
+def test_the_batches_that_are_done_are_not_read_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = runs.config(train__checkpoint_every=3, train__epochs=1)
+    runs.stop(1, 3, config=config)
     read: list[int] = []
     real = VideoLoader.batch
 
@@ -136,8 +125,8 @@ def test_the_batches_that_are_done_are_not_read_again(
         return real(self, items)
 
     monkeypatch.setattr(VideoLoader, "batch", counted)
-    assert resume(tmp_path, splits=splits, device="cpu").epochs == 1
-    batches = VideoLoader(splits.train, config.train.batch_size, seed=config.train.seed).items()
+    assert runs.resume().epochs == 1
+    batches = VideoLoader(runs.splits.train, config.train.batch_size, seed=config.train.seed).items()
     assert read == [index for batch in batches[3:] for index, _ in batch]
 
 
@@ -154,31 +143,21 @@ def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits) 
     assert batches(7) == []
 
 
-def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__checkpoint_every=2, train__epochs=1)
-    stop_run(config, tmp_path, splits, 1, 2)
-    position = state_of(tmp_path)["position"]
+def test_seconds_and_sums_before_the_stop_count(runs: Runs) -> None:
+    config = runs.config(train__checkpoint_every=2, train__epochs=1)
+    runs.stop(1, 2, config=config)
+    position = state_of(runs.path)["position"]
     assert position["seconds"] > 0
     assert set(position["sums"]) >= {"total", "triplet_clips"}
-    result = resume(tmp_path, splits=splits, device="cpu")
+    result = runs.resume()
     assert result.history[0]["seconds"]["train"] > position["seconds"]
 
 
-@pytest.fixture
-def stopped(tmp_path: Path, cache: str, splits: Splits) -> Path:
-    """The plain run, stopped in its second epoch."""
-    run = tmp_path / "stopped"
-    stop_run(make_config(cache), run, splits, 2)
-    return run
-
-
-def test_a_run_killed_before_its_first_state_starts_over(
-    stopped: Path, finished: Path, splits: Splits, straight_runs: StraightRuns
-) -> None:
-    (stopped / "last" / "state.pt").unlink()  # best/ and metrics.jsonl are written before it
-    resumed = resume(stopped, splits=splits, device="cpu")
-    assert losses(resumed.history) == losses(straight_runs["plain"].history)
-    for run in (stopped, finished):  # of a run that got further it is gone, and that is said
+def test_a_run_killed_before_its_first_state_starts_over(runs: Runs, finished: Path, straight: RunResult) -> None:
+    runs.stop(2)
+    (runs.path / "last" / "state.pt").unlink()  # best/ and metrics.jsonl are written before it
+    assert losses(runs.resume().history) == losses(straight.history)
+    for run in (runs.path, finished):  # of a run that got further it is gone, and that is said
         (run / "last" / "state.pt").unlink()
         with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
-            resume(run, splits=splits, device="cpu")
+            runs.resume(run.name)

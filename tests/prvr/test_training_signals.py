@@ -7,16 +7,15 @@ import sys
 import threading
 import time
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kills import START
-from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
+from training_runs import Runs, StopInEpoch, half_written, losses, same_end, state_of
 
 from prvr.cli import main
 from prvr.config import dump_config
-from prvr.training import RunResult, Splits, Terminated, resume, train
+from prvr.training import RunResult, Terminated
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -37,9 +36,7 @@ def handlers() -> list[Any]:
     ("number", "error", "epoch", "step"), [(signal.SIGTERM, Terminated, 1, 0), (signal.SIGINT, KeyboardInterrupt, 2, 3)]
 )
 def test_a_signal_lets_the_step_finish_and_saves_it(
-    tmp_path: Path,
-    cache: str,
-    splits: Splits,
+    runs: Runs,
     straight: RunResult,
     caplog: pytest.LogCaptureFixture,
     number: int,
@@ -50,43 +47,41 @@ def test_a_signal_lets_the_step_finish_and_saves_it(
     before = handlers()
     hook = StopInEpoch(epoch, send(number), step)
     with pytest.raises(error) as caught:
-        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+        runs.train(progress=hook)
     assert handlers() == before
     if number == signal.SIGTERM:
         assert caught.value.code == 143
     word = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}[number]
     assert f"{word}; saved up to step {step + 1} of 4 of epoch {epoch - 1}, --resume goes on" in caplog.text
-    state = state_of(tmp_path)
+    state = state_of(runs.path)
     assert (state["epoch"], state["position"]["step"]) == (epoch - 1, step + 1)
-    resumed = resume(tmp_path, splits=splits, device="cpu")
+    resumed = runs.resume()
     assert losses(resumed.history) == losses(straight.history)
-    assert same_end(straight.output, tmp_path)
+    assert same_end(straight.output, runs.path)
 
 
-def test_a_second_interrupt_does_not_wait(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_interrupt_does_not_wait(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     before = handlers()
     hook = StopInEpoch(1, send(signal.SIGINT, times=2), 1)
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+        runs.train(progress=hook)
     assert handlers() == before
-    assert not (tmp_path / "last").exists()
+    assert not (runs.path / "last").exists()
     assert "interrupted; nothing is saved yet, --resume starts over" in caplog.text
 
 
-def test_a_second_sigterm_changes_nothing(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_a_second_sigterm_changes_nothing(runs: Runs) -> None:
     hook = StopInEpoch(1, send(signal.SIGTERM, times=3), 1)
     with pytest.raises(Terminated):
-        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
-    assert state_of(tmp_path)["position"]["step"] == 2
+        runs.train(progress=hook)
+    assert state_of(runs.path)["position"]["step"] == 2
 
 
 @pytest.mark.parametrize("which", [1, 2, 3])
 def test_an_evaluation_is_broken_off_and_its_epoch_kept(
-    tmp_path: Path, cache: str, splits: Splits, straight: RunResult, monkeypatch: pytest.MonkeyPatch, which: int
+    runs: Runs, straight: RunResult, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
-    real, seen = type(splits.selection).video_batches, []
+    real, seen = type(runs.splits.selection).video_batches, []
 
     def signalled(self: Any, size: int) -> Any:
         seen.append(size)
@@ -94,25 +89,23 @@ def test_an_evaluation_is_broken_off_and_its_epoch_kept(
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, size)
 
-    monkeypatch.setattr(type(splits.selection), "video_batches", signalled)
+    monkeypatch.setattr(type(runs.splits.selection), "video_batches", signalled)
     with pytest.raises(Terminated):
-        train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
+        runs.train()
     monkeypatch.undo()
-    assert not (tmp_path / "evaluation.json").exists()
-    state = state_of(tmp_path)
+    assert not (runs.path / "evaluation.json").exists()
+    state = state_of(runs.path)
     if which == 3:  # of the final evaluation nothing is kept
         assert (state["epoch"], state["position"]) == (2, None)
     else:
         assert (state["epoch"], state["position"]["step"]) == (which - 1, 4)
-    resumed = resume(tmp_path, splits=splits, device="cpu")
+    resumed = runs.resume()
     assert losses(resumed.history) == losses(straight.history)
     assert resumed.report.text_to_video == straight.report.text_to_video
-    assert same_end(straight.output, tmp_path)
+    assert same_end(straight.output, runs.path)
 
 
-def test_a_signal_while_an_epoch_is_saved_waits_for_it(
-    tmp_path: Path, cache: str, splits: Splits, straight: RunResult
-) -> None:
+def test_a_signal_while_an_epoch_is_saved_waits_for_it(runs: Runs, straight: RunResult) -> None:
     class Signal(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.getMessage().startswith("epoch 0"):
@@ -123,40 +116,34 @@ def test_a_signal_while_an_epoch_is_saved_waits_for_it(
     logger.setLevel(logging.INFO)
     try:
         with pytest.raises(Terminated):
-            train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
+            runs.train()
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)
-    assert (state_of(tmp_path)["epoch"], state_of(tmp_path)["position"]) == (1, None)
-    assert losses(resume(tmp_path, splits=splits, device="cpu").history) == losses(straight.history)
+    assert (state_of(runs.path)["epoch"], state_of(runs.path)["position"]) == (1, None)
+    assert losses(runs.resume().history) == losses(straight.history)
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None], ids=["ignored", "own"])
-def test_a_program_that_handles_signals_itself_goes_on_doing_so(
-    tmp_path: Path, cache: str, splits: Splits, handler: Any
-) -> None:
+def test_a_program_that_handles_signals_itself_goes_on_doing_so(runs: Runs, handler: Any) -> None:
     before = signal.signal(signal.SIGTERM, handler)
     try:
-        config = make_config(cache, train__epochs=1)
         hook = StopInEpoch(1, send(signal.SIGTERM), 1)
-        assert train(config, output=tmp_path, splits=splits, device="cpu", progress=hook).epochs == 1
+        assert runs.train(train__epochs=1, progress=hook).epochs == 1
         assert signal.getsignal(signal.SIGTERM) == handler
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_in_another_thread_handlers_are_left_alone(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_in_another_thread_handlers_are_left_alone(runs: Runs) -> None:
     found: list[Any] = []
     before = handlers()
     hook = StopInEpoch(1, lambda: found.append(handlers()), 0)
-    config = make_config(cache, train__epochs=1)
-    thread = threading.Thread(
-        target=train, args=(config,), kwargs={"output": tmp_path, "device": "cpu", "progress": hook}
-    )
+    thread = threading.Thread(target=runs.train, kwargs={"train__epochs": 1, "progress": hook})
     thread.start()
     thread.join()
     assert found == [before]
-    assert (tmp_path / "evaluation.json").is_file()
+    assert (runs.path / "evaluation.json").is_file()
 
 
 def _train_in_a_group(config: str, run: str) -> None:
@@ -165,10 +152,10 @@ def _train_in_a_group(config: str, run: str) -> None:
 
 
 def test_the_command_ends_with_143_although_its_whole_group_was_signalled(
-    tmp_path: Path, cache: str, splits: Splits, straight: RunResult, capfd: pytest.CaptureFixture[str]
+    runs: Runs, straight: RunResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file, run = tmp_path / "config.yaml", tmp_path / "run"
-    file.write_text(dump_config(make_config(cache, train__checkpoint_every=1)))
+    file, run = runs.folder / "config.yaml", runs.path
+    file.write_text(dump_config(runs.config(train__checkpoint_every=1)))
     process = get_context(START).Process(target=_train_in_a_group, args=(str(file), str(run)))
     process.start()
     while not (run / "last" / "state.pt").exists():
@@ -181,6 +168,6 @@ def test_the_command_ends_with_143_although_its_whole_group_was_signalled(
     assert f"{run}: terminated; saved up to" in err
     assert "Traceback" not in err
     assert not half_written(run)
-    resumed = train(make_config(cache), output=run, splits=splits, device="cpu", resume=True)
+    resumed = runs.train(resume=True)
     assert losses(resumed.history) == losses(straight.history)
     assert same_end(straight.output, run)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from kills import START
 from test_training_checkpoint import file_size_limit
-from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
+from training_runs import Runs, StopInEpoch, half_written, losses, make_config, same_end, state_of
 
 from prvr.data import DataError
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, resume, train
+from prvr.training import RunResult, TrainingError, train
 
 
 @pytest.mark.parametrize(
@@ -24,31 +24,24 @@ from prvr.training import RunResult, Splits, TrainingError, resume, train
     ids=["at the end of an epoch", "at the first state", "inside the first epoch"],
 )
 def test_a_run_goes_on_after_the_disk_was_full(
-    tmp_path: Path,
-    cache: str,
-    splits: Splits,
-    straight: RunResult,
-    every: int | None,
-    epoch: int,
-    step: int,
-    kept: tuple[int, int] | None,
+    runs: Runs, straight: RunResult, every: int | None, epoch: int, step: int, kept: tuple[int, int] | None
 ) -> None:
-    config = make_config(cache, train__checkpoint_every=every)
+    config = runs.config(train__checkpoint_every=every)
     with ExitStack() as disk:
         hook = StopInEpoch(epoch, lambda: disk.enter_context(file_size_limit(20_000)), step)
         with pytest.raises(TrainingError, match=r"cannot be written.*intact.*--resume"):
-            train(config, output=tmp_path, splits=splits, device="cpu", progress=hook)
-    assert not half_written(tmp_path)
+            runs.train(config, progress=hook)
+    assert not half_written(runs.path)
     if kept is None:
-        assert not (tmp_path / "last" / "state.pt").exists()
+        assert not (runs.path / "last" / "state.pt").exists()
     else:
-        state = state_of(tmp_path)
+        state = state_of(runs.path)
         assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == kept
     if epoch == 2:
-        Retriever.from_pretrained(tmp_path / "best")
-    assert losses(resume(tmp_path, splits=splits, device="cpu").history) == losses(straight.history)
-    assert same_end(straight.output, tmp_path)
-    assert not half_written(tmp_path)
+        Retriever.from_pretrained(runs.path / "best")
+    assert losses(runs.resume().history) == losses(straight.history)
+    assert same_end(straight.output, runs.path)
+    assert not half_written(runs.path)
 
 
 @pytest.fixture
@@ -61,9 +54,10 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of POSIX")
 def test_a_run_goes_on_after_its_folder_could_not_be_written(
-    open_folder: Path, cache: str, splits: Splits, straight: RunResult
+    runs: Runs, open_folder: Path, straight: RunResult
 ) -> None:
-    run, user = open_folder / "run", os.geteuid()
+    runs.folder, user = open_folder, os.geteuid()
+    run = runs.path
 
     def close() -> None:
         for folder in (run, run / "best", run / "last"):
@@ -71,10 +65,10 @@ def test_a_run_goes_on_after_its_folder_could_not_be_written(
         if user == 0:  # root may write everywhere: be nobody for a while
             os.seteuid(65534)
 
-    config = make_config(cache, train__checkpoint_every=1)
+    config = runs.config(train__checkpoint_every=1)
     try:
         with pytest.raises(TrainingError, match=r"cannot be written \(.*Permission denied.*intact.*--resume"):
-            train(config, output=run, splits=splits, device="cpu", progress=StopInEpoch(2, close, 1))
+            runs.train(config, progress=StopInEpoch(2, close, 1))
     finally:
         if user == 0:
             os.seteuid(0)
@@ -84,7 +78,7 @@ def test_a_run_goes_on_after_its_folder_could_not_be_written(
     state = state_of(run)
     assert (state["epoch"], state["position"]["step"]) == (1, 1)
     Retriever.from_pretrained(run / "best")
-    assert losses(resume(run, splits=splits, device="cpu").history) == losses(straight.history)
+    assert losses(runs.resume().history) == losses(straight.history)
     assert same_end(straight.output, run)
 
 
@@ -109,10 +103,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_one_process_owns_a_run_folder_until_it_dies(
-    tmp_path: Path, cache: str, splits: Splits, straight: RunResult
-) -> None:
-    run = tmp_path / "run"
+def test_one_process_owns_a_run_folder_until_it_dies(runs: Runs, cache: str, straight: RunResult) -> None:
+    run = runs.path
     other = get_context(START).Process(target=_train_until_killed, args=(str(run), cache))
     other.start()
     try:
@@ -121,14 +113,14 @@ def test_one_process_owns_a_run_folder_until_it_dies(
             time.sleep(0.05)
         before = files(run)
         with pytest.raises(TrainingError, match="run: another process is training"):
-            resume(run, splits=splits, device="cpu")
+            runs.resume()
         with pytest.raises(TrainingError, match="run: already holds"):
-            train(make_config(cache), output=run, splits=splits, device="cpu")
+            runs.train()
         assert files(run) == before
     finally:
         other.kill()
         other.join()
-    assert losses(resume(run, splits=splits, device="cpu").history) == losses(straight.history)
+    assert losses(runs.resume().history) == losses(straight.history)
     assert same_end(straight.output, run)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from training_runs import make_config, same_end, stop_run
+from training_runs import Runs, make_config, same_end
 
 from prvr.config import Config, ConfigError
 from prvr.data import PackedSplit, VideoLoader
@@ -17,7 +17,7 @@ from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
 from prvr.models import build_retriever
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
-from prvr.training import RunResult, Splits, Teacher, TrainingError, resume, train
+from prvr.training import RunResult, Splits, Teacher, TrainingError
 
 ALONE = {
     "loss__triplet": 0.0,
@@ -103,10 +103,10 @@ def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: i
 
 
 def test_a_student_comes_to_score_as_its_teacher(
-    straight: RunResult, splits: Splits, scores: Tensor, cache: str, tmp_path: Path
+    straight: RunResult, splits: Splits, scores: Tensor, cache: str, runs: Runs
 ) -> None:
     config = taught(straight, cache, train__epochs=6, loss__distillation={"weight": 1.0, "temperature": 0.05})
-    result = train(config, output=tmp_path / "student", splits=splits, device="cpu")
+    result = runs.train(config)
     course = [line["loss"]["distillation"] for line in result.history]
     assert course[-1] < 0.7 * course[0]
     torch.manual_seed(0)
@@ -117,18 +117,15 @@ def test_a_student_comes_to_score_as_its_teacher(
     assert trained > untrained + 0.2
 
 
-def test_a_broken_off_run_goes_on_with_its_teacher(
-    straight: RunResult, splits: Splits, cache: str, tmp_path: Path
-) -> None:
+def test_a_broken_off_run_goes_on_with_its_teacher(straight: RunResult, cache: str, runs: Runs) -> None:
     config = taught(straight, cache)
-    whole = train(config, output=tmp_path / "whole", splits=splits, device="cpu")
-    broken = tmp_path / "broken"
-    stop_run(config, broken, splits, 2, 0)
+    whole = runs.train(config, "whole")
+    runs.stop(2, 0, config)
     other = Teacher(Pipeline(build_retriever(config.model)))
     with pytest.raises(TrainingError, match=r"gives other scores than the one this run began with\. Restore it"):
-        resume(broken, splits=splits, device="cpu", teacher=other)
-    resume(broken, splits=splits, device="cpu")
-    assert same_end(whole.output, broken)
+        runs.resume(teacher=other)
+    runs.resume()
+    assert same_end(whole.output, runs.path)
 
 
 def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult, cache: str) -> None:

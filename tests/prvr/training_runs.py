@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 
 from prvr.config import Config, validated
-from prvr.training import RunResult, Splits, train
+from prvr.training import RunResult, Splits, resume, train
 
 DIFFUSION = {
     "optim__name": "bert_adam",
@@ -74,6 +74,41 @@ class StraightRuns(dict[str, RunResult]):
         return self[name]
 
 
+class Runs:
+    """Runs on the CPU in the folder of a test, on the splits of `make_config`.
+
+    Args:
+        folder: where they are written.
+        cache: for `make_config`.
+        splits: those of `make_config`.
+    """
+
+    def __init__(self, folder: Path, cache: str, splits: Splits) -> None:
+        self.folder, self.cache, self.splits = folder, cache, splits
+
+    @property
+    def path(self) -> Path:
+        """Of the run that has no other name."""
+        return self.folder / "run"
+
+    def config(self, **changes: Any) -> Config:
+        return make_config(self.cache, **changes)
+
+    def train(self, config: Config | None = None, name: str = "run", **options: Any) -> RunResult:
+        """Options with "__" in their names are changes for `make_config`, all others are those of `train`."""
+        changes = {key: options.pop(key) for key in [*options] if "__" in key}
+        output = self.folder / name
+        return train(config or self.config(**changes), output=output, splits=self.splits, device="cpu", **options)
+
+    def resume(self, name: str = "run", **options: Any) -> RunResult:
+        return resume(self.folder / name, splits=self.splits, device="cpu", **options)
+
+    def stop(self, epoch: int, step: int | None = None, config: Config | None = None, **options: Any) -> None:
+        """Trains until a step of an epoch (from 1), which raises KeyboardInterrupt before it is saved."""
+        with pytest.raises(KeyboardInterrupt):
+            self.train(config, progress=StopInEpoch(epoch, interrupt, step), **options)
+
+
 def losses(history: Any) -> list[dict[str, float]]:
     return [line["loss"] for line in history]
 
@@ -111,12 +146,6 @@ class StopInEpoch:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def stop_run(config: Config, output: Path, splits: Splits, epoch: int, step: int | None = None) -> None:
-    """Trains on the CPU until a step of an epoch (from 1), which raises KeyboardInterrupt before it is saved."""
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=output, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
 
 
 def state_of(run: Path) -> dict[str, Any]:

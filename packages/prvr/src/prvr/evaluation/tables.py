@@ -1,6 +1,6 @@
 """Tables of an evaluation for the terminal: pure functions that return rich renderables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -32,11 +32,10 @@ def metrics_table(report: EvaluationReport) -> Table:
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
     rows = {
-        "text to video": (report.text_to_video, interval),
-        "video to text": (report.video_to_text, {}),
-        "text to text": (report.text_to_text, {}),
+        name: getattr(report, name.replace(" ", "_")) for name in ("text to video", "video to text", "text to text")
     }
-    return _metrics_table(_title(report), caption, "", (*_RECALLS, heading, "MdR", "MnR"), rows.items())
+    columns = (*_RECALLS, heading, "MdR", "MnR")
+    return _metrics_table(_title(report), caption, "", columns, rows, {"text to video": interval})
 
 
 def text_video_table(report: EvaluationReport) -> Table:
@@ -53,7 +52,7 @@ def text_video_table(report: EvaluationReport) -> Table:
     gallery = "sets of captions" if sets else "all captions, by the best one of a video"
     caption = TIES[report.ties] + f"\nvideo to text: among {gallery}" * several
     to_text = report.video_to_sets if sets else report.video_to_text
-    rows = [("text to video", (report.text_to_video, {})), ("video to text", (to_text, {}))]
+    rows = {"text to video": report.text_to_video, "video to text": to_text}
     return _metrics_table(_title(report), caption, "", ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"), rows)
 
 
@@ -110,15 +109,15 @@ def groups_table(report: EvaluationReport) -> Table | None:
         return None
     queries = sum(group.metrics.queries for group in report.groups)
     caption = f"{queries:,} of {len(report.query_ids):,} queries have a known moment"
-    rows = ((f"({group.low:g}, {group.high:g}]", (group.metrics, {})) for group in report.groups)
+    rows = {f"({group.low:g}, {group.high:g}]": group.metrics for group in report.groups}
     return _metrics_table("text to video by moment-to-video ratio", caption, "ratio", _PARTS, rows)
 
 
 def tags_table(report: EvaluationReport) -> Table | None:
     """Text to video by the tags of queries; None if no query has one."""
-    rows = ((tag.tag, (tag.metrics, {})) for tag in report.tags)
+    rows = {tag.tag: tag.metrics for tag in report.tags}
     caption = "a query counts under each of its tags"
-    return _metrics_table("text to video by kind of query", caption, "tag", _PARTS, rows) if report.tags else None
+    return _metrics_table("text to video by kind of query", caption, "tag", _PARTS, rows) if rows else None
 
 
 def examples_table(examples: Sequence[ExampleQuery]) -> Table:
@@ -210,13 +209,14 @@ def _metrics_table(
     caption: str,
     column: str,
     columns: Sequence[str],
-    rows: Iterable[tuple[str, tuple[RetrievalMetrics | None, Mapping[str, str]]]],
+    rows: Mapping[str, RetrievalMetrics | None],
+    others: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """A row for each name: its metrics, and cells of other columns; rows without metrics are left out."""
+    """A row for each name: its metrics, and its cells of other columns; rows without metrics are left out."""
     table = new_table(title, caption, [column], columns)
-    for name, (metrics, others) in rows:
+    for name, metrics in rows.items():
         if metrics is not None:  # Text, not str: a tag may hold square brackets, which rich would read as markup
-            table.add_row(Text(name), *metric_cells(metrics, columns, others))
+            table.add_row(Text(name), *metric_cells(metrics, columns, (others or {}).get(name)))
     return table
 
 

@@ -20,10 +20,8 @@ _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHIPPED = Path(__file__).parent / "shipped"
 """The folder of the models that ship with prvr, each a folder of its name."""
-_ALIASES = {"drawn-world": "toy-world"}  # its name before 0.1.0
 ABOUT = "prvr"
 """Key of the metadata in the weights of a shipped model: a JSON object that says how it was trained."""
-
 
 _CARD = """---
 library_name: prvr
@@ -96,8 +94,7 @@ def shipped_model(name: str | Path) -> Path | None:
         >>> shipped_model("toy-world").name
         'toy-world'
     """
-    shipped = None if isinstance(name, Path) else _ALIASES.get(name, name)
-    return SHIPPED / shipped if shipped in _shipped_names() else None
+    return SHIPPED / name if isinstance(name, str) and name in _shipped_names() else None
 
 
 def _shipped_names() -> list[str]:

@@ -1,6 +1,7 @@
 """The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +18,7 @@ CACHE = 2**30
 """Bytes of pooled vectors that are kept."""
 
 
+@dataclass(frozen=True)
 class HardCandidates:
     """The right candidate of each training row and the wrong ones that the retriever scores highest.
 
@@ -28,8 +30,8 @@ class HardCandidates:
         columns: `(q, 1 + p)` indices in the gallery, the right one first, then the hardest wrong ones, hardest first.
     """
 
-    def __init__(self, asks: Int[Tensor, " q"], columns: Int[Tensor, "q c"]) -> None:
-        self.asks, self.columns = asks, columns
+    asks: Int[Tensor, " q"]
+    columns: Int[Tensor, "q c"]
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
         """Places in `columns` for some rows, the right one first.
@@ -42,10 +44,6 @@ class HardCandidates:
         wrong = self.columns.shape[1] - 1
         order = torch.rand(len(rows), wrong, generator=generator).argsort(1)[:, : num - 1] + 1
         return torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1).to(self.columns.device)
-
-    def gallery(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Int[Tensor, "r n"]:
-        """Indices in the gallery of what `draw` returned for `rows`."""
-        return self.columns[rows].gather(1, places)
 
 
 class BatchCandidates:
@@ -69,10 +67,6 @@ class BatchCandidates:
         wrong = owner[:, None] != owner
         order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
         return self.right[rows][order[:, : min(num, 1 + int(wrong.sum(1).min()))]]
-
-    def gallery(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Int[Tensor, "r n"]:
-        """What `draw` returned: these are indices in the gallery."""
-        return places
 
 
 def hard_candidates(
@@ -149,7 +143,8 @@ class Pairing:
             rows: r of the rows, on the device.
             places: as `candidates.draw` returned them for these rows.
         """
-        columns = self.candidates.gallery(rows, places).to(self.inputs.text.device)
+        columns = self.candidates.columns
+        columns = (places if columns is None else columns[rows].gather(1, places)).to(self.inputs.text.device)
         if self._pooled is None:
             return self._gather(rows, columns)
         pooled = self._pooled[rows[:, None], places]

@@ -28,7 +28,7 @@ from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
-from prvr.training.run_folder import Run, RunFolder, RunOptions, open_run
+from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits, Teacher, open_data
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
@@ -101,10 +101,13 @@ def train(
     with open_run(config, output, **options) as run, open_data(config, run, splits, teacher) as data:
         splits, batches, constants = data
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
-        model = _retriever(config, run.folder) if retriever is None else retriever
-        losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
-        task = RetrievalTask(config, run.accelerator, model, losses, batches, splits.selection)
-
+        if retriever is None:  # a resumed run has saved its CLIP: the one that it started from need not be there
+            has_clip = isinstance(config.model, TokenModelConfig) and config.model.clip is not None
+            saved = has_clip and run.folder.state.exists() and run.folder.best.is_dir()
+            retriever = load_pretrained(run.folder.best) if saved else build_retriever(config.model)
+        if objective is None:
+            objective = Objective(config.loss, config.model, retriever.registers)
+        task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
         optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
         trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
         report = trainer.train(lambda: task.evaluate(splits.report, run))
@@ -125,14 +128,6 @@ def resume(output: Path | str, **options: Any) -> RunResult:
     if not path.is_file():
         raise TrainingError(f"{path}: no such file, there is no run to resume. Start one with `prvr train`.")
     return train(load_config(path), output=output, resume=True, **options)
-
-
-def _retriever(config: Config, run: RunFolder) -> AnyRetriever:
-    """What `config` describes. A resumed run has saved its CLIP: the one that it started from need not be there."""
-    has_clip = isinstance(config.model, TokenModelConfig) and config.model.clip is not None
-    if has_clip and run.state.exists() and run.best.is_dir():
-        return load_pretrained(run.best)
-    return build_retriever(config.model)
 
 
 class RetrievalTask:

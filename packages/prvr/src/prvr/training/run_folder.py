@@ -113,9 +113,18 @@ class RunFolder:
         """Owns the folder, created where it is missing; removes what a killed process left half-written there.
 
         Raises:
-            TrainingError: another process trains there, it cannot be written, or as `check`.
+            TrainingError: it is missing on resume, or not empty otherwise; another process trains there; or it cannot
+                be written.
         """
-        self.check(resume)
+        if resume and not self.path.is_dir():
+            raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
+        if not resume:
+            files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
+            if set(files) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
+                raise TrainingError(
+                    f"{self.path}: already holds {', '.join(files[:4]) or 'a file'}. Resume that run (--resume), or "
+                    "choose another folder."
+                )
         is_new = not self.path.exists()
         with ExitStack() as stack:
             try:
@@ -148,18 +157,6 @@ class RunFolder:
                 "Resume with its own config.yaml, or start a new run in another folder."
             )
         return state
-
-    def check(self, resume: bool) -> None:
-        """Refuses a folder that is missing on resume, or not empty otherwise. Changes nothing."""
-        if resume and not self.path.is_dir():
-            raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
-        if not resume:
-            files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
-            if set(files) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
-                raise TrainingError(
-                    f"{self.path}: already holds {', '.join(files[:4]) or 'a file'}. Resume that run (--resume), or "
-                    "choose another folder."
-                )
 
     def _remove_if_not_begun(self) -> None:
         with suppress(OSError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -131,7 +131,7 @@ def open_splits(config: Config) -> Splits:
 def training_batches(
     config: Config, split: PackedSplit, accelerator: Accelerator, teacher: Float[Tensor, "q v"] | None = None
 ) -> VideoLoader:
-    """The batches of a training split on the device, each process its shard of them.
+    """The batches of a training split on the device, each process its shard of them, its features there or not.
 
     Args:
         config: the configuration of the run.
@@ -140,9 +140,11 @@ def training_batches(
         teacher: `(q, v)` scores of the split, see `Teacher.scores`.
 
     Raises:
-        TrainingError: more processes than videos in a batch, or as `batches_on_device`.
+        TrainingError: more processes than videos in a batch; or `train.data_on_device="always"`, and the features are
+            larger than what is free on the GPU.
     """
     size, videos, processes = config.train.batch_size, len(split), accelerator.num_processes
+    device, on_device = accelerator.device, config.train.data_on_device
     if min(size, videos) < processes:
         raise TrainingError(
             f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
@@ -158,32 +160,16 @@ def training_batches(
         shard=Shard(accelerator.process_index, processes),
         teacher=teacher,
     )
-    return batches_on_device(loader, accelerator.device, config.train.data_on_device)
-
-
-def batches_on_device(
-    loader: VideoLoader, device: torch.device, on_device: Literal["auto", "always", "never"] = "auto"
-) -> VideoLoader:
-    """The batches of a loader on a device, with its features there or not: the batches are the same.
-
-    Args:
-        loader: which videos and queries, in which order.
-        device: the device of the training.
-        on_device: `train.data_on_device`.
-
-    Raises:
-        TrainingError: "always", and the features are larger than what is free on the GPU.
-    """
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
         return loader.to(device)
-    size = split_bytes(loader.packed)
+    taken = split_bytes(split)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
-    if on_device == "auto" and size > _SHARE * free:
-        logger.info("features of %.1f GB are read as training goes, %.1f GB are free", size / 1e9, free / 1e9)
+    if on_device == "auto" and taken > _SHARE * free:
+        logger.info("features of %.1f GB are read as training goes, %.1f GB are free", taken / 1e9, free / 1e9)
         return loader.to(device)
-    if size > free:
+    if taken > free:
         raise TrainingError(
-            f"train.data_on_device='always': the features take {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free on "
+            f"train.data_on_device='always': the features take {taken / 1e9:.1f} GB, {free / 1e9:.1f} GB are free on "
             f"{device}. Set it to 'auto' or 'never'"
         )
     return loader.to(device, resident=True)

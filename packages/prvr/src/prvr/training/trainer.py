@@ -14,12 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import config_to_dict, flat
 from prvr.errors import DivergedError, TrainingError
-from prvr.training.checkpoint import (
-    Score,
-    TrainerState,
-    derived_seed,
-    load_weights,
-)
+from prvr.training.checkpoint import Score, TrainerState, derived_seed, load_weights
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
 from prvr.training.run_folder import Run, RunConfig, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
@@ -246,21 +241,17 @@ class Trainer:
         Raises:
             DivergedError: `train.on_nonfinite=stop`, or one step too many in a row.
         """
-        train, rate = self.config.train, self.config.optim.lr
+        train = self.config.train
         where = f"{self.run.folder.path}: epoch {self.epoch}, step {metrics.step} of {self.steps}"
         message = f"{where}: {metrics.problem()}. {metrics.examples}."
+        remedy = f"Look for NaN in the features, or lower optim.lr={self.config.optim.lr}"
         if train.on_nonfinite == "stop":
-            raise DivergedError(
-                f"{message} Look for NaN in their features, lower optim.lr={rate}, or skip such steps with "
-                f"train.on_nonfinite=skip; {self._saved}."
-            )
+            raise DivergedError(f"{message} {remedy}, or skip such steps with train.on_nonfinite=skip; {self._saved}.")
         self.skipped_in_row += 1
         self.state.skipped += 1
         if self.skipped_in_row > train.max_skipped:
-            raise DivergedError(
-                f"{message} These are {self.skipped_in_row} such steps in a row, more than train.max_skipped="
-                f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {self._saved}."
-            )
+            many = f"{self.skipped_in_row} such steps in a row, more than train.max_skipped={train.max_skipped}"
+            raise DivergedError(f"{message} These are {many}. {remedy}; {self._saved}.")
         logger.warning("%s Step skipped, %d in a row.", message, self.skipped_in_row)
 
     def _finish_epoch(self) -> None:
