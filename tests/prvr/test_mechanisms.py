@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import prvr
-from prvr.config import ConfigError, LossConfig, ModelConfig, load_config
-from prvr.losses import (
-    angle_geometry_loss,
-    contrastive_loss,
-    distance_geometry_loss,
-    distillation_loss,
-)
+from prvr.config import LossConfig, ModelConfig
+from prvr.losses import contrastive_loss, distillation_loss
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.stages import AnchorSettings, anchor_scores
@@ -62,79 +56,6 @@ def test_gradients_of_the_contrastive_loss_are_those_of_finite_differences() -> 
     assert torch.autograd.gradcheck(lambda s, t: contrastive_loss(s, right, t), (scores.requires_grad_(), temperature))
 
 
-def smooth(x: float) -> float:
-    return x * x / 2 if abs(x) < 1 else abs(x) - 0.5
-
-
-def with_equal_rows(seed: int) -> tuple[Tensor, Tensor]:
-    """Five queries, of which the last two have the same words, in a space of 4 dimensions and in one of 3."""
-    generator = torch.Generator().manual_seed(seed)
-    text, fixed = (torch.randn(5, d, generator=generator, dtype=torch.float64) for d in (4, 3))
-    fixed[4] = 2 * fixed[3]
-    return text, fixed
-
-
-@given(seeds)
-def test_distances_are_compared_as_in_the_plain_loop(seed: int) -> None:
-    text, fixed = with_equal_rows(seed)
-    relative = []
-    for x in (text, fixed):
-        unit = x / x.norm(dim=1, keepdim=True)
-        distances = [float((unit[p] - unit[q]).norm()) for p in range(5) for q in range(p)]
-        relative.append([d / (sum(distances) / 10) for d in distances])
-    expected = sum(smooth(d - f) for d, f in zip(*relative, strict=True)) / 10
-    assert distance_geometry_loss(text, fixed).item() == pytest.approx(expected, abs=1e-5)
-
-
-@given(seeds)
-def test_angles_are_compared_as_in_the_plain_loop(seed: int) -> None:
-    text, fixed = with_equal_rows(seed)
-    found = []
-    for p, q, r in itertools.permutations(range(5), 3):
-        cosines = []
-        for x in (text, fixed):
-            unit = x / x.norm(dim=1, keepdim=True)
-            sides = unit[p] - unit[q], unit[r] - unit[q]
-            cosines.append(float(sides[0] @ sides[1] / sides[0].norm() / sides[1].norm()))
-        if {3, 4} not in ({p, q}, {q, r}):  # equal vectors have no angle
-            found.append(smooth(cosines[0] - cosines[1]))
-    expected = sum(found) / len(found)
-    assert angle_geometry_loss(text, fixed).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("loss", [distance_geometry_loss, angle_geometry_loss])
-def test_geometry_has_finite_gradients_and_knows_neither_scale_nor_order(loss: Callable[..., Tensor]) -> None:
-    text, fixed = with_equal_rows(3)
-    assert torch.autograd.gradcheck(lambda x: loss(x, fixed), text.requires_grad_())
-    turned, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))
-    order = torch.tensor([4, 2, 0, 1, 3])
-    assert loss((3 * text @ turned)[order], fixed[order]).item() == pytest.approx(loss(text, fixed).item(), rel=1e-9)
-    for count in (0, 1, 2):
-        few = text[:count].detach().requires_grad_()
-        loss(few, fixed[:count]).backward()
-        assert few.grad is not None
-        assert few.grad.isfinite().all()
-    same = torch.ones(5, 4, requires_grad=True)  # a network that has collapsed
-    loss(same, fixed.float()).backward()
-    assert same.grad is not None
-    assert same.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("key", ["text_distances", "text_angles"])
-def test_geometry_is_that_of_the_words_and_of_at_most_64_queries(key: str) -> None:
-    batch = four_videos()
-    objective, output = objective_and_output(**{key: 2.0})
-    loss = {"text_distances": distance_geometry_loss, "text_angles": angle_geometry_loss}[key]
-    assert objective(output, batch)["total"].item() == pytest.approx(2 * loss(output.text, batch.mean_words).item())
-    with pytest.raises(ConfigError, match=rf"loss\.{key}=1.0 needs features of words"):
-        load_config("diffusionret-msrvtt-pixels", {f"loss.{key}": 1.0})
-    text, words = torch.randn(80, 16, requires_grad=True), torch.randn(80, 6)
-    many = prvr.types.Labels(4, torch.arange(80) % 4, mean_words=unit(words))
-    objective(replace(output, text=text), many)["total"].backward()
-    assert text.grad is not None
-    assert int((text.grad != 0).any(1).sum()) == (64 if key == "text_angles" else 80)
-
-
 SIZES: dict[str, Any] = {"video_dim": 10, "query_dim": 6, "hidden": 16, "heads": 2, "num_clips": 4, "max_frames": 8}
 OFF = {"triplet": 0.0, "info_nce_clips": 0.0, "info_nce_frames": 0.0, "diversity": 0.0}
 
@@ -159,25 +80,6 @@ def objective_and_output(**loss: Any) -> tuple[Objective, prvr.RetrieverOutput]:
     retriever = Retriever(ModelConfig(**SIZES)).eval()
     output = retriever(four_videos())
     return Objective(LossConfig(OFF | loss), retriever.config), output
-
-
-def test_mean_words_leave_padding_out() -> None:
-    batch = four_videos()
-    for q, count in enumerate([5, 5, 3, 4]):
-        mean = batch.words[q, :count].mean(0)
-        torch.testing.assert_close(batch.mean_words[q], mean / mean.norm(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(batch.padded(0, 9).mean_words, batch.mean_words, rtol=0, atol=1e-6)
-
-
-def test_labels_without_words_are_enough_until_a_loss_reads_them() -> None:
-    batch = four_videos()
-    objective, output = objective_and_output(text_distances=1.0)
-    labels = replace(batch.labels, mean_words=batch.mean_words)
-    assert torch.equal(objective(output, labels)["total"], objective(output, batch)["total"])
-    with pytest.raises(prvr.InputError, match=r"Train with one process, or set both to 0"):
-        objective(output, batch.labels)
-    plain, output = objective_and_output(contrastive=1.0)
-    assert torch.equal(plain(output, batch.labels)["total"], plain(output, batch)["total"])
 
 
 def unit(x: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class CentringSettings(LossSettings):
 
 
 class Centring(Term[CentringSettings]):
-    def __init__(self, settings, model, registers=None):
+    def __init__(self, settings, model):
         super().__init__(settings, model)
         self.scale = nn.Parameter(tensor(2.0))
 

@@ -1,12 +1,11 @@
 """The objective: weighted loss terms by name, with the parameters that only training needs."""
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import LOSSES, AnyModelConfig, LossConfig, active_losses
+from prvr.errors import InputError
 from prvr.losses import LossInputs, Negatives
 from prvr.types import Batch, Labels, RetrieverOutput
 from regdiff.registers import RegisterGenerator
@@ -37,8 +36,14 @@ class Objective(nn.Module):
         self.config = config
         self.active = active_losses(config, model)
         """Names of the losses that are computed."""
+        if "diffusion" in self.active and registers is None:
+            raise InputError(
+                f"loss.diffusion={config.weight('diffusion')} trains the register generator of the retriever: pass it "
+                "to the objective, Objective(config.loss, config.model, retriever.registers)"
+            )
+        self._registers = (registers,)  # in a tuple, because its parameters belong to the retriever
         for name in self.active:
-            self.add_module(name, LOSSES[name].part(config[name], model, registers))
+            self.add_module(name, LOSSES[name].part(config[name], model))
 
     def forward(
         self,
@@ -59,15 +64,11 @@ class Objective(nn.Module):
             warm_up: the run is in its warm-up, in which evidence is not relabelled and transport is off.
             generator: source of all draws; None = the global one.
         """
-        labels = self.labels(batch) if isinstance(batch, Batch) else batch
-        inputs = LossInputs(output, labels, negatives, register_targets, warm_up, generator)
+        labels = batch.labels if isinstance(batch, Batch) else batch
+        inputs = LossInputs(output, labels, negatives, register_targets, warm_up, generator, *self._registers)
         terms: dict[str, Tensor] = {}
         for name in self.active:
             loss = self.get_submodule(name)(inputs)
             parts = loss if isinstance(loss, dict) else {name: loss}
             terms |= {part: self.config.weight(name) * value for part, value in parts.items()}
         return terms | {"total": torch.stack(list(terms.values())).sum()}
-
-    def labels(self, batch: Batch) -> Labels:
-        """The labels of a batch that the terms read, with the mean words of the queries only if a term needs them."""
-        return replace(batch.labels, mean_words=batch.mean_words if self.config.reads_words else None)

@@ -107,7 +107,6 @@ class Labels:
         videos: number of videos v.
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
-        mean_words: `(q, e)` unit vectors of the queries, see `Batch.mean_words`; few losses read them.
         teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
@@ -120,7 +119,6 @@ class Labels:
     videos: int
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
-    mean_words: Float[Tensor, "q e"] | None = None
     teacher: Float[Tensor, "q v"] | None = None
     most_queries: int | None = None
 
@@ -246,14 +244,9 @@ class Batch:
 
     @property
     def labels(self) -> Labels:
-        """Which video answers which query, without `mean_words`."""
+        """Which video answers which query."""
         most = None if self.counts is None or self.counts.queries is None else max(self.counts.queries)
         return Labels(len(self.clips), self.query_to_video, self.relevant, teacher=self.teacher, most_queries=most)
-
-    @property
-    def mean_words(self) -> Float[Tensor, "q e"]:
-        """`(q, e)` the mean features of each query's words, scaled to unit length."""
-        return F.normalize(self.words.masked_fill(~self.word_mask[..., None], 0).sum(1), dim=-1)
 
     @property
     def valid_frames(self) -> int | None:

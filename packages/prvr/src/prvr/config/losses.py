@@ -22,12 +22,11 @@ from prvr.errors import InputError
 
 LOSSES: Registry[Callable[..., Any]] = Registry("loss")
 """Every loss by name, in the order in which terms are computed and added up. A part is called with the settings of the
-loss, the configuration of the model and its register generator, and makes a `prvr.losses.Term`."""
+loss and the configuration of the model, and makes a `prvr.losses.Term`."""
 
 NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
-    "words": "features of words, which model.clip reads as token numbers",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
 """What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
@@ -158,10 +157,6 @@ class DiffusionSettings(LossSettings):
     """gamma of the textual perturbation sampler (TPS), which makes the targets."""
 
 
-_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "words")(LossSettings)
-_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "words")(LossSettings)
-
-
 @_loss("evidence", "evidence:Evidence", "Scores as evidence for videos (Holmes).", "pooled")
 @dataclass(frozen=True, config=STRICT)
 class EvidenceSettings(LossSettings):
@@ -254,11 +249,6 @@ class LossConfig:
     def weight(self, name: str) -> float:
         """The weight of a loss; 0 for one that was registered after these settings were made."""
         return self.terms[name].weight if name in self.terms else 0.0
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether a loss compares the words of the queries, see `prvr.types.Batch.mean_words`."""
-        return any("words" in entry.needs and self.weight(entry.name) > 0 for entry in LOSSES)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

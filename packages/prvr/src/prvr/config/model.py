@@ -273,7 +273,7 @@ class ModelConfig:
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
         branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
-        return frozenset(("pooled", "words", *branches, *self.registers.provides))
+        return frozenset(("pooled", *branches, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:

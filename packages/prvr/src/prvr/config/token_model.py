@@ -77,7 +77,7 @@ class TokenModelConfig:
     @property
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`: it has neither branches nor registers."""
-        return frozenset(() if self.clip is not None else ("words",))
+        return frozenset()
 
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":

@@ -14,12 +14,7 @@ from prvr.losses.matching import (
     triplet_loss,
     triplet_pairs_loss,
 )
-from prvr.losses.queries import (
-    angle_geometry_loss,
-    distance_geometry_loss,
-    diversity_loss,
-    query_structure_loss,
-)
+from prvr.losses.queries import diversity_loss, query_structure_loss
 from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, transport_targets
 
@@ -28,10 +23,8 @@ __all__ = [
     "LossInputs",
     "Negatives",
     "Term",
-    "angle_geometry_loss",
     "contrastive_loss",
     "dissent_loss",
-    "distance_geometry_loss",
     "distillation_loss",
     "diversity_loss",
     "entailment",

@@ -10,7 +10,6 @@ from prvr.config.losses import EntailmentSettings
 from prvr.losses.term import LossInputs, Term
 from prvr.models.layers import AttentionPooling
 from prvr.types import VideoEmbedding
-from regdiff.registers import RegisterGenerator
 
 
 class Entailment(Term[EntailmentSettings]):
@@ -20,9 +19,7 @@ class Entailment(Term[EntailmentSettings]):
     max(0, exterior angle at the video - its half-aperture). Curvature and scales are bounded in the expression.
     """
 
-    def __init__(
-        self, settings: EntailmentSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, settings: EntailmentSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         curvature = settings.curvature
         self.pool_frames = AttentionPooling(model.hidden)
@@ -64,9 +61,7 @@ class Entailment(Term[EntailmentSettings]):
         return self.violation(video_points, self.lift_text(inputs.text)).mean()
 
 
-def entailment(
-    settings: EntailmentSettings, model: ModelConfig, registers: RegisterGenerator | None = None
-) -> Term[EntailmentSettings]:
+def entailment(settings: EntailmentSettings, model: ModelConfig) -> Term[EntailmentSettings]:
     """The correct or the released entailment loss, as `compat.entailment` says."""
     if model.compat.entailment == "released":
         return released_part("loss_parts:ReleasedEntailment")(settings, model)

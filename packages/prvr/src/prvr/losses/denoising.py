@@ -5,9 +5,8 @@ from torch import Tensor
 
 from prvr.config import AnyModelConfig, LossSettings
 from prvr.config.losses import DiffusionSettings
-from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Term
-from regdiff.registers import RegisterGenerator, TextualPerturbation
+from regdiff.registers import TextualPerturbation
 
 
 class PriorKL(Term[LossSettings]):
@@ -22,30 +21,19 @@ class PriorKL(Term[LossSettings]):
 
 
 class Diffusion(Term[DiffusionSettings]):
-    """Error of the denoiser of the registers, whose targets are by default the perturbed mean queries of each video.
+    """Error of the denoiser of the registers, whose targets are by default the perturbed mean queries of each video."""
 
-    Raises:
-        InputError: the register generator is missing.
-    """
-
-    def __init__(
-        self, settings: DiffusionSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, settings: DiffusionSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
-        if registers is None:
-            raise InputError(
-                f"loss.diffusion={settings.weight} trains the register generator of the retriever: pass it to the "
-                "objective, Objective(config.loss, config.model, retriever.registers)"
-            )
         self.perturb = TextualPerturbation(settings.perturbation)
-        self._generator = (registers,)  # in a tuple, because its parameters belong to the retriever
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The diffusion loss of the registers."""
-        registers, targets = inputs.output.registers, inputs.register_targets
+        registers, targets, generator = inputs.output.registers, inputs.register_targets, inputs.register_generator
         assert registers is not None
+        assert generator is not None
         if targets is None:
             weights = inputs.labels.ground_truth.to(inputs.text.dtype)
             mean_queries = weights.mT @ inputs.text / weights.sum(0)[:, None].clamp_min(1)
             targets = self.perturb(mean_queries, registers.tokens.shape[1], inputs.generator)
-        return self._generator[0].loss(targets, registers, inputs.generator)["diffusion"]
+        return generator.loss(targets, registers, inputs.generator)["diffusion"]

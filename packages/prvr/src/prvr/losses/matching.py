@@ -13,7 +13,6 @@ from prvr.config import AnyModelConfig
 from prvr.config.losses import ContrastiveSettings, DistillationSettings, InfoNCESettings, TripletSettings
 from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Negatives, Term
-from regdiff.registers import RegisterGenerator
 
 
 def _select(
@@ -259,9 +258,7 @@ class Temperature(nn.Module):
 class Contrastive(Term[ContrastiveSettings]):
     """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
 
-    def __init__(
-        self, settings: ContrastiveSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, settings: ContrastiveSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         self.temperature = Temperature(settings.temperature) if settings.learned else None
 

@@ -7,11 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.config import LossSettings
 from prvr.config.losses import DiversitySettings, QueryStructureSettings
 from prvr.losses.term import LossInputs, Term
-
-_MOST_ANGLES = 64  # queries whose angles are compared
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
@@ -84,63 +81,6 @@ def query_structure_loss(
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
 
 
-def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
-    r"""Keeps how far apart queries are (RKD-D of Park et al., CVPR 2019; in MSC-PRVR between text and frozen text).
-
-    Mean over pairs p < q of $\mathrm{smooth}_{L1}(d_{pq} / \bar d - f_{pq} / \bar f)$: d distances of unit embeddings,
-    f those of fixed unit vectors, each divided by its mean over the pairs. Smooth L1 is $x^2 / 2$ up to 1, then
-    $|x| - 1/2$.
-
-    Args:
-        text: embeddings of queries.
-        fixed: vectors of the same queries that training does not change, of any width.
-
-    Returns:
-        0 for fewer than two queries.
-
-    Examples:
-        >>> fixed = torch.eye(3)
-        >>> distance_geometry_loss(2 * fixed, fixed).item()
-        0.0
-    """
-    first, second = torch.triu_indices(len(text), len(text), 1, device=text.device)
-    relative = []
-    for x in (text, fixed):
-        unit = F.normalize(x, dim=-1)
-        # The length of a difference has no gradient at 0, where captions are the same: a tiny number is put below it.
-        distances = ((unit[first] - unit[second]).square().sum(1) + 1e-12).sqrt()
-        relative.append(distances / distances.mean())
-    losses = F.smooth_l1_loss(relative[0], relative[1], reduction="none")
-    return losses.sum() / max(len(losses), 1)
-
-
-def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
-    r"""Keeps the angles between queries (RKD-A of Park et al., CVPR 2019).
-
-    Mean over triples of different queries of $\mathrm{smooth}_{L1}(\cos\angle_{pqr} - \cos\angle^*_{pqr})$: the angle
-    at q between p and r, of unit embeddings and of fixed unit vectors. Where two fixed vectors are equal, there is no
-    angle and the triple is left out. Memory grows with the third power of the number of queries.
-
-    Args:
-        text: embeddings of queries.
-        fixed: vectors of the same queries that training does not change, of any width.
-
-    Returns:
-        0 where no triple has an angle.
-
-    Examples:
-        >>> angle_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
-        0.0
-    """
-    away = [unit[:, None] - unit for unit in (F.normalize(x, dim=-1) for x in (text, fixed))]
-    apart = away[1].square().sum(-1) > 1e-12
-    sides = [F.normalize(x.masked_fill(~apart[..., None], 0), dim=-1, eps=1e-6) for x in away]
-    cosines = [torch.einsum("qpd,qrd->qpr", side, side) for side in sides]
-    losses = F.smooth_l1_loss(cosines[0], cosines[1], reduction="none")
-    counted = apart[:, :, None] & apart[:, None] & ~torch.eye(len(text), dtype=torch.bool, device=text.device)
-    return (losses * counted).sum() / counted.sum().clamp_min(1)
-
-
 class Diversity(Term[DiversitySettings]):
     """`diversity_loss` of the queries."""
 
@@ -156,24 +96,3 @@ class QueryStructure(Term[QueryStructureSettings]):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The query structure loss."""
         return query_structure_loss(inputs.text, inputs.labels.query_to_video, self.settings.temperature)
-
-
-class TextDistances(Term[LossSettings]):
-    """`distance_geometry_loss` of the queries and the mean features of their words."""
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """How far the distances of the queries are from those of their words."""
-        return distance_geometry_loss(inputs.text, inputs.mean_words)
-
-
-class TextAngles(Term[LossSettings]):
-    """`angle_geometry_loss` of the queries and the mean features of their words; of 64 queries, drawn from more."""
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """How far the angles of the queries are from those of their words."""
-        text, fixed = inputs.text, inputs.mean_words
-        if len(text) > _MOST_ANGLES:
-            draw = torch.rand(len(text), device=text.device, generator=inputs.generator)
-            sample = draw.topk(_MOST_ANGLES).indices
-            text, fixed = text[sample], fixed[sample]
-        return angle_geometry_loss(text, fixed)

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
-from prvr.errors import InputError
 from prvr.types import Labels, RetrieverOutput, query_vectors
 from regdiff.registers import RegisterGenerator
 
@@ -28,25 +27,12 @@ class LossInputs:
     register_targets: Float[Tensor, "v n d"] | None = None
     warm_up: bool = False
     generator: torch.Generator | None = None
+    register_generator: RegisterGenerator | None = None
 
     @cached_property
     def text(self) -> Float[Tensor, "q d"]:
         """`(q, d)`: one vector per query."""
         return query_vectors(self.output.text)
-
-    @property
-    def mean_words(self) -> Float[Tensor, "q e"]:
-        """`(q, e)` unit vectors of the queries, the mean features of their words.
-
-        Raises:
-            InputError: the labels are without them, as in training by several processes.
-        """
-        if self.labels.mean_words is None:
-            raise InputError(
-                "loss.text_distances and loss.text_angles need the words of all queries of a batch. Labels gathered "
-                "from several processes do not have them. Train with one process, or set both to 0"
-            )
-        return self.labels.mean_words
 
 
 class Term(nn.Module, ABC, Generic[S]):
@@ -55,10 +41,9 @@ class Term(nn.Module, ABC, Generic[S]):
     Args:
         settings: its own settings.
         model: configuration of the retriever that is trained.
-        registers: the register generator of that retriever, if it has one.
     """
 
-    def __init__(self, settings: S, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+    def __init__(self, settings: S, model: AnyModelConfig) -> None:
         super().__init__()
         self.settings = settings
 

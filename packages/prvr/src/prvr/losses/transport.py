@@ -12,7 +12,6 @@ from prvr.config import AnyModelConfig, ModelConfig, released_part
 from prvr.config.losses import TransportSettings
 from prvr.losses.evidence import dirichlet_loss, evidence_of
 from prvr.losses.term import LossInputs, Term
-from regdiff.registers import RegisterGenerator
 
 
 def queries_of_videos(
@@ -169,9 +168,7 @@ class Transport(Term[TransportSettings]):
     The similarities are targets and logits at once: gradients pass through the logits, and through their range.
     """
 
-    def __init__(
-        self, settings: TransportSettings, model: AnyModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, settings: TransportSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         assert isinstance(model, ModelConfig)
         self.scale, targets = unit_interval, transport_targets

@@ -14,7 +14,6 @@ from prvr.losses import LossInputs, Term
 from prvr.losses.transport import bucket_problem, sinkhorn
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
-from regdiff.registers import RegisterGenerator
 
 _LIMIT = 1 - 1e-8  # 1 in float32
 
@@ -43,9 +42,7 @@ class ReleasedEntailment(Term[EntailmentSettings]):
     The curvature c is kept within a factor of 10 of its initial value by projecting the parameter.
     """
 
-    def __init__(
-        self, settings: EntailmentSettings, model: ModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, settings: EntailmentSettings, model: ModelConfig) -> None:
         super().__init__(settings, model)
         dim, curvature = model.hidden, settings.curvature
         self.pool_frames = UnmaskedPooling(dim)
