@@ -1,10 +1,12 @@
 """Evaluation reports made from ranks, for tests of what is done with a report."""
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
@@ -21,3 +23,10 @@ def make_report(ranks: Sequence[int], query_to_video: Sequence[int], **changes: 
         "ranks": np.array(ranks), "video_ranks": np.ones(videos, np.int64),
     }  # fmt: skip
     return EvaluationReport(**(values | changes))
+
+
+def printed(table: Any, width: int = 80) -> str:
+    """A table as a terminal of this width shows it."""
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,12 +1,10 @@
 """Comparison of run folders: matched by query id, refused where the runs do not belong together."""
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from reports import make_report
-from rich.console import Console
+from reports import make_report, printed
 
 from prvr.errors import DataError
 from prvr.evaluation.compare import compare, compare_reports, comparison_table
@@ -48,16 +46,12 @@ def test_queries_are_matched_by_id_not_by_place():
 
 
 def test_what_is_not_better_than_chance_is_said():
-    console = Console(width=80, file=io.StringIO())
     tied = replace(report(0).text_to_video, tied=1.0)
     constant = replace(report(0), chance=390.0, text_to_video=tied)
-    console.print(comparison_table(compare_reports(constant, replace(report(1), chance=390.0), samples=100)))
-    text = console.file.getvalue()
+    text = printed(comparison_table(compare_reports(constant, replace(report(1), chance=390.0), samples=100)))
     assert all(f"{name} is not shown to be better than chance (SumR 390.0)" in text for name in "AB")
     assert "tied queries: A 100.0%, B 0.0%" in text
-    console = Console(width=80, file=io.StringIO())
-    console.print(comparison_table(compare_reports(report(0), report(1), samples=100)))
-    assert "chance" not in console.file.getvalue()
+    assert "chance" not in printed(comparison_table(compare_reports(report(0), report(1), samples=100)))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +76,7 @@ def test_runs_on_other_queries_are_refused(change, message):
 def test_the_table_shows_both_runs_and_the_difference():
     a, b = report(0, shift=5), report(1)
     found = compare_reports(a, b, names=("runs/[a]", "runs/b"), samples=100)
-    console = Console(width=140, file=io.StringIO())
-    console.print(comparison_table(found))
-    text = console.file.getvalue()
+    text = printed(comparison_table(found), 140)
     row = next(line for line in text.splitlines() if "SumR" in line)
     difference = found.differences["sumr"]
     for part in (f"{a.text_to_video.sumr:.2f}", f"{b.text_to_video.sumr:.2f}", f"{difference.value:+.2f}"):

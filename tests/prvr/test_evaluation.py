@@ -142,7 +142,9 @@ def test_real_retrievers_are_evaluated_and_find_moments(split, branches):
 @pytest.mark.parametrize("clips", [True, False])
 @pytest.mark.parametrize("video_batch", [1, 3, 64])
 def test_planted_moments_are_found_in_seconds(planted, clips, video_batch):
-    examples = find_moments(Identity(clips), planted, range(len(ASKED)), k=1, video_batch=video_batch)
+    model = Identity(clips)
+    encoded = encode_split(model, planted, video_batch=video_batch)
+    examples = find_moments(model, planted, range(len(ASKED)), k=1, encoded=encoded)
     for query, example in zip(ASKED, examples, strict=True):
         _, start, stop = PLANTED[query[0]]
         assert (example.query_id, example.hits[0].video_id, example.correct) == (query, query[0], True)

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from reports import make_report
-from rich.console import Console
+from reports import make_report, printed
 
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
@@ -61,25 +60,22 @@ def report(query_to_video, video_to_sets=None, ranks_=(1, 2, 11)):
     return make_report(ranks_, query_to_video, video_to_sets=video_to_sets)
 
 
-def printed(table):
-    console = Console(width=80)
-    with console.capture() as caught:
-        console.print(table)
-    return [line.split() for line in caught.get().splitlines()]
+def lines_of(table):
+    return [line.split() for line in printed(table).splitlines()]
 
 
 class TestReport:
     def test_the_table_has_the_columns_of_papers(self) -> None:
-        lines = printed(text_video_table(report([0, 1, 2])))
+        lines = lines_of(text_video_table(report([0, 1, 2])))
         assert ["R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"] in lines
         assert ["text", "to", "video", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in lines
 
     def test_video_to_text_is_among_sets_where_the_report_has_them(self) -> None:
         sets = RetrievalMetrics.from_ranks(torch.tensor([1, 1]))
-        lines = printed(text_video_table(report([0, 0, 1], sets)))
+        lines = lines_of(text_video_table(report([0, 0, 1], sets)))
         assert ["video", "to", "text", "100.0", "100.0", "100.0", "300.0", "1", "1.0"] in lines
         assert any("sets" in line for line in lines)
-        without = printed(text_video_table(report([0, 0, 1])))
+        without = lines_of(text_video_table(report([0, 0, 1])))
         assert ["video", "to", "text", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in without
         assert any("best" in line for line in without)
 

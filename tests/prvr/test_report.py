@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from reports import make_report
+from reports import make_report, printed
 from rich.console import Console
 
 from prvr.cli.evaluate import show_report
@@ -17,15 +17,9 @@ from prvr.evaluation.significance import Interval
 from prvr.evaluation.tables import examples_table, groups_table, metrics_table, tags_table
 
 
-def shown(renderable, width=80):
-    console = Console(width=width, file=io.StringIO())
-    console.print(renderable)
-    return console.file.getvalue()
-
-
 def rows(renderable, width=80):
     """Cells of each line: they stand at least two blanks apart."""
-    return [re.split(r"\s{2,}", line.strip()) for line in shown(renderable, width).splitlines()]
+    return [re.split(r"\s{2,}", line.strip()) for line in printed(renderable, width).splitlines()]
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def test_metrics_table(report):
     assert by_name["text to video"] == ["20.0", "40.0", "60.0", "80.0", "200.0", "171.2 .. 230.0", "9", "78.8"]
     assert by_name["video to text"] == ["50.0", "100.0", "100.0", "100.0", "350.0", "2.5", "2.5"]
     assert by_name["text to text"][:5] == ["25.0", "50.0", "50.0", "50.0", "175.0"]
-    text = shown(table)
+    text = printed(table)
     for part in (
         "tvr test: 5 queries, 2 videos",
         "chance: SumR 5.3",
@@ -73,7 +67,7 @@ def test_metrics_table_without_interval_and_without_siblings(report):
 def test_groups_table(report):
     table = groups_table(report)
     assert ["(0, 0.2]", "3", "33.3", "66.7", "100.0", "100.0", "300.0", "4", "4.7"] in rows(table)
-    assert "3 of 5 queries have a known moment" in shown(table)
+    assert "3 of 5 queries have a known moment" in printed(table)
     assert groups_table(EvaluationReport(**{**vars(report), "groups": ()})) is None
 
 
@@ -81,7 +75,7 @@ def test_tags_table_shows_tags_as_they_are(report):
     table = tags_table(report)
     assert ["[red] words", "3", "0.0", "33.3", "66.7", "100.0", "200.0", "9", "31.0"] in rows(table)
     assert ["seen", "1", *["100.0"] * 4, "400.0", "1", "1.0"] in rows(table)
-    assert "text to video by kind of query" in shown(table)
+    assert "text to video by kind of query" in printed(table)
     assert tags_table(replace(report, tags=())) is None
 
 
@@ -129,6 +123,6 @@ def test_tables_fit_a_narrow_terminal(report):
     assert "".join(row[0] for row in found[start:-2]).startswith("a_very_long_tag_" * 4)
     hit = Hit("castle_s01e02_seg02_clip_05", 0.5, 1000.0, 1010.5)
     example = ExampleQuery("q", "a woman walks " * 5, (hit,), hit.video_id, 0.0, 9.0, frozenset())
-    text = shown(examples_table([example]))
+    text = printed(examples_table([example]))
     assert "1000.0 - 1010.5 s" in text
     assert "castle_s01e02" in text

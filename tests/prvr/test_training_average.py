@@ -18,6 +18,7 @@ from prvr.models import Retriever
 from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, train
 
 EPOCHS, AVERAGED = 3, 2
+Averaged = tuple[RunResult, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,7 @@ class EndsOfEpochs:
 
 
 @pytest.fixture(scope="module")
-def averaged(
-    config: Config, splits: Splits, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RunResult, list[dict[str, Any]]]:
+def averaged(config: Config, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> Averaged:
     """A run that nobody disturbs, and its state at the end of each epoch."""
     run = tmp_path_factory.mktemp("averaged") / "run"
     ends = EndsOfEpochs(run)
@@ -59,7 +58,7 @@ def mean_of(states: list[dict[str, Any]], part: str) -> dict[str, Tensor]:
     }
 
 
-def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: tuple[RunResult, list[dict[str, Any]]]) -> None:
+def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: Averaged) -> None:
     result, states = averaged
     assert [state["epoch"] for state in states] == [1, 2, 3]
     for part, file in (("retriever", "model.safetensors"), ("objective", "objective.safetensors")):
@@ -71,9 +70,7 @@ def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: tuple[RunResult, 
         assert len(moved) > len(expected) / 2, "the mean is not the last epoch"
 
 
-def test_the_numbers_are_those_of_the_mean(
-    averaged: tuple[RunResult, list[dict[str, Any]]], splits: Splits, config: Config
-) -> None:
+def test_the_numbers_are_those_of_the_mean(averaged: Averaged, splits: Splits, config: Config) -> None:
     result, _ = averaged
     kept = Retriever.from_pretrained(result.output / "best")
     again = evaluate(kept, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
@@ -83,7 +80,7 @@ def test_the_numbers_are_those_of_the_mean(
 
 
 def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
-    averaged: tuple[RunResult, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+    averaged: Averaged, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from prvr.cli.train import show_folder
 
@@ -99,7 +96,7 @@ def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
 
 @pytest.mark.parametrize(("epoch", "step"), [(1, 2), (3, 1)])
 def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
-    averaged: tuple[RunResult, list[dict[str, Any]]], config: Config, runs: Runs, epoch: int, step: int
+    averaged: Averaged, config: Config, runs: Runs, epoch: int, step: int
 ) -> None:
     runs.stop(epoch, step, config)
     runs.resume()
@@ -107,7 +104,7 @@ def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
 
 
 def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
-    averaged: tuple[RunResult, list[dict[str, Any]]], config: Config, runs: Runs, monkeypatch: pytest.MonkeyPatch
+    averaged: Averaged, config: Config, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight, select = averaged[0].output, RetrievalTask.select
 

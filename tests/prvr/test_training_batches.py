@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, pack
 from prvr.data.on_device import split_bytes
 from prvr.training import train
+from prvr.training.processes import make_accelerator
 from prvr.training.splits import training_batches
 from prvr.types import Batch
 
@@ -80,10 +80,11 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
         list(VideoLoader(closed, 6).to(CPU, ahead=2))
 
 
-def test_where_features_are_kept(packed: PackedSplit) -> None:
+def test_where_features_are_kept(packed: PackedSplit, tmp_path: Path) -> None:
     for choice, resident in (("always", True), ("auto", False), ("never", False)):
         config = make_config("", train__data_on_device=choice)
-        assert (training_batches(config, packed, Accelerator(cpu=True)).resident is not None) == resident
+        with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
+            assert (training_batches(config, packed, accelerator).resident is not None) == resident
 
 
 def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:

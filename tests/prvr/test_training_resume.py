@@ -23,7 +23,7 @@ from training_runs import (
 from prvr.data import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import RunResult, Splits, TrainingError
+from prvr.training import RunResult, TrainingError
 
 
 @pytest.fixture
@@ -128,19 +128,6 @@ def test_the_batches_that_are_done_are_not_read_again(runs: Runs, monkeypatch: p
     assert runs.resume().epochs == 1
     batches = VideoLoader(runs.splits.train, config.train.batch_size, seed=config.train.seed).items()
     assert read == [index for batch in batches[3:] for index, _ in batch]
-
-
-def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits) -> None:
-    def batches(first: int) -> list[tuple[Any, ...]]:
-        loader = VideoLoader(splits.train, 9, captions_per_video=1, seed=3)
-        loader.set_epoch(2, first_batch=first)
-        assert len(loader) == 7
-        return [(batch.video_ids, batch.query_ids) for batch in loader]
-
-    whole = batches(0)
-    assert len(whole) == 7
-    assert batches(4) == whole[4:]
-    assert batches(7) == []
 
 
 def test_seconds_and_sums_before_the_stop_count(runs: Runs) -> None:

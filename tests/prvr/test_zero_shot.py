@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from reports import printed
 from rich.console import Console
 from search_files import make_features
 from video_files import MeanColour
@@ -226,9 +227,7 @@ class TestComparison:
         report = report_from_scores(
             -torch.from_numpy(split.relevant_matrix).float(), split, EvaluationConfig(bootstrap=0)
         )
-        console = Console(width=80, file=io.StringIO())
-        console.print(zero_shot_table(compare_zero_shot(report, corpus, split), "a note"))
-        out = console.file.getvalue()
+        out = printed(zero_shot_table(compare_zero_shot(report, corpus, split), "a note"))
         rows = re.findall(r"^ *(\S.*?)((?: +\d+\.\d){5}) *$", out, flags=re.MULTILINE)
         values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
         assert values["chance"][-1] == pytest.approx(report.chance, abs=0.06)

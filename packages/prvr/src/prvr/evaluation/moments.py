@@ -70,7 +70,6 @@ def find_moments(
     *,
     encoded: EncodedSplit | None = None,
     device: torch.device | str | None = None,
-    video_batch: int = 64,
     seed: int = 0,
 ) -> tuple[ExampleQuery, ...]:
     """The k best videos of the gallery for some queries, each with its best moment in seconds.
@@ -82,14 +81,13 @@ def find_moments(
         k: number of videos; a smaller gallery is returned as a whole.
         encoded: the result of `encode_split` for this split, on the same device; None encodes it.
         device: None for the device of the model's parameters.
-        video_batch: number of videos that are encoded at a time.
         seed: the seed of samples that the model draws.
     """
     pipeline = as_pipeline(system)
     retriever = pipeline.first
     where = device_of(retriever, device)
     if encoded is None:
-        encoded = encode_split(pipeline, split, device=where, video_batch=video_batch, seed=seed)
+        encoded = encode_split(pipeline, split, device=where, seed=seed)
     with evaluation_mode(pipeline, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]
         scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -24,7 +24,6 @@ from prvr.stages import (
     DiffusionSettings,
     DiffusionStage,
     Direction,
-    EncodedSplit,
     FirstStage,
     Pipeline,
     ScoreMatrix,
@@ -42,9 +41,6 @@ from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
-
-Encode = Callable[..., EncodedSplit]
-"""`encode_split`, or a function that remembers its results."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,6 @@ def train_reranker(
     splits: Splits,
     *,
     output: Path | str,
-    encode: Encode = encode_split,
     **options: Unpack[RunOptions],
 ) -> RerankerResult:
     """Trains re-rankers on the embeddings of a frozen retriever, keeps the best of each direction, evaluates both.
@@ -104,8 +99,6 @@ def train_reranker(
         splits: the splits of the retriever.
         output: the run folder, new or empty: that of any run, with a re-ranker of each direction in `best/` and
             evaluation_retriever.json.
-        encode: as `prvr.evaluation.encode_split`; one that remembers saves the work where several re-rankers are
-            trained over one retriever.
         options: see [RunOptions][prvr.training.RunOptions]; `device` is by default where the retriever is.
 
     Raises:
@@ -118,7 +111,7 @@ def train_reranker(
     options["device"] = "cpu" if device_of(retriever, options.get("device")).type == "cpu" else None
     with open_run(config, output, **options) as run:
         with run.stop.at_once():  # nothing is trained yet
-            task = RerankerTask(config, run.accelerator, retriever, splits, encode)
+            task = RerankerTask(config, run.accelerator, retriever, splits)
         steps = math.ceil(len(task.query_ids) / config.train.batch_size)
         networks = nn.ModuleList(task.networks.values())
         optimizer, scheduler = build_optimizer(config.optim, networks, nn.Module(), max(1, steps * config.train.epochs))
@@ -139,22 +132,15 @@ class RerankerTask:
         accelerator: device, precision and processes.
         retriever: frozen.
         splits: the splits of the retriever.
-        encode: see `train_reranker`.
 
     Raises:
         ValueError: another width than the re-rankers', embeddings that the retriever has not, or too few videos.
     """
 
     def __init__(
-        self,
-        config: RerankerRunConfig,
-        accelerator: Accelerator,
-        retriever: FirstStage,
-        splits: Splits,
-        encode: Encode = encode_split,
+        self, config: RerankerRunConfig, accelerator: Accelerator, retriever: FirstStage, splits: Splits
     ) -> None:
-        self.config, self.accelerator, self.device = config, accelerator, accelerator.device
-        self.retriever, self.encode = retriever, encode
+        self.config, self.accelerator, self.device, self.retriever = config, accelerator, accelerator.device, retriever
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         self.networks: dict[Direction, CandidateReranker] = {}
         for direction in config.directions:
@@ -163,7 +149,7 @@ class RerankerTask:
         train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
         self.pairings = self._pairings(train)
-        encoded = encode(retriever, self.selection_split, device=self.device, seed=config.train.seed)
+        encoded = encode_split(retriever, self.selection_split, device=self.device, seed=config.train.seed)
         self.selection = ScoreMatrix(retriever, encoded, self.selection_split.relevant)
         self.selection_inputs = reranker_inputs(encoded, config.network)
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
@@ -172,7 +158,7 @@ class RerankerTask:
     def _pairings(self, train: PackedSplit) -> dict[Direction, Pairing]:
         """The training rows of each direction with their candidates."""
         config, seed, device = self.config, self.config.train.seed, self.device
-        encoded = self.encode(self.retriever, train, device=device, seed=seed)
+        encoded = encode_split(self.retriever, train, device=device, seed=seed)
         inputs, size = reranker_inputs(encoded, config.network), config.candidates.pool
         pairings: dict[Direction, Pairing] = {}
         with evaluation_mode(self.retriever, device, seed):
@@ -267,7 +253,7 @@ class RerankerTask:
             reranker.to(self.device)
         pipeline = Pipeline(self.retriever, [DiffusionStage(rerankers, DiffusionSettings(seed=seed))])
         with run.stop.at_once():
-            encoded = self.encode(self.retriever, split, device=self.device, seed=seed)
+            encoded = encode_split(self.retriever, split, device=self.device, seed=seed)
             plain = evaluate(self.retriever, split, config, encoded=encoded, device=self.device)
             reranked = evaluate(pipeline, split, config, encoded=encoded, device=self.device)
         plain.to_json(alone)

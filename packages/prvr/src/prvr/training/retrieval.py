@@ -4,7 +4,9 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -29,7 +31,7 @@ from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits, Teacher, open_data
+from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, training_batches
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
@@ -98,8 +100,12 @@ def train(
         prvr.data.DataError: bad data.
     """
     expect_readable(config)
-    with open_run(config, output, **options) as run, open_data(config, run, splits, teacher) as data:
-        splits, batches, constants = data
+    with open_run(config, output, **options) as run, ExitStack() as stack:
+        if splits is None:
+            splits = stack.enter_context(closing(open_splits(config)))
+        scores = teacher_scores(config, run, splits.train, teacher)
+        batches = training_batches(config, splits.train, run.accelerator, scores)
+
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         if retriever is None:  # a resumed run has saved its CLIP: the one that it started from need not be there
             has_clip = isinstance(config.model, TokenModelConfig) and config.model.clip is not None
@@ -108,9 +114,11 @@ def train(
         if objective is None:
             objective = Objective(config.loss, config.model, retriever.registers)
         task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
+
+        constants = {"teacher": None if scores is None else scores[:1].clone()}
         optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
         trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
-        report = trainer.train(lambda: task.evaluate(splits.report, run))
+        report = trainer.train(partial(task.evaluate, splits.report, run))
     return RunResult(
         output=run.folder.path,
         epochs=trainer.epoch,
@@ -232,7 +240,7 @@ class RetrievalTask:
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
         """The labels of the whole batch on the device; a single process has them there already."""
         if self.accelerator.num_processes == 1:
-            return self.objective.labels(batch)
+            return batch.labels
         device = self.accelerator.device
         return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
 

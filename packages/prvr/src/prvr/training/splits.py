@@ -2,11 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -251,33 +249,23 @@ class Teacher:
         return scores
 
 
-@contextmanager
-def open_data(
-    config: Config, run: Run, splits: Splits | None = None, teacher: Teacher | None = None
-) -> Iterator[tuple[Splits, VideoLoader, dict[str, Any]]]:
-    """The splits of a run, its batches on the device, and what is saved of both in every state.
-
-    Splits that are opened here are closed at the end of the `with` statement. Saved are the teacher's scores of one
-    query, by which it is recognised.
+def teacher_scores(
+    config: Config, run: Run, split: PackedSplit, teacher: Teacher | None = None
+) -> Float[Tensor, "q v"] | None:
+    """The scores that `loss.distillation` learns from; None where its weight is 0.
 
     Args:
         config: the configuration of the run.
-        run: its device, processes and saved state.
-        splits: None = what `config.data` names.
+        run: its device and its saved state, which holds the scores of one query.
+        split: what is learned from.
         teacher: None = the one that `train.teacher` names.
+
+    Raises:
+        TrainingError: the run was saved with another teacher. Scores of the same one differ by the rounding of another
+            device.
     """
-    with ExitStack() as stack:
-        splits = stack.enter_context(closing(open_splits(config))) if splits is None else splits
-        scores = _teacher_scores(config, run, splits.train, teacher) if config.loss.weight("distillation") else None
-        constants = {"teacher": None if scores is None else scores[:1].clone()}
-        yield splits, training_batches(config, splits.train, run.accelerator, scores), constants
-
-
-def _teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teacher | None) -> Tensor:
-    """The scores that `loss.distillation` learns from; those of a resumed run must be as they were.
-
-    Scores of one teacher differ by the rounding of another device.
-    """
+    if not config.loss.weight("distillation"):
+        return None
     system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
     with run.stop.at_once():  # nothing is trained yet
         scores = system.scores(split, config.train, device=run.accelerator.device)
