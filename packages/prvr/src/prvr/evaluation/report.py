@@ -138,14 +138,8 @@ class EvaluationReport:
             raise DataError(f"{path}: got format {version!r}, expected {FORMAT}. {_AGAIN}")
         if values.get("sha256") != digest(values):
             raise DataError(f"{path}: its hash does not match: the file is damaged or edited. {_AGAIN}")
-        ranks = parse_record(_Ranks, values.get("ranks"), f"{path}: ranks")
         stored = parse_record(_Stored, values | {"chance": values.get("chance_sumr")}, str(path))
-        return cls(**vars(stored), **_read_ranks(path, ranks.sha256))
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    sha256: str
+        return cls(**vars(stored), **_read_ranks(path, values["ranks"]["sha256"]))  # as its own hash says
 
 
 _Stored = make_dataclass(

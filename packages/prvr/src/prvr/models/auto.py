@@ -17,8 +17,6 @@ from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 from prvr.reading import short
 
-__all__ = ["AnyRetriever", "build_retriever", "clips_alone", "is_clips_of", "load_pretrained", "reconfigured"]
-
 AnyRetriever = Retriever | TokenRetriever | ClipRetriever
 """With one vector per query; with its words; or with its words and a CLIP that is trained along."""
 

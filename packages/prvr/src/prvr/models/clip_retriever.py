@@ -13,8 +13,6 @@ from prvr.errors import InputError
 from prvr.models.rows import Rows
 from prvr.models.token_retriever import TokenRetrieverBase
 
-__all__ = ["ClipRetriever", "start_from_clip"]
-
 
 class ClipRetriever(TokenRetrieverBase):
     """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).

@@ -16,8 +16,6 @@ from prvr.models.pretrained import PretrainedModel
 from prvr.scoring import at_least_float32, token_alignment
 from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
-__all__ = ["TokenRetriever", "TokenRetrieverBase"]
-
 _Model = TypeVar("_Model", bound="TokenRetrieverBase")
 
 

@@ -9,7 +9,7 @@ from prvr.training.reranker_config import (
     read_reranker_config,
     reranker_run_config,
 )
-from prvr.training.rerankers import RerankerResult, RerankerTask, save_rerankers, train_reranker
+from prvr.training.rerankers import RerankerResult, save_rerankers, train_reranker
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
 from prvr.training.run_folder import RunOptions
 from prvr.training.splits import Splits, Teacher, open_split, open_splits
@@ -21,7 +21,6 @@ __all__ = [
     "EpochProgress",
     "RerankerResult",
     "RerankerRunConfig",
-    "RerankerTask",
     "RetrievalTask",
     "RunOptions",
     "RunResult",

@@ -226,19 +226,13 @@ def parameter_groups(
 def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
     """For each parameter (by id) that the authors have: does their optimiser decay it?"""
     names = released_part("names:names")
-    decays: dict[int, bool] = {}
-    for root in roots:
-        ours = dict(root.named_parameters())
-        for entry in names(root):
-            if entry.ours not in ours:
-                continue  # a buffer or a constant
-            decay = not any(part in entry.authors for part in _NOT_DECAYED)
-            if decays.setdefault(id(ours[entry.ours]), decay) != decay:
-                raise InputError(
-                    f"parameter {entry.ours} stacks tensors that the released optimiser decays and tensors that it "
-                    f"does not (at {entry.authors}): set optim.decay='matrices'"
-                )
-    return decays
+    return {
+        id(ours[entry.ours]): not any(part in entry.authors for part in _NOT_DECAYED)
+        for root in roots
+        for ours in [dict(root.named_parameters())]
+        for entry in names(root)
+        if entry.ours in ours  # else a buffer or a constant
+    }
 
 
 def build_optimizer(

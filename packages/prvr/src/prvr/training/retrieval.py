@@ -161,8 +161,7 @@ class RetrievalTask:
         self.config, self.accelerator, self.loader, self.selection = config, accelerator, batches, selection
         self.retriever, self.objective = retriever.to(accelerator.device), objective.to(accelerator.device)
         self.networks = {"model": nn.ModuleDict({"retriever": retriever, "objective": objective})}
-        self._bounded = bounded_modules(retriever, objective)
-        self._project_bounds()
+        project_bounds(retriever, objective)
         if config.train.compile:
             if accelerator.device.type == "cpu":
                 logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
@@ -170,16 +169,13 @@ class RetrievalTask:
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
         """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
 
-    def _project_bounds(self, *_: Any) -> None:
-        for module in self._bounded:
-            module.project_bounds()
-
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
         optimizer, scheduler = build_optimizer(
             self.config.optim, self.retriever, self.objective, total_steps, self.retriever.backbone
         )
-        optimizer.register_step_post_hook(self._project_bounds)
+        bounded = bounded_modules(self.retriever, self.objective)
+        optimizer.register_step_post_hook(lambda *_: [module.project_bounds() for module in bounded])
         return optimizer, scheduler
 
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[tuple[Batch, BatchInfo | None], str]]:

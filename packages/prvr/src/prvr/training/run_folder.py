@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from accelerate import Accelerator
 
-from prvr.config import OptimConfig, TrainerConfig, config_to_dict, dump_config, flat
+from prvr.config import Config, config_to_dict, dump_config, flat
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
@@ -36,6 +36,7 @@ from prvr.training.processes import (
     make_accelerator,
     no_progress,
 )
+from prvr.training.reranker_config import RerankerRunConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,25 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@runtime_checkable
-class RunConfig(Protocol):
-    """The configuration of a run, whatever it trains."""
-
-    @property
-    def name(self) -> str:
-        """The name of the run: the title of its curves, and of its folder unless another is named."""
-        ...
-
-    @property
-    def train(self) -> TrainerConfig:
-        """The epochs, the seed, the precision, and when the run is saved or stopped."""
-        ...
-
-    @property
-    def optim(self) -> OptimConfig:
-        """The optimiser and its learning rate."""
-        ...
-
+RunConfig = Config | RerankerRunConfig
+"""The configuration of a run, whatever it trains."""
 
 MAY_CHANGE = frozenset(
     {

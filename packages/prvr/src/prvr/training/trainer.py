@@ -203,7 +203,9 @@ class Trainer:
         ):
             for step, (batch, examples) in enumerate(self.task.batches(self.epoch, state.step), state.step):
                 state.rate = self.step.learning_rate
-                self._seed_step(step)
+                place = (train.seed, self.epoch, step)  # a resumed run draws the same in this step, on any device
+                torch.manual_seed(derived_seed(*place, "dropout"))  # dropout can only draw from the global generator
+                self.generator.manual_seed(derived_seed(*place, "objective"))
                 waiting.append(self.step(batch, examples, self.epoch, step, self.generator))
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 state.processor = time.process_time() - busy
@@ -217,12 +219,6 @@ class Trainer:
                     stop.raise_if_received()
             self._account(waiting, show)
         state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
-
-    def _seed_step(self, step: int) -> None:
-        """Seeds all that a step draws, by its place in the run: a resumed run draws the same, on any device."""
-        place = (self.config.train.seed, self.epoch, step)
-        torch.manual_seed(derived_seed(*place, "dropout"))  # dropout can only draw from the global generator
-        self.generator.manual_seed(derived_seed(*place, "objective"))
 
     def _account(self, waiting: deque[StepMetrics], show: ShowStep, keep: int = 0) -> None:
         """Reads and counts the metrics of steps, all but the last `keep`."""
@@ -296,17 +292,14 @@ class Trainer:
     def _score_epoch(self) -> Selection:
         """Scores the epoch, or the mean of the weights up to it, and saves it where it is better."""
         mean = self.average.of(self.epoch)
-        with self.average.applied(mean):
-            try:
+        try:
+            with self.average.applied(mean):
                 selection = from_main(self.run.accelerator, self._select)
-            except (KeyboardInterrupt, Terminated) as error:
-                selection = error
-            else:
                 self._save_best(selection)
-        if not isinstance(selection, Selection):
+        except (KeyboardInterrupt, Terminated):
             if self.run.accelerator.num_processes == 1:
                 self._save_inside_epoch()  # the epoch's training is not lost with the evaluation
-            raise selection
+            raise
         self.average.mean = mean
         return selection
 
