@@ -12,12 +12,11 @@ from prvr.evaluation.rank import (
     report_from_scores,
     tag_metrics,
 )
-from prvr.evaluation.report import EvaluationReport, GroupMetrics
+from prvr.evaluation.report import EvaluationReport
 
 __all__ = [
     "EvaluationConfig",
     "EvaluationReport",
-    "GroupMetrics",
     "RetrievalMetrics",
     "compare_reports",
     "encode_split",

@@ -103,7 +103,8 @@ def train(
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
-        scores = teacher_scores(config, run, splits.train, teacher)
+        taught = config.loss.weight("distillation") > 0
+        scores = teacher_scores(config, run, splits.train, teacher) if taught else None
         batches = training_batches(config, splits.train, run.accelerator, scores)
 
         torch.manual_seed(derived_seed(config.train.seed, "weights"))

@@ -249,10 +249,8 @@ class Teacher:
         return scores
 
 
-def teacher_scores(
-    config: Config, run: Run, split: PackedSplit, teacher: Teacher | None = None
-) -> Float[Tensor, "q v"] | None:
-    """The scores that `loss.distillation` learns from; None where its weight is 0.
+def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teacher | None) -> Float[Tensor, "q v"]:
+    """The scores that `loss.distillation` learns from.
 
     Args:
         config: the configuration of the run.
@@ -264,8 +262,6 @@ def teacher_scores(
         TrainingError: the run was saved with another teacher. Scores of the same one differ by the rounding of another
             device.
     """
-    if not config.loss.weight("distillation"):
-        return None
     system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
     with run.stop.at_once():  # nothing is trained yet
         scores = system.scores(split, config.train, device=run.accelerator.device)
