@@ -33,7 +33,7 @@ FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (G
 FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
 FUSIONS.register(
     "mean_guided",
-    "prvr.models.fusion:MeanGuidedFusion",
+    "prvr.models.fusion:GuidedFusion",
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
     needs=("fusion_temperature",),
 )

@@ -17,6 +17,7 @@ from prvr.models.blocks import (
     gaussian_window,
     printed_window,
 )
+from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, TokenWeights, initialise
 from prvr.models.rows import Sequences
 from prvr.scoring import unit_rows, word_scores
@@ -37,18 +38,18 @@ def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Mod
 def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
     """The Gaussian windows of a stack of blocks, for sequences of at most `length` positions."""
     widths = [block.width for block in blocks]
-    if config.compat.window != "released":
-        window = {"centred": gaussian_window, "printed": printed_window}[config.compat.window]
-        return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
-    if config.compat.padding == "to_batch":
-        return released_part("windows:BatchWindows")(widths)
-    return released_part("windows:ReleasedWindows")(widths, length)
+    window = {"centred": gaussian_window, "printed": printed_window}.get(config.compat.window)
+    if window is None:
+        if config.compat.padding == "to_batch":
+            return released_part("windows:BatchWindows")(widths)
+        window = released_part("windows:released_window")
+    return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
 
 
 def build_fusion(config: ModelConfig, length: int) -> nn.Module:
     """What makes one sequence of at most `length` positions of the outputs of all blocks."""
     if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
-        return released_part("padding:UnmaskedGuidedFusion")(config, length)
+        return GuidedFusion(config, length, released_part("padding:unmasked_guide"))
     return FUSIONS[config.fusion].part(config, length)
 
 

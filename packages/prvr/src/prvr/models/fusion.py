@@ -1,6 +1,6 @@
 """Fusion of the outputs of parallel blocks into one sequence: mean, linear map, or mean-guided weights (MAIM)."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -84,7 +84,12 @@ class PooledAttention(nn.Module):
         return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
-class GuidedFusion(nn.Module, ABC):
+def mean_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
+    """The mean of each video over blocks and valid positions; `mask` is True at those, None = every position."""
+    return masked_mean(blocks.mean(0), mask)
+
+
+class GuidedFusion(nn.Module):
     """Adaptive interaction (MAIM, HLFormer eq. 17): one guide per video asks each block for its weights.
 
     With the guide phi: t_i = CA(phi, x_i); w_i = W2 ReLU(W1 t_i), one weight per position; softmax over blocks of
@@ -93,10 +98,12 @@ class GuidedFusion(nn.Module, ABC):
     Args:
         model: width d, heads of the cross attention, temperature tau and dropout.
         length: positions the weights are learned for.
+        guide: phi of each video, from the outputs of its blocks and their mask.
     """
 
-    def __init__(self, model: ModelConfig, length: int) -> None:
+    def __init__(self, model: ModelConfig, length: int, guide: Callable[..., Tensor] = mean_guide) -> None:
         super().__init__()
+        self.guide = guide
         dim, dropout = model.hidden, model.dropout
         self.attention = PooledAttention(dim, model.heads, dropout)
         self.hidden = nn.Linear(dim, dim)
@@ -104,10 +111,6 @@ class GuidedFusion(nn.Module, ABC):
         self.dropout = Dropout(dropout)
         self.temperature = model.fusion_temperature
         initialise(self.hidden, self.weights)
-
-    @abstractmethod
-    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
-        """phi of each video, from the outputs of its blocks; `mask` is True at valid positions."""
 
     def logits(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v k l"]:
         """Weights before the softmax over blocks."""
@@ -120,11 +123,3 @@ class GuidedFusion(nn.Module, ABC):
         """The weighted sum of the blocks `(k, v, l, d)`; `mask` is True at valid positions."""
         weights = (self.logits(blocks, mask) / self.temperature).softmax(1)
         return torch.einsum("vkl,kvld->vld", weights, blocks)
-
-
-class MeanGuidedFusion(GuidedFusion):
-    """`GuidedFusion` by the mean over blocks and valid positions (MAIM, HLFormer eq. 17)."""
-
-    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
-        """The mean of each video."""
-        return masked_mean(blocks.mean(0), mask)

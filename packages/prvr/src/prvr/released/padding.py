@@ -4,16 +4,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling
 
 
-class UnmaskedGuidedFusion(GuidedFusion):
-    """`GuidedFusion` by the mean over blocks and all positions, padded ones included."""
-
-    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
-        """The mean of each video; the mask is not read."""
-        return blocks.mean(0).mean(1)
+def unmasked_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
+    """The mean of each video over blocks and all positions, padded ones included; the mask is not read."""
+    return blocks.mean(0).mean(1)
 
 
 class UnmaskedPooling(nn.Module):

@@ -6,9 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prvr.errors import InputError
-from prvr.models.blocks import ExactTable
-
 
 def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     """g_ij = exp(-(j/(L-1) - i/L)^2 / 2s^2), s = max(w, 0.01)/9; G = g / max over j. In float64.
@@ -22,25 +19,6 @@ def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     window = torch.exp(-((keys - centres) ** 2) / (2 * (max(width, 0.01) / 9) ** 2))
     # The clamp only touches rows that are all zero, of a narrow window over few frames: they stay zero.
     return window / window.amax(-1, keepdim=True).clamp_min(torch.finfo(window.dtype).tiny)
-
-
-class ReleasedWindows(nn.Module):
-    """Windows of a fixed length, `(k, l, l)`: HLFormer and DreamPRVR pad every input to it."""
-
-    def __init__(self, widths: Sequence[float | None], length: int) -> None:
-        super().__init__()
-        self.table = ExactTable(torch.stack([released_window(length, width) for width in widths]))
-
-    def forward(self, length: int) -> Float[Tensor, "k l l"]:
-        """The windows `(k, l, l)`.
-
-        Raises:
-            InputError: another length than that of the windows.
-        """
-        table = self.table()
-        if length != table.shape[-1]:
-            raise InputError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
-        return table
 
 
 class BatchWindows(nn.Module):
