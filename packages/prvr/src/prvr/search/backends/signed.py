@@ -24,8 +24,10 @@ def read_signed(path: Path, read: Callable[[BinaryIO], _T]) -> _T | None:
     raises ValueError or RuntimeError for content that it cannot use.
 
     Examples:
-        >>> write_signed(Path("rows.bin"), lambda file: file.write(b"a few rows"))
-        >>> read_signed(Path("rows.bin"), lambda file: file.read(5))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_signed(Path(folder, "rows.bin"), lambda file: file.write(b"a few rows"))
+        ...     read_signed(Path(folder, "rows.bin"), lambda file: file.read(5))
         b'a few'
     """
     try:
