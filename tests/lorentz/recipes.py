@@ -45,8 +45,10 @@ class Recipe(NamedTuple):
     steps: int = 400
 
 
-def train(recipe: Recipe, build: Callable[[], nn.Module], seed: int, rate: float) -> tuple[float, int]:
-    """The score on new data, and the step at which it passed 0.97, or the last."""
+def train(
+    recipe: Recipe, build: Callable[[], nn.Module], seed: int, rate: float, enough: float = 0.97
+) -> tuple[float, int]:
+    """The score on new data, and the step at which it passed `enough`, or the last."""
     torch.manual_seed(seed)
     model = build()
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
@@ -62,7 +64,7 @@ def train(recipe: Recipe, build: Callable[[], nn.Module], seed: int, rate: float
                 batches = [recipe.batch() for _ in range(4)]
                 score = sum(recipe.score(model(*inputs), target).item() for *inputs, target in batches) / len(batches)
             model.train()
-            if score > 0.97:
+            if score > enough:
                 break
     return score, step
 
@@ -352,7 +354,7 @@ def table(recipes: dict[str, Recipe]) -> Iterator[str]:
         cells = []
         for build in (recipe.twin, recipe.ours):
             for rate in RATES:
-                runs = [train(recipe, build, seed, rate) for seed in SEEDS]
+                runs = [train(recipe, build, seed, rate, 0.99) for seed in SEEDS]
                 cells.append(f"{min(score for score, _ in runs):.2f} ({sorted(step for _, step in runs)[1]})")
         yield f"| {name} | {recipe.task} | {' | '.join(cells)} |"
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from prvr.models.blocks import Mixer, RegisterTokens, Window, key_mask
 from prvr.models.rows import Sequences
+from prvr.types import FirstStage
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ def logit_spread(
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[list[BlockUse]]:
+def watched(model: FirstStage) -> Iterator[list[BlockUse]]:
     """Collects what each block of attention does on the first batch that it reads inside the `with` statement.
 
     Compiled blocks are left alone. Registers are keys without places, so their order changes nothing by construction.
     """
     uses: list[BlockUse] = []
     handles = []
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if isinstance(module, Mixer) and isinstance(module, nn.Module):
             once = [name]
             handles.append(module.register_forward_hook(partial(_record, uses, once)))
