@@ -125,3 +125,13 @@ def test_vmap_and_func_grad(operation: Operation, inputs: Inputs) -> None:
     loss = sum(total(leaf_x[i], stacked[1][i], stacked[2][i], leaf_c[i]) for i in range(2))
     expected = torch.autograd.grad(loss, (leaf_x, leaf_c), materialize_grads=True, allow_unused=True)
     torch.testing.assert_close(per_row, expected)
+
+
+def test_forward_and_reverse_mode_agree_for_close_points() -> None:
+    # Forward mode goes through the plain formula, reverse mode through the pass of its own.
+    x = lf.expmap0(torch.randn(3, dtype=torch.float64))
+    y = lf.project(x[1:] + 1e-5 * torch.randn(3, dtype=torch.float64))
+    ahead = torch.func.jacfwd(lambda y: lf.logmap(x, y))(y)
+    y.requires_grad_()
+    back = torch.stack([torch.autograd.grad(lf.logmap(x, y)[i], y)[0] for i in range(4)])
+    torch.testing.assert_close(ahead, back, rtol=1e-11, atol=1e-11)
