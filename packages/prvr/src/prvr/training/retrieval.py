@@ -176,7 +176,12 @@ class RetrievalTask:
             self.config.optim, self.retriever, self.objective, total_steps, self.retriever.backbone
         )
         bounded = bounded_modules(self.retriever, self.objective)
-        optimizer.register_step_post_hook(lambda *_: [module.project_bounds() for module in bounded])
+
+        def keep_bounds(*_: object) -> None:
+            for module in bounded:
+                module.project_bounds()
+
+        optimizer.register_step_post_hook(keep_bounds)
         return optimizer, scheduler
 
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[tuple[Batch, BatchInfo | None], str]]:
