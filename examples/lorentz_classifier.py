@@ -29,8 +29,9 @@ class LorentzSelfAttention(nn.Module):
         self.attention = LorentzMultiheadAttention(dim, heads, out_features=dim, c=c)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        points = self.enter(x / x.shape[-1] ** 0.5)  # after a layer norm: length about 1
-        return self.leave(self.attention(points, points, points, mask=mask))
+        scale = x.shape[-1] ** 0.5
+        points = self.enter(x / scale)  # after a layer norm: length about 1
+        return scale * self.leave(self.attention(points, points, points, mask=mask))
 
 
 class Classifier(nn.Module):

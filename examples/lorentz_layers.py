@@ -32,8 +32,9 @@ class HyperbolicAttention(nn.Module):
         self.attention = LorentzMultiheadAttention(dim, heads, out_features=dim, c=c)
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None):
-        points = (self.enter(x / x.shape[-1] ** 0.5) for x in (q, k, v))  # normalised vectors: length about 1
-        return self.leave(self.attention(*points, mask=mask))  # mask: True = valid, (b, 1, 1, keys) for padding
+        scale = q.shape[-1] ** 0.5
+        points = (self.enter(x / scale) for x in (q, k, v))  # normalised vectors: length about 1
+        return scale * self.leave(self.attention(*points, mask=mask))  # mask: True = valid, (b, 1, 1, keys) for padding
 
 
 torch.manual_seed(0)

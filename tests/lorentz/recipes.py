@@ -110,6 +110,7 @@ class Reverser(nn.Module):
     def __init__(self, attention: Callable[[int, int], nn.Module]) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
+        nn.init.normal_(self.places.weight, std=0.02)  # as transformers start; from 1 the task is easier
         self.blocks = nn.Sequential(*(Block(WIDTH, attention(WIDTH, 4)) for _ in range(2)))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
 

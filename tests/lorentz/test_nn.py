@@ -83,7 +83,7 @@ def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     q, k = lf.expmap0(torch.randn(2, 3, 7), c), lf.expmap0(torch.randn(2, 6, 7), c)
     window, mask = torch.randn(3, 6), torch.rand(2, 1, 1, 6) > 0.3
     heads = (lf.split_heads(part.space(x), 4, c) for part, x in ((module.query, q), (module.key, k), (module.value, k)))
-    scale = torch.tensor(2.0).sqrt()
+    scale = module.log_temperature.exp()
     joined = lf.join_heads(lf.lorentz_attention(*heads, c, temperature=scale, attn_bias=window, mask=mask), c)
     assert module.out is not None
     torch.testing.assert_close(module(q, k, k, attn_bias=window, mask=mask), module.out(joined))

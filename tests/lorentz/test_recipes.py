@@ -12,6 +12,8 @@ import lorentz.nn as lnn
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", RECIPES)
 def test_learns(name: str, seed: int, rate: float) -> None:
+    if name == "attention of docs" and (seed, rate) != (SEEDS[0], RATES[0]):
+        pytest.skip("README's attention with other heads; that one is trained with every seed at both rates")
     recipe = RECIPES[name]
     score, _ = train(recipe, recipe.ours, seed, rate)
     assert score >= SOLVED

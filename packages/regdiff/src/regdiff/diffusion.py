@@ -527,6 +527,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             values["denoiser"] = _DENOISERS[name].from_config(arguments, **arguments)
         if isinstance(values["scheduler"], dict):
             values["scheduler"] = scheduler_of(values["scheduler"])
+        if isinstance(values["data_range"], list):
+            values["data_range"] = tuple(map(torch.tensor, values["data_range"]))
         if isinstance(values["loss_fn"], dict):
             ((name, temperature),) = values["loss_fn"].items()
             values["loss_fn"] = mse if name == "mse" else KLToTarget(temperature)
