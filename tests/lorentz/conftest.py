@@ -21,7 +21,7 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
     distributions = importlib.import_module("lorentz.distributions")
 
     def ball(v: Tensor, c: Tensor) -> Tensor:
-        return 0.9 * v[..., 1:] / (c * (1.0 + v[..., 1:].square().sum(-1, keepdim=True))).sqrt()
+        return 0.9 * v[..., 1:].tanh() / ((v.shape[-1] - 1) * c).sqrt()
 
     def log_prob(x: Tensor, y: Tensor, v: Tensor, c: Tensor) -> Tensor:
         normal = distributions.WrappedNormal(x, 0.5 + v[..., 1:].sigmoid(), c, validate_args=False)
@@ -66,6 +66,12 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
         "from_poincare": lambda x, y, v, c: models.from_poincare(ball(v, c), c),
         "to_klein": lambda x, y, v, c: models.to_klein(x, c),
         "from_klein": lambda x, y, v, c: models.from_klein(ball(v, c), c),
+        "mobius_add": lambda x, y, v, c: models.mobius_add(ball(x, c), ball(v, c), c),
+        "poincare_dist": lambda x, y, v, c: models.poincare_dist(ball(x, c), ball(y, c), c),
+        "poincare_expmap": lambda x, y, v, c: models.poincare_expmap(ball(x, c), v[..., 1:], c),
+        "poincare_logmap": lambda x, y, v, c: models.poincare_logmap(ball(x, c), ball(y, c), c),
+        "poincare_expmap0": lambda x, y, v, c: models.poincare_expmap0(v[..., 1:], c),
+        "poincare_logmap0": lambda x, y, v, c: models.poincare_logmap0(ball(x, c), c),
         "log_prob": log_prob,
     }
 

@@ -55,6 +55,12 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]], str]]
     "from_poincare": (models.from_poincare, {"p": SPACE}, "p"),
     "to_klein": (models.to_klein, {"x": POINT}, ""),
     "from_klein": (models.from_klein, {"p": SPACE}, "p"),
+    "mobius_add": (models.mobius_add, {"p": SPACE, "q": SPACE}, "p q"),
+    "poincare_dist": (models.poincare_dist, {"p": SPACE, "q": SPACE}, "p q"),
+    "poincare_expmap": (models.poincare_expmap, {"p": SPACE, "v": SPACE}, "p v"),
+    "poincare_logmap": (models.poincare_logmap, {"p": SPACE, "q": SPACE}, "p q"),
+    "poincare_expmap0": (models.poincare_expmap0, {"v": SPACE}, "v"),
+    "poincare_logmap0": (models.poincare_logmap0, {"p": SPACE}, "p"),
     "WrappedNormal": (WrappedNormal, {"loc": POINT, "scale": SPACE}, "scale"),
 }
 ARGUMENTS = [(name, argument) for name, (_, shapes, _) in FUNCTIONS.items() for argument in shapes]

@@ -1,4 +1,14 @@
-"""Two other models of the same hyperbolic space: the Poincare and the Klein ball, of radius 1/sqrt(c)."""
+"""Two other models of the same hyperbolic space: the Poincare and the Klein ball, of radius 1/sqrt(c).
+
+The operations of the Poincare ball have the conventions of geoopt's `PoincareBall(c)`: points p and tangent vectors
+have d coordinates, and the length of a tangent vector at p is 2|v|/(1 - c|p|^2). `to_poincare` carries points,
+distances and gyroaddition of the hyperboloid to them; a tangent vector at the origin is half as long in the ball.
+
+All of them are made of s = p + q or q - p and of 1 - c|p|^2, without a subtraction of large numbers, and exact for the
+coordinates that they are given. What limits the ball is the coordinates: a rounding of p by eps changes 1 - c|p|^2 by
+eps cosh(sqrt(c) r/2)^2 of itself at distance r. Nothing is clamped: a result that rounds to the rim is on the rim,
+infinitely far from all points inside.
+"""
 
 import torch
 from jaxtyping import Float
@@ -6,15 +16,16 @@ from torch import Tensor
 
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
-from ._series import safe_sqrt
+from ._series import asinhc, cosh_sinhc, safe_sqrt
 from ._validation import vectors
-from .points import point_spaces
+from .points import ball_points, check_in_ball, point_spaces
+
+_FAR = 40.0**2  # where tanh is 1 and 1 - tanh^2 no more than rounding
 
 
 def _off_boundary(p: Tensor, c: Scalar) -> Tensor:
-    """1 - c|p|^2 as a product, which keeps its digits near the boundary."""
-    r = hyp.root(c) * safe_sqrt(hyp.dot(p, p))
-    return (1.0 - r) * (1.0 + r)
+    """1 - c|p|^2, and 0 on the rim and where rounding has put a point beyond it."""
+    return (1.0 - c * hyp.dot(p, p)).clamp_min(0.0)
 
 
 def _to_poincare(x: Tensor, c: Scalar) -> Tensor:
@@ -33,6 +44,40 @@ def _to_klein(x: Tensor, c: Scalar) -> Tensor:
 def _from_klein(p: Tensor, c: Scalar) -> Tensor:
     x = p / torch.sqrt(_off_boundary(p, c))
     return hyp.point(x, hyp.time(x, c))
+
+
+def _add(p: Tensor, q: Tensor, off: Tensor, off_of_q: Tensor, c: Scalar) -> Tensor:
+    """p (+) q from s = p + q: (c|s|^2 p + off s)/(off off_of_q + c|s|^2), off = 1 - c|p|^2."""
+    s = p + q
+    ss = c * hyp.dot(s, s)
+    return (ss * p + off * s) / (off * off_of_q + ss)
+
+
+def _mobius_add(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
+    return _add(p, q, _off_boundary(p, c), _off_boundary(q, c), c)
+
+
+def _poincare_dist(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
+    s = q - p
+    shrink = torch.sqrt(_off_boundary(p, c)) * torch.sqrt(_off_boundary(q, c))
+    return (2.0 / hyp.root(c) * torch.asinh(hyp.root(c) * safe_sqrt(hyp.dot(s, s)) / shrink)).squeeze(-1)
+
+
+def _poincare_expmap(p: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    off = _off_boundary(p, c)
+    v = v / off
+    q = c * hyp.dot(v, v)
+    near = q < _FAR
+    cosh, sinhc = cosh_sinhc(torch.where(near, q, 1.0))
+    w = torch.where(near, sinhc / cosh, torch.rsqrt(torch.where(near, 1.0, q))) * v  # tanh(t)/t v, t = sqrt(q)
+    return _add(p, w, off, torch.where(near, cosh.square().reciprocal(), torch.finfo(q.dtype).tiny), c)
+
+
+def _poincare_logmap(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
+    off, off_of_q, s = _off_boundary(p, c), _off_boundary(q, c), q - p
+    ss = c * hyp.dot(s, s)
+    u = ss / (off * off_of_q)  # sinh^2(sqrt(c) dist / 2)
+    return asinhc(u) / (off_of_q * torch.sqrt(1.0 + u)) * (off * s - ss * p)
 
 
 def to_poincare(
@@ -71,7 +116,7 @@ def from_poincare(
         >>> from_poincare(torch.tensor([1 / 3]))
         tensor([1.2500, 0.7500])
     """
-    return evaluate(_from_poincare, precision, c, *vectors(p=p))
+    return evaluate(_from_poincare, precision, c, *ball_points(c, p=p))
 
 
 def to_klein(
@@ -110,4 +155,129 @@ def from_klein(
         >>> from_klein(torch.tensor([0.6]))
         tensor([1.2500, 0.7500])
     """
-    return evaluate(_from_klein, precision, c, *vectors(p=p))
+    return evaluate(_from_klein, precision, c, *ball_points(c, p=p))
+
+
+def mobius_add(
+    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d"]:
+    """Moebius addition of the Poincare ball (Ungar 2008), the `lorentz.gyro_add` of its points.
+
+    p (+) q = ((1 + 2c p.q + c|q|^2) p + (1 - c|p|^2) q)/(1 + 2c p.q + c^2|p|^2|q|^2). With s = p + q it is
+    (c|s|^2 p + (1 - c|p|^2) s)/((1 - c|p|^2)(1 - c|q|^2) + c|s|^2), whose denominator is a sum of positive terms.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        q: ball coordinates, sqrt(c)|q| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Ball coordinates.
+
+    Examples:
+        >>> mobius_add(torch.tensor([0.5]), torch.tensor([0.5]))
+        tensor([0.8000])
+    """
+    return evaluate(_mobius_add, precision, c, *ball_points(c, p=p, q=q))
+
+
+def poincare_dist(
+    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b"]:
+    """Geodesic distance: 2/sqrt(c) asinh(sqrt(c)|p - q|/sqrt((1 - c|p|^2)(1 - c|q|^2))); zero subgradient at p = q.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        q: ball coordinates, sqrt(c)|q| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Distances >= 0, those of the points on the hyperboloid.
+
+    Examples:
+        >>> poincare_dist(torch.tensor([0.5]), torch.tensor([-0.5]))
+        tensor(2.1972)
+    """
+    return evaluate(_poincare_dist, precision, c, *ball_points(c, p=p, q=q)).squeeze(-1)
+
+
+def poincare_expmap(
+    p: Float[Tensor, "*#b d"], v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d"]:
+    """Exponential map at p: p (+) tanh(t)/t v/(1 - c|p|^2) with t = sqrt(c)|v|/(1 - c|p|^2).
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        v: tangent vector at p, any real values.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Ball coordinates at distance 2|v|/(1 - c|p|^2) from p.
+
+    Examples:
+        >>> poincare_expmap(torch.tensor([0.5]), torch.tensor([-0.8239592]))  # through the centre
+        tensor([-0.5000])
+    """
+    tensors = vectors(p=p, v=v)
+    check_in_ball(c, p=p)
+    return evaluate(_poincare_expmap, precision, c, *tensors)
+
+
+def poincare_logmap(
+    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d"]:
+    """Logarithmic map at p, the inverse of `poincare_expmap`: (1 - c|p|^2) artanh(sqrt(c)|u|)/sqrt(c) u/|u|.
+
+    u = (-p) (+) q. The length artanh(sqrt(c)|u|), which cancels far out, is formed as half of the distance is.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        q: ball coordinates, sqrt(c)|q| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Tangent vector at p, of length dist(p, q) (1 - c|p|^2)/2 in coordinates.
+
+    Examples:
+        >>> poincare_logmap(torch.tensor([0.5]), torch.tensor([0.5]))
+        tensor([0.])
+    """
+    return evaluate(_poincare_logmap, precision, c, *ball_points(c, p=p, q=q))
+
+
+def poincare_expmap0(
+    v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d"]:
+    """Exponential map at the centre: tanh(sqrt(c)|v|)/(sqrt(c)|v|) v, `to_poincare(lorentz.expmap0(2 v))`.
+
+    Args:
+        v: tangent vector at the centre, any real values.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Ball coordinates at distance 2|v| from the centre.
+
+    Examples:
+        >>> poincare_expmap0(torch.tensor([0.5493]))
+        tensor([0.5000])
+    """
+    return evaluate(lambda v, c: _poincare_expmap(torch.zeros_like(v), v, c), precision, c, *vectors(v=v))
+
+
+def poincare_logmap0(
+    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d"]:
+    """Logarithmic map at the centre: artanh(sqrt(c)|p|)/(sqrt(c)|p|) p, the inverse of `poincare_expmap0`.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Tangent vector at the centre, half as long as the distance of p from it.
+
+    Examples:
+        >>> poincare_logmap0(torch.tensor([0.5]))
+        tensor([0.5493])
+    """
+    return evaluate(lambda p, c: _poincare_logmap(torch.zeros_like(p), p, c), precision, c, *ball_points(c, p=p))

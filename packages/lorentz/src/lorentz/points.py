@@ -69,6 +69,30 @@ def check_on_hyperboloid(c: Scalar, **named: Tensor) -> None:
             raise ValueError(_message(name, x, c, off, time, rtol))
 
 
+def ball_points(c: Scalar, **named: Tensor) -> tuple[Tensor, ...]:
+    """Check coordinates of the Poincare or Klein ball (see `vectors`); `checked` refuses what is not inside."""
+    points = vectors(1, 1, **named)
+    check_in_ball(c, **named)
+    return points
+
+
+def check_in_ball(c: Scalar, **named: Tensor) -> None:
+    """When `checked`, refuse points that are not inside the ball of radius 1/sqrt(c)."""
+    if not is_checked():
+        return
+    check_curvature(c)
+    for name, p in named.items():
+        wide = p.detach().double() if p.device.type in ("cpu", "cuda") else p.detach()
+        radius = evaluate(lambda p, c: hyp.root(c) * torch.linalg.vector_norm(p, dim=-1, keepdim=True), None, c, wide)
+        off = ~(radius < 1)  # NaN is off
+        if _is_true(off.any()):
+            raise ValueError(
+                f"{name}: {int(off.sum())} of {off.numel()} points (shape {tuple(p.shape)}) not inside the ball of "
+                f"radius 1/sqrt(c): got sqrt(c) |{name}| up to {float(radius.max()):.9g}, expected below 1; points of "
+                f"the hyperboloid are lorentz.models.to_poincare({name}, c) or to_klein({name}, c) in the ball"
+            )
+
+
 def check_time_zero(**named: Tensor) -> None:
     """When `checked`, refuse vectors that are no ambient tangent vectors at the origin: their time part is 0."""
     for name, v in named.items() if is_checked() else ():
