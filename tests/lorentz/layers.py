@@ -25,6 +25,24 @@ class Masked(nn.Module):
         return self.attention(x, x, x, mask=mask, attn_bias=window)
 
 
+class Strip(nn.Module):
+    """A convolution of an image one point wide."""
+
+    def __init__(self, convolution: nn.Module) -> None:
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x.unsqueeze(-2)).squeeze(-2)
+
+
+def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and a graph with edges of weight 0, 1 and 2; the last node has no neighbour."""
+    weights = torch.arange(x.shape[-2] ** 2).reshape(x.shape[-2], -1) % 3
+    weights[-1] = 0
+    return x, weights.to(torch.promote_types(x.dtype, torch.float32)).expand(*x.shape[:-1], x.shape[-2])
+
+
 class Example(NamedTuple):
     """How a layer is made from the module `lorentz.nn` and a curvature, and called on points (*b, 5, 5)."""
 
@@ -43,7 +61,10 @@ EXAMPLES: dict[str, Example] = {
     ),
     "LorentzLinear": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, activation=torch.tanh, c=c)),
     "LorentzLinear bounded": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, magnitude="bounded", c=c)),
+    "LorentzConv2d": Example(lambda lnn, c: Strip(lnn.LorentzConv2d(4, 4, 3, padding=1, c=c)), lambda x: (x[...],)),
+    "LorentzGraphConv": Example(lambda lnn, c: lnn.LorentzGraphConv(4, 4, c=c), _neighbours),
     "LorentzLayerNorm": Example(lambda lnn, c: lnn.LorentzLayerNorm(4, c=c)),
+    "LorentzBatchNorm": Example(lambda lnn, c: lnn.LorentzBatchNorm(4, c=c)),
     "LorentzActivation": Example(lambda lnn, c: lnn.LorentzActivation(nn.GELU(), c=c)),
     "LorentzDropout": Example(lambda lnn, c: lnn.LorentzDropout(0.3, c=c)),
     "LorentzResidual": Example(

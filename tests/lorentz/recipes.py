@@ -148,6 +148,70 @@ def blobs(noise: float = 0.3) -> Batch:
     return CENTRES[target] + noise * torch.randn(64, 8), target
 
 
+def far_rings() -> Batch:
+    """Inside or outside of a small circle away from the origin."""
+    x, target = rings()
+    return 0.2 * x + torch.tensor([1.0, -2.0]), target
+
+
+def bars() -> Batch:
+    """Images of a bar in one of four directions, somewhere, under noise."""
+    target, place = torch.randint(4, (64,)), torch.randint(2, 6, (64, 2))
+    along = torch.arange(-1, 2)
+    steps = torch.tensor([[0, 1], [1, 0], [1, 1], [1, -1]])[target]
+    rows, columns = (place.unsqueeze(-1) + steps.unsqueeze(-1) * along).unbind(1)
+    image = 0.2 * torch.randn(64, 8, 8)
+    image[torch.arange(64).unsqueeze(-1), rows, columns] += 2.0
+    return image.unsqueeze(-1), target
+
+
+def communities() -> Batch:
+    """Four graphs of 16 nodes: what a node shows is noise, its two neighbours show its class."""
+    order = torch.rand(4, 16).argsort(-1)
+    target = (order // 4).long()
+    same = (target.unsqueeze(-1) == target.unsqueeze(-2)).float() - torch.eye(16)
+    shown = torch.eye(4)[target] + 0.5 * torch.randn(4, 16, 4)
+    return shown, same, target
+
+
+class GraphNet(nn.Module):
+    """Two graph convolutions and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = lnn.LorentzGraphConv(4, 16), lnn.LorentzGraphConv(16, 16)
+        self.between, self.classify = lnn.LorentzActivation(nn.GELU()), lnn.LorentzMLR(16, 4)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        x = self.between(self.first(enter(x), adjacency))
+        return self.classify(self.second(x, adjacency))
+
+
+class PlainGraphNet(nn.Module):
+    """The same with linear layers and means (Kipf and Welling 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.classify = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        mean = adjacency / adjacency.sum(-1, keepdim=True)
+        return self.classify(mean @ self.second(F.gelu(mean @ self.first(x))))
+
+
+class Pooled(nn.Module):
+    """The centroid of an image of points."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        points = x.flatten(-3, -2)
+        return lorentz.centroid(points, points.new_ones(1, points.shape[-2])).squeeze(-2)
+
+
+class ChannelsFirst(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.movedim(-1, -3)
+
+
 def scaled_blobs() -> Batch:
     """The same, at scales from 1/100 to 10: only the direction tells."""
     x, target = blobs(0.2)
@@ -253,7 +317,7 @@ def _told_apart(violation: Tensor, below: Tensor) -> Tensor:
     return ((violation < 0.1) == below).float().mean()
 
 
-def _lorentz_mlp(magnitude: Any = "free") -> nn.Module:
+def _lorentz_mlp(magnitude: Any = "free") -> nn.Sequential:
     return nn.Sequential(
         Enter(),
         lnn.LorentzLinear(2, 32, magnitude=magnitude),
@@ -263,7 +327,7 @@ def _lorentz_mlp(magnitude: Any = "free") -> nn.Module:
     )
 
 
-def _mlp() -> nn.Module:
+def _mlp() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, 16), nn.Linear(16, 2))
 
 
@@ -313,6 +377,41 @@ RECIPES = {
         lambda: nn.Sequential(Enter(), lnn.LorentzLayerNorm(8, eps=1e-9), lnn.LorentzMLR(8, 5)),
         lambda: nn.Sequential(nn.LayerNorm(8, eps=1e-9), nn.Linear(8, 5)),
         _rows,
+    ),
+    "`LorentzBatchNorm`": Recipe(
+        "inside or outside of a small circle away from the origin",
+        far_rings,
+        lambda: nn.Sequential(Enter(), lnn.LorentzBatchNorm(2), *_lorentz_mlp()[1:]),
+        lambda: nn.Sequential(nn.BatchNorm1d(2), *_mlp()),
+        _rows,
+        steps=600,
+    ),
+    "`LorentzConv2d`": Recipe(
+        "the direction of a bar in an image",
+        bars,
+        lambda: nn.Sequential(
+            Enter(),
+            lnn.LorentzConv2d(1, 16, 3),
+            lnn.LorentzActivation(nn.GELU()),
+            lnn.LorentzConv2d(16, 16, 3),
+            lnn.LorentzActivation(nn.GELU()),
+            Pooled(),
+            lnn.LorentzMLR(16, 4),
+        ),
+        lambda: nn.Sequential(
+            ChannelsFirst(),
+            nn.Conv2d(1, 16, 3),
+            nn.GELU(),
+            nn.Conv2d(16, 16, 3),
+            nn.GELU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(16, 4),
+        ),
+        _rows,
+    ),
+    "`LorentzGraphConv`": Recipe(
+        "the classes of nodes whose neighbours show them", communities, GraphNet, PlainGraphNet
     ),
     "`LorentzDropout`": Recipe(
         "five noisy directions",

@@ -27,6 +27,7 @@ class Block(nn.Module):
         self.branch = nn.Sequential(
             lnn.LorentzLayerNorm(dim, c=c),
             lnn.LorentzLinear(dim, 2 * dim, c=c),
+            lnn.LorentzBatchNorm(2 * dim, c=c),
             lnn.LorentzActivation(nn.GELU(), c=c),
             lnn.LorentzDropout(0.1, c=c),
             lnn.LorentzLinear(2 * dim, dim, magnitude="bounded", c=c),
@@ -41,7 +42,12 @@ class Block(nn.Module):
 
 
 def test_every_layer_is_in_the_block() -> None:
-    elsewhere = {"LogMap0": "test_nn_dtypes.py", "LorentzEmbedding": "test_nn_embedding.py"}  # trained there
+    convolutions = dict.fromkeys(("LorentzConv2d", "LorentzGraphConv"), "recipes.py")
+    elsewhere = {
+        "LogMap0": "test_nn_dtypes.py",
+        "LorentzEmbedding": "test_nn_embedding.py",
+        **convolutions,
+    }  # trained there
     layers = {name.split()[0] for name in EXAMPLES} - elsewhere.keys()
     assert layers <= {type(module).__name__ for module in Block(lnn).modules()}, "add it to Block"
 
@@ -81,7 +87,7 @@ def test_points_stay_float32_under_autocast() -> None:
             module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model(v)
-    assert len(seen) == 8
+    assert len(seen) == 9
     for name, x in seen.items():
         assert x.dtype == torch.float32, name
         expected = (1 / model.curvature() + x[..., 1:].square().sum(-1)).sqrt()
@@ -121,6 +127,9 @@ def test_keys_of_checkpoints_do_not_change() -> None:
             *(f"{part}.{name}" for part in ("query", "key", "value", "out") for name in linear),
         ],
         lnn.LorentzLayerNorm(4): [*number, "weight", "bias"],
+        lnn.LorentzConv2d(4, 3, 3): [*number, *(f"linear.{name}" for name in linear)],
+        lnn.LorentzGraphConv(4, 3): [*number, *(f"linear.{name}" for name in linear)],
+        lnn.LorentzBatchNorm(4): [*number, "weight", "bias", "running_mean", "running_var"],
         lnn.LorentzResidual(learnable=True): [*number, "logit"],
         lnn.LorentzMLR(4, 3): [*number, "weight", "offset"],
         lnn.LorentzActivation(torch.relu): number,

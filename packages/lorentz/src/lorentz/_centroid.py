@@ -33,7 +33,8 @@ def _over(x: Tensor, total: Tensor) -> Tensor:
     return torch.where(empty, 0.0, x / torch.where(empty, 1.0, total.detach()))
 
 
-def _stable(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
+def stable_centroid(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
+    """Centroids (*b, m, d + 1) of space parts p (*b, n, d) with weights (*b, m, n), without cancellation."""
     weights = _relative(weights)
     s, s0 = weights @ p, weights @ hyp.time(p, c)
     squared = c * _gap(weights, p, s, c).squeeze(-1) * (s0 + safe_sqrt(hyp.dot(s, s)))
@@ -106,5 +107,5 @@ def centroid(
             f"of x {tuple(x.shape)}; one centroid is weights.unsqueeze(-2)"
         )
     check_batch("weights", weights.shape, weights.shape[:-2], "x", x.shape[:-2])
-    kernel = _plain if asked(precision) == "native" else _stable
+    kernel = _plain if asked(precision) == "native" else stable_centroid
     return evaluate(kernel, precision, c, space, weights, axes=2)

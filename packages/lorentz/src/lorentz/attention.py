@@ -102,7 +102,7 @@ def check_mask(name: str, mask: object, shape: tuple[int, ...], other: str, mean
     """Refuse what is not boolean, and a shape that does not broadcast against `shape`, that of `other`."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = described(mask) if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"{name}: got {got}, expected booleans, True where a key is {meaning}")
+        raise TypeError(f"{name}: got {got}, expected booleans, True where {meaning}")
     check_batch(name, mask.shape, mask.shape, other, shape)
 
 
@@ -113,7 +113,7 @@ def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | 
         check_float("attn_bias", attn_bias)
         check_batch("attn_bias", attn_bias.shape, attn_bias.shape, "the logits", logits)
     if mask is not None:
-        check_mask("mask", mask, logits, "the logits", "valid, to be attended to")
+        check_mask("mask", mask, logits, "the logits", "a key is valid, to be attended to")
 
 
 def lorentz_attention(

@@ -20,6 +20,14 @@ def _share(t: Tensor, q: Tensor) -> Tensor:
     return torch.where(small, t * sinhc(t * t * near) / sinhc(near), torch.where(t < 0, -far, far))
 
 
+def on_geodesic(x: Tensor, y: Tensor, t: Scalar, c: Scalar) -> Tensor:
+    """Space part of the point at share t of the way from x to y."""
+    q = hyp.separation(hyp.pair(x, y, c), c)
+    share = t.to(x.dtype) if isinstance(t, Tensor) else torch.full_like(q, t)
+    squared = q * asinhc(0.25 * q).square()
+    return _share(1.0 - share, squared) * x + _share(share, squared) * y
+
+
 def geodesic(
     x: Float[Tensor, "*#b n"],
     y: Float[Tensor, "*#b n"],
@@ -52,10 +60,7 @@ def geodesic(
     check_factor("t", t, tensors)
 
     def kernel(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
-        q = hyp.separation(hyp.pair(x, y, c), c)
-        share = t.to(x.dtype) if isinstance(t, Tensor) else torch.full_like(q, t)
-        squared = q * asinhc(0.25 * q).square()
-        space = _share(1.0 - share, squared) * x + _share(share, squared) * y
+        space = on_geodesic(x, y, t, c)
         return hyp.point(space, hyp.time(space, c))
 
     return evaluate(kernel, precision, c, *tensors)

@@ -9,12 +9,13 @@ float32. They compute in that dtype, half precision in float32, and `LorentzMLR`
 
 from .attention import LorentzMultiheadAttention
 from .contrastive import ContrastiveLosses, LorentzContrastiveLoss
+from .convolution import LorentzConv2d, LorentzGraphConv
 from .curvature import Curvature
 from .embedding import LorentzEmbedding
 from .linear import LorentzLinear
 from .maps import ExpMap0, LogMap0
 from .mlr import LorentzMLR
-from .normalisation import LorentzLayerNorm
+from .normalisation import LorentzBatchNorm, LorentzLayerNorm
 from .pointwise import LorentzActivation, LorentzDropout
 from .residual import LorentzResidual
 
@@ -24,9 +25,12 @@ __all__ = [
     "ExpMap0",
     "LogMap0",
     "LorentzActivation",
+    "LorentzBatchNorm",
     "LorentzContrastiveLoss",
+    "LorentzConv2d",
     "LorentzDropout",
     "LorentzEmbedding",
+    "LorentzGraphConv",
     "LorentzLayerNorm",
     "LorentzLinear",
     "LorentzMLR",

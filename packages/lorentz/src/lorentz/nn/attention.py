@@ -150,7 +150,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
         """
         q, k, v = self._checked(q, k, v)
         if key_padding_mask is not None:
-            check_mask("key_padding_mask", key_padding_mask, k.shape[:-1], "the keys", "padding, to be ignored")
+            check_mask("key_padding_mask", key_padding_mask, k.shape[:-1], "the keys", "a key is padding, to ignore")
             valid = ~key_padding_mask[..., None, None, :]
             mask = valid if mask is None else mask & valid
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim

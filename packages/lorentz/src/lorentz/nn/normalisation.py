@@ -1,12 +1,17 @@
-"""Layer normalisation of points."""
+"""Normalisation of points: of the space part of each, and of the points of a batch."""
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
+from lorentz import maps
+from lorentz._centroid import stable_centroid
 from lorentz._precision import Scalar, evaluate
+from lorentz.attention import check_mask
+from lorentz.geodesics import on_geodesic
+from lorentz.gyro import boosted
 
 from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
@@ -65,3 +70,116 @@ class LorentzLayerNorm(OnHyperboloid):
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
         return f"{self.features}, eps={self.eps}, affine={self.weight is not None}, bias={self.bias is not None}"
+
+
+class LorentzBatchNorm(OnHyperboloid):
+    """Batch normalisation on the hyperboloid: the mean of the points becomes a learned point, their variance g^2.
+
+    With the Lorentz centroid m of all points of the batch and the variance s^2, the mean of dist(x, m)^2,
+
+        y = b (+) g/sqrt(s^2 + eps) (*) ((-m) (+) x),
+
+    with gyroaddition (+) and gyroscaling (*), see `lorentz.gyro_add` and `lorentz.gyro_scale`: the isometry that takes
+    m to the origin, a scaling of the distances from there, and the isometry that takes the origin to b. This is the
+    gyrogroup batch normalisation of ILNN (arXiv:2602.23981), as geoopt has it. In place of the isometries Bdeir et al.
+    (ICLR 2024) transport tangent vectors, which is the same, and they divide by s^2.
+
+    One variance for all coordinates: the axes do not count, and a Lorentz transformation of all points changes the
+    result before b by a rotation only. At the start the points have a mean squared distance of 1 from the origin,
+    where `LorentzMultiheadAttention` wants them. Mean and variance of evaluation are running ones, as those of
+    `nn.BatchNorm1d`; the mean moves along geodesics and is kept as its tangent vector at the origin. Processes do not
+    share them.
+
+    Args:
+        features: space dimension of the points.
+        eps: added to the variance.
+        momentum: share of the batch in the running mean and variance.
+        affine: learn b, as its tangent vector `bias` at the origin, and the number g, `weight`.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: `features` < 1, `eps` < 0, `momentum` is not in [0, 1] or `c` a number <= 0; at the call, points of
+            another dimension, or in training a single point.
+        TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
+
+    Examples:
+        >>> from lorentz.functional import dist0, expmap0
+        >>> x = expmap0(torch.tensor([[1.0, 2.0], [1.0, 4.0]]))
+        >>> dist0(LorentzBatchNorm(2)(x)).detach()
+        tensor([1.0000, 1.0000])
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        check_features("features", features)
+        if not eps >= 0.0:
+            raise ValueError(f"eps: got {eps}, expected a number >= 0")
+        if not 0.0 <= momentum <= 1.0:
+            raise ValueError(f"momentum: got {momentum}, expected 0 <= momentum <= 1")
+        self.features, self.eps, self.momentum = features, eps, momentum
+        self.weight = nn.Parameter(torch.ones(())) if affine else None
+        self.bias = nn.Parameter(torch.zeros(features)) if affine else None
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(()))
+
+    def forward(self, x: Float[Tensor, "*b n"], mask: Bool[Tensor, "*b"] | None = None) -> Float[Tensor, "*b n"]:
+        """Normalise points (*b, features + 1).
+
+        Args:
+            x: points; all leading axes are the batch.
+            mask: True where a point counts in mean and variance, (*b); all points are normalised. A batch without any
+                takes the running ones.
+        """
+        x = self._checked_points("x", x, self.features, self.bias)
+        if mask is not None:
+            check_mask("mask", mask, x.shape[:-1], "the points", "a point counts")
+        if self.training and x.shape[:-1].numel() == 1:
+            raise ValueError(f"x: got one point, shape {tuple(x.shape)}, expected more in training; call .eval()")
+
+        def normalise(space: Tensor, c: Scalar) -> Tensor:
+            if self.training:
+                points = space.reshape(-1, self.features)
+                valid = torch.ones_like(points[:, 0]) if mask is None else mask.expand(x.shape[:-1]).reshape(-1)
+                mean, var = self._statistics(points, valid.to(space.dtype), c)
+            else:
+                mean, var = maps._expmap0(self.running_mean.to(space.dtype), c)[1:], self.running_var.to(space.dtype)
+            scale = torch.rsqrt(var + self.eps)
+            tangent = maps._logmap0(boosted(-mean, space, c), c)
+            if self.weight is None or self.bias is None:
+                return maps._expmap0(scale * tangent, c)
+            place = maps._expmap0(self.bias.to(space.dtype), c)[1:]
+            points = maps._expmap0(self.weight.to(space.dtype) * scale * tangent, c)
+            moved = boosted(place, points[..., 1:], c)
+            return hyp.point(moved, hyp.time(moved, c))
+
+        return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
+
+    def _statistics(self, points: Tensor, valid: Tensor, c: Scalar) -> tuple[Tensor, Tensor]:
+        """Space part of the mean, and the variance of points (n, d); the running ones follow."""
+        count = valid.sum()
+        mean = stable_centroid(points, valid.unsqueeze(0), c)[0, 1:]
+        tangent = maps._logmap0(boosted(-mean, points, c), c)
+        var = valid @ hyp.dot(tangent, tangent).squeeze(-1) / count.clamp_min(1.0)
+        with torch.no_grad():
+            before = maps._expmap0(self.running_mean.to(mean.dtype), c)[1:], self.running_var.clone()
+        mean, var = (torch.where(count > 0, new, old) for new, old in zip((mean, var), before, strict=True))
+        with torch.no_grad():
+            moved = on_geodesic(before[0], mean, self.momentum, c)
+            self.running_mean.copy_(maps._logmap0(moved, c))
+            self.running_var.lerp_(var.to(before[1].dtype), self.momentum)
+        return mean, var
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"{self.features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"

@@ -1,0 +1,170 @@
+"""Convolution of points: over the windows of an image, and over the neighbours in a graph."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from lorentz import _hyperboloid as hyp
+from lorentz._centroid import largest_time, normalised, over_its_time
+from lorentz._precision import Scalar, evaluate
+from lorentz._validation import check_batch, check_float, described
+
+from ._layer import OnHyperboloid, check_features
+from .curvature import Curvature
+from .linear import LorentzLinear
+
+
+class LorentzConv2d(OnHyperboloid):
+    """2-D convolution of an image of points: a `LorentzLinear` of every window (Bdeir et al., ICLR 2024).
+
+    The points of a window become one: their space parts side by side, in the order of `nn.Conv2d`'s weights, and the
+    time recomputed, so that its squared space part is the sum of theirs. Padding is the origin. As in every layer here
+    the coordinates are the last axis, where `nn.Conv2d` has the channels before the image.
+
+    Args:
+        in_features: space dimension of the input points.
+        out_features: space dimension of the output points.
+        kernel_size: height and width of a window, or both as one number.
+        stride: step between windows.
+        padding: rows and columns of origins around the image.
+        bias, activation, magnitude: those of `LorentzLinear`.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: a size below 1 or a negative padding; at the call, points of another dimension, fewer than two
+            axes in front of the coordinates, or an image smaller than a window.
+        TypeError: at the call, no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> image = expmap0(torch.rand(2, 8, 8, 3))
+        >>> LorentzConv2d(3, 16, 3, stride=2, padding=1)(image).shape
+        torch.Size([2, 4, 4, 17])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        bias: bool = True,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        magnitude: Literal["free", "bounded"] = "free",
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        check_features("in_features", in_features)
+        self.in_features = in_features
+        self.kernel_size = _both("kernel_size", kernel_size, 1)
+        self.stride, self.padding = _both("stride", stride, 1), _both("padding", padding, 0)
+        size = in_features * self.kernel_size[0] * self.kernel_size[1]
+        self.linear = LorentzLinear(size, out_features, bias=bias, activation=activation, magnitude=magnitude, c=c)
+
+    def forward(self, x: Float[Tensor, "*b h w n"]) -> Float[Tensor, "*b i j m"]:
+        """Map an image of points (*b, h, w, in_features + 1) to one of points (*b, i, j, out_features + 1)."""
+        x = self._checked_points("x", x, self.in_features, self.linear.weight)
+        padded = [n + 2 * p for n, p in zip(x.shape[-3:-1], self.padding, strict=x.ndim > 2)]
+        if x.ndim < 3 or padded[0] < self.kernel_size[0] or padded[1] < self.kernel_size[1]:
+            raise ValueError(
+                f"x: got shape {tuple(x.shape)}, expected (*b, h, w, {self.in_features + 1}) with an image of at least "
+                f"{self.kernel_size} points, padding {self.padding} included"
+            )
+        ends = zip(padded, self.kernel_size, self.stride, strict=True)
+        lead, out = x.shape[:-3], [(n - k) // s + 1 for n, k, s in ends]
+        channels = x[..., 1:].movedim(-1, -3).reshape(-1, self.in_features, *x.shape[-3:-1])
+        windows = F.unfold(channels, self.kernel_size, padding=self.padding, stride=self.stride).mT
+
+        def lifted(space: Tensor, c: Scalar) -> Tensor:
+            return hyp.point(space, hyp.safe_time(space, c))
+
+        points = evaluate(lifted, None, self.c, windows.reshape(*lead, *out, windows.shape[-1]), auto="native")
+        return self.linear(points)
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"{self.in_features}, kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+def _both(name: str, size: int | tuple[int, int], least: int) -> tuple[int, int]:
+    """Height and width, refused below `least`."""
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or min(pair) < least:
+        raise ValueError(f"{name}: got {size}, expected a number >= {least} or two of them, of height and width")
+    return pair
+
+
+class LorentzGraphConv(OnHyperboloid):
+    """Graph convolution: a `LorentzLinear` of every node, then the Lorentz centroid of each node's neighbours.
+
+    As in Chen et al. (2022), with their aggregation of HGCN (Chami et al. 2019) by the centroid in closed form:
+    y_i = s/sqrt(-c<s, s>_L) with s = sum_j A_ij LorentzLinear(x_j). The scale of a row of A does not count; to have a
+    node among its own neighbours add 1 to the diagonal. A node without neighbours becomes the origin. In native
+    precision the sum is sound to about radius 6 in float32.
+
+    Args:
+        in_features: space dimension of the nodes.
+        out_features: space dimension of the output.
+        bias, activation, magnitude: those of `LorentzLinear`.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: a dimension < 1; at the call, nodes of another dimension, or an adjacency that does not fit.
+        TypeError: at the call, no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> nodes, edges = expmap0(torch.rand(5, 3)), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+        >>> adjacency = torch.sparse_coo_tensor(edges, torch.ones(4), (5, 5), check_invariants=True)
+        >>> LorentzGraphConv(3, 8)(nodes, adjacency).shape
+        torch.Size([5, 9])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        magnitude: Literal["free", "bounded"] = "free",
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        self.linear = LorentzLinear(
+            in_features, out_features, bias=bias, activation=activation, magnitude=magnitude, c=c
+        )
+
+    def forward(self, x: Float[Tensor, "*b n k"], adjacency: Float[Tensor, "..."]) -> Float[Tensor, "*b i m"]:
+        """Average over neighbours.
+
+        Args:
+            x: nodes (*b, n, in_features + 1).
+            adjacency: weights >= 0 of the edges, (*b, i, n): row i has the neighbours of output i, usually one for each
+                node. A sparse matrix (i, n) of torch, COO or CSR, belongs to nodes without batch axes.
+        """
+        x = self.linear(x)
+        check_float("adjacency", adjacency)
+        if x.ndim < 2 or adjacency.ndim < 2 or adjacency.shape[-1] != x.shape[-2]:
+            raise ValueError(
+                f"adjacency: got {described(adjacency)}, expected (*b, i, n) with one weight for each of the nodes "
+                f"(*b, n) of x, {tuple(x.shape[:-1])}"
+            )
+        if adjacency.layout == torch.strided:
+            check_batch("adjacency", adjacency.shape, adjacency.shape[:-2], "x", x.shape[:-2])
+        elif x.ndim != 2:
+            raise ValueError(f"adjacency: got a sparse matrix for {x.ndim - 2} batch axes of x, expected none")
+
+        def average(space: Tensor, c: Scalar) -> Tensor:
+            points = hyp.point(space, hyp.safe_time(space, c))
+            total = over_its_time(adjacency.to(space.dtype) @ points)
+            mean = normalised(total, largest_time(points[..., :1]), c)
+            return hyp.point(mean, hyp.safe_time(mean, c))
+
+        return evaluate(average, None, self.c, x[..., 1:], auto="native")

@@ -1,0 +1,163 @@
+"""Batch normalisation of points: what it makes of mean and variance, isometries, masks, running statistics."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import LAW, curvatures, lorentz_transformation, seeds
+from torch import Tensor, nn
+
+import lorentz
+import lorentz.functional as lf
+from lorentz.nn import Curvature, LorentzBatchNorm
+
+DOUBLE = torch.float64
+
+
+def points(count: int, c: float, seed: int, dim: int = 3) -> Tensor:
+    """Points around another than the origin, of different spread in every direction."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(count + 2, dim, generator=generator, dtype=DOUBLE)
+    at_origin = lf.expmap0(draw[2:] * draw[0].exp() / c**0.5, c)
+    return lf.gyro_add(lf.expmap0(1.5 * draw[1] / c**0.5, c), at_origin, c)
+
+
+def mean_of(x: Tensor, c: float) -> Tensor:
+    return lf.centroid(x, torch.ones(1, len(x), dtype=x.dtype), c)[0]
+
+
+@LAW
+@given(curvatures, seeds, st.integers(2, 9))
+def test_mean_goes_to_the_learned_point_and_the_variance_to_the_learned_one(c: float, seed: int, count: int) -> None:
+    x, norm = points(count, c, seed), LorentzBatchNorm(3, eps=0.0, c=c).double()
+    with torch.no_grad():
+        norm.bias.copy_(0.7 * torch.randn(3) / c**0.5)  # type: ignore[union-attr]
+        norm.weight.fill_(1.3)  # type: ignore[union-attr]
+    y = norm(x)
+    # By the definition: tangent vectors at the mean, scaled, transported through the origin to the bias.
+    o, m, b = lf.origin(4, c=c, dtype=DOUBLE), mean_of(x, c), lf.expmap0(norm.bias, c)
+    v = lf.logmap(m.expand_as(x), x, c)
+    scale = 1.3 / lf.dist(m, x, c).square().mean().sqrt()
+    at_origin = lf.parallel_transport(m.expand_as(x), o.expand_as(x), scale * v, c)
+    carried = lf.parallel_transport(o.expand_as(x), b.expand_as(x), at_origin, c)
+    torch.testing.assert_close(y, lf.expmap(b.expand_as(x), carried, c), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(lf.dist(b, y, c).square().mean(), torch.tensor(1.69, dtype=DOUBLE))
+
+
+@LAW
+@given(curvatures, seeds, seeds)
+def test_isometries_of_the_batch_change_the_result_by_a_rotation(c: float, seed: int, other: int) -> None:
+    x, norm = points(6, c, seed), LorentzBatchNorm(3, affine=False, c=c).double()
+    matrix = lorentz_transformation(3, other)
+    y, moved = norm(x), norm(x @ matrix.mT)
+    torch.testing.assert_close(lf.dist0(moved, c), lf.dist0(y, c), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(
+        lf.pairwise_dist(moved, moved, c, True), lf.pairwise_dist(y, y, c, True), rtol=1e-6, atol=1e-6
+    )
+    order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(norm(x[order]), y[order])
+
+
+def test_points_of_one_mean_and_variance_are_fixed_in_flat_space() -> None:
+    """As c goes to 0 it is (x - mean)/sqrt(variance), one variance for all coordinates."""
+    c, space = 1e-8, torch.randn(20, 3, dtype=DOUBLE)
+    got = LorentzBatchNorm(3, eps=0.0, affine=False, c=c)(lf.project(space, c))[:, 1:]
+    centred = space - space.mean(0)
+    torch.testing.assert_close(got, centred / centred.square().sum(-1).mean().sqrt(), rtol=1e-5, atol=1e-5)
+
+
+def test_masked_points_do_not_count_and_are_normalised() -> None:
+    x = points(8, 0.7, 0)
+    mask = torch.tensor([True, True, False, True, True, False, False, True])
+    first, second = (LorentzBatchNorm(3, c=0.7).double() for _ in range(2))
+    torch.testing.assert_close(first(x, mask)[mask], second(x[mask]))
+    torch.testing.assert_close(first.running_mean, second.running_mean)
+    torch.testing.assert_close(first.running_var, second.running_var)
+    far = torch.where(mask.unsqueeze(-1), x, lf.expmap0(torch.full((3,), 5.0, dtype=DOUBLE), 0.7))
+    torch.testing.assert_close(first(far, mask)[mask], second(x[mask]))
+    assert torch.equal(first(x.reshape(2, 4, 4), mask.reshape(2, 4)).reshape(8, 4), first(x, mask))
+    before = first.running_mean.clone(), first.running_var.clone()
+    empty = first(x, torch.zeros(8, dtype=torch.bool))  # nothing to learn from
+    torch.testing.assert_close((first.running_mean, first.running_var), before)
+    torch.testing.assert_close(empty, first.eval()(x))
+
+
+def test_running_statistics_come_to_those_of_the_data_and_are_used_in_eval() -> None:
+    c = 0.5
+    x = points(256, c, 1)
+    norm = LorentzBatchNorm(3, c=c).double()
+    for _ in range(200):
+        norm(x)
+    torch.testing.assert_close(lf.expmap0(norm.running_mean, c), mean_of(x, c), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(norm.running_var, lf.dist(mean_of(x, c), x, c).square().mean(), rtol=1e-6, atol=1e-6)
+    expected = norm(x)
+    norm.eval()
+    torch.testing.assert_close(norm(x), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(norm(x[:1]), expected[:1], rtol=1e-5, atol=1e-5)  # one point is enough
+    frozen = norm.running_mean.clone()
+    norm(x[:5])
+    assert torch.equal(norm.running_mean, frozen)
+    once = LorentzBatchNorm(3, momentum=0.25, c=c).double()
+    once(x)
+    halfway = lf.geodesic(lf.origin(4, c=c, dtype=DOUBLE), mean_of(x, c), 0.25, c)
+    torch.testing.assert_close(lf.expmap0(once.running_mean, c), halfway)
+    variance = lf.dist(mean_of(x, c), x, c).square().mean()
+    torch.testing.assert_close(once.running_var, 0.75 + 0.25 * variance)
+
+
+@pytest.mark.usefixtures("any_time")
+def test_derivatives_in_training_go_through_mean_and_variance() -> None:
+    norm, x = LorentzBatchNorm(3, momentum=0.0, c=Curvature(0.7)).double(), points(4, 0.7, 2)[:, 1:].requires_grad_()
+    with torch.no_grad():
+        norm.bias.fill_(0.3)  # type: ignore[union-attr]
+
+    def run(space: Tensor, *parameters: Tensor) -> Tensor:
+        names = [name for name, _ in norm.named_parameters()]
+        c = Curvature.forward(norm.curvature)  # type: ignore[arg-type]
+        return torch.func.functional_call(norm, dict(zip(names, parameters, strict=True)), (lf.project(space, c),))
+
+    assert torch.autograd.gradcheck(run, (x, *norm.parameters()))
+    assert torch.autograd.gradgradcheck(run, (x, *norm.parameters()))
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-6, 1.0, 8.0, 12.0])
+def test_float32_agrees_with_float64_near_and_far(radius: float) -> None:
+    """The batch is up to that radius from the origin and spread by 1: what rounding its coordinates does, times ten."""
+    place = lf.expmap0(radius * nn.functional.normalize(torch.randn(3, dtype=DOUBLE), dim=0))
+    x = lf.gyro_add(place, lf.expmap0(torch.randn(50, 3, dtype=DOUBLE))).float()
+    got, wide = LorentzBatchNorm(3)(x), LorentzBatchNorm(3).double()(x.double())
+    bound = 10 * torch.finfo(torch.float32).eps * float(torch.cosh(torch.tensor(radius)))
+    assert lf.dist(got.double(), wide).max() < bound
+
+
+def test_single_points_and_masks_that_do_not_fit_are_refused(unchecked: None) -> None:
+    norm, x = LorentzBatchNorm(3), lf.expmap0(torch.randn(5, 3))
+    with pytest.raises(ValueError, match=r"^x: got one point, shape \(1, 4\), expected more in training; call \.eval"):
+        norm(x[:1])
+    with pytest.raises(TypeError, match=r"^mask: got float32 tensor .*expected booleans, True where a point counts"):
+        norm(x, torch.ones(5))
+    with pytest.raises(ValueError, match=r"^mask: got shape \(4,\), .* those of the points"):
+        norm(x, torch.ones(4, dtype=torch.bool))
+    for arguments, message in (({"eps": -1.0}, "eps: got -1.0"), ({"momentum": 2.0}, "momentum: got 2.0")):
+        with pytest.raises(ValueError, match=message):
+            LorentzBatchNorm(3, **arguments)
+    with pytest.raises(ValueError, match="features: got 0"):
+        LorentzBatchNorm(0)
+    assert list(LorentzBatchNorm(3, affine=False).parameters()) == []
+    with lorentz.checked(), pytest.raises(ValueError, match=r"^x: .* off the hyperboloid"):
+        norm(x.roll(1, -1))
+
+
+def test_it_trains_compiled(plain: object) -> None:
+    import importlib
+
+    torch._dynamo.reset()
+    lnn = importlib.import_module("lorentz.nn")
+    x = importlib.import_module("lorentz").expmap0(torch.randn(6, 3))
+    eager, compiled = lnn.LorentzBatchNorm(3), lnn.LorentzBatchNorm(3)
+    run = torch.compile(compiled, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        torch.testing.assert_close(run(x), eager(x))
+    torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
+    run(x).square().sum().backward()
+    assert torch.isfinite(compiled.bias.grad).all()
