@@ -14,7 +14,7 @@ from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages.joint_space import JointSplit
+from prvr.stages.joint_space import JointInputs, JointSplit
 from prvr.video import TextFeaturizer
 
 _LEVEL = 0.05
@@ -85,7 +85,12 @@ class ZeroShotComparison:
 
 
 def zero_shot_scores(
-    corpus: Corpus, split: str, texts: Sequence[str] | None = None, *, text: TextFeaturizer | None = None
+    corpus: Corpus,
+    split: str,
+    texts: Sequence[str] | None = None,
+    *,
+    text: TextFeaturizer | None = None,
+    inputs: JointInputs = "joint",
 ) -> Float[Tensor, "q v"]:
     """The cosine of each text with the best matching frame of each video, `max_i cos(t_q, f_vi)`.
 
@@ -98,6 +103,7 @@ def zero_shot_scores(
         texts: any texts; None for the captions of the split.
         text: the text side of the encoder of the frames; None opens it by its name if it is needed. The captions of
             `prvr convert captions` were encoded when the corpus was created.
+        inputs: `moments` for the training-free score: the best matching moment in place of the frame.
 
     Returns:
         `(q, v)` in [-1, 1], texts by videos in the order of the packed split, for `report_from_scores`.
@@ -107,7 +113,7 @@ def zero_shot_scores(
             space; or `text` is of another model.
         ValueError: a text without a word, or with too many.
     """
-    joint = JointSplit(corpus, split, texts=None if texts is None else tuple(texts), text=text)
+    joint = JointSplit(corpus, split, texts=None if texts is None else tuple(texts), text=text, inputs=inputs)
     return torch.stack([(joint.text_vectors @ F.normalize(rows, dim=-1).T).amax(1) for rows in joint.frames()], 1)
 
 

@@ -1,18 +1,20 @@
 """The joint encoder of frames and sentences, alone and as what a stage reads."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from prvr.data.sampling import segment_mean
 from prvr.errors import DataError
-from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
+from prvr.search.model import TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
+from prvr.stages.joint_space import JOINT_ROWS, JointInputs, moments_of
 from prvr.video import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 
 
@@ -31,12 +33,13 @@ class JointEncoder:
     Args:
         encoder: what the features are.
         text: the text side of the same encoder.
+        inputs: a window is compared by its frames, or by its moments.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
     """
 
-    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer) -> None:
+    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, inputs: JointInputs = "joint") -> None:
         if not encoder.joint_dim:
             raise DataError(
                 f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
@@ -48,12 +51,12 @@ class JointEncoder:
                 f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
                 "side of the encoder."
             )
-        self.dim, self._text = encoder.joint_dim, text
+        self.dim, self._text, self._rows = encoder.joint_dim, text, JOINT_ROWS[inputs]
         self.sets = {"frames": RowSet(self.dim)}
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
-        """Every frame of each window."""
-        return [{"frames": unit(rows[:, : self.dim].astype(np.float32, copy=False))} for rows in windows]
+        """The rows of each window."""
+        return [{"frames": unit(self._rows(rows[:, : self.dim].astype(np.float32, copy=False)))} for rows in windows]
 
     def encode_text(self, text: str) -> Tensor:
         """The sentence, `(1, d)`."""
@@ -116,3 +119,36 @@ class JointModel:
             self._pictures = found
         rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
         return unit(rows[:, : self.dim].astype(np.float32, copy=False))[0]
+
+
+class MomentModel:
+    """Search without training: the cosine of the sentence with the moment that it fits best, of any length.
+
+    See `prvr.segments.adaptive_moments`. The whole video is divided, whatever the windows of the index.
+
+    Args:
+        joint: the same encoder for single frames; sentences and pictures are read as there.
+    """
+
+    clips = 1
+    clip_weight, frame_weight = 1.0, 0.0
+    stored: Mapping[str, RowSet] = MappingProxyType({})
+
+    def __init__(self, joint: JointModel) -> None:
+        self._joint, self.dim = joint, joint.dim
+        self.identity = replace(joint.identity, kind=TRAINING_FREE)
+
+    def encode_moments(
+        self, rows: Float32[np.ndarray, "n f"]
+    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
+        """The moments of a video and their spans."""
+        moments = moments_of(rows[:, : self.dim])
+        return moments.vectors.astype(np.float32), moments.spans
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The sentences."""
+        return self._joint.encode_texts(texts)
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """A picture as a video of one frame."""
+        return self._joint.encode_picture(pixels)

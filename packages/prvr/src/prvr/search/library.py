@@ -21,7 +21,7 @@ from prvr.filters import SearchFilter
 from prvr.models.pretrained import shipped_model
 from prvr.search.index import IndexUnwritable, VideoIndex
 from prvr.search.manifest import index_key
-from prvr.search.model import ZERO_SHOT, SearchModel
+from prvr.search.model import UNTRAINED, ZERO_SHOT, SearchModel
 from prvr.search.opening import open_model
 from prvr.search.query import Query
 from prvr.search.results import SearchResult
@@ -70,7 +70,8 @@ class Library:
         folder: the folder of videos; it is searched with all folders below it.
         encoder: an encoder as `prvr.video.open_encoder` takes it; default: the one last used for the folder, else the
             CLIP or SigLIP on this computer that was last used.
-        model: a trained model or pipeline, see `prvr.search.open_model`; default: `zero-shot`, the encoder alone.
+        model: a trained model or pipeline, see `prvr.search.open_model`; default: `zero-shot`, the encoder alone, by
+            single frames; `training-free`: the encoder alone, by moments.
         device: torch device of encoder and model; `auto` is a GPU where there is one.
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.
@@ -109,7 +110,7 @@ class Library:
         self.remembers = True
         self._encoder_name = None if encoder is None else ALIASES.get(encoder, encoder)
         self._model = str(model)
-        if self._model != ZERO_SHOT and shipped_model(model) is None:
+        if self._model not in UNTRAINED and shipped_model(model) is None:
             self._model = str(Path(model).expanduser().resolve())
         self._device = choose_device(device)
         if rate is not None:
@@ -391,7 +392,7 @@ class Library:
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
-        model, stride = self._search_model(features.spec), _WINDOW / (1 if self._model == ZERO_SHOT else 2)
+        model, stride = self._search_model(features.spec), _WINDOW / (1 if self._model in UNTRAINED else 2)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
         name = f"{slug}-{_digest(str(self.folder), index_key(model, features.spec, _WINDOW, stride))}"
 
@@ -409,7 +410,7 @@ class Library:
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
         if self._opened_model is None:
             text, name = None, self._encoder_name
-            if name is not None and (self._model == ZERO_SHOT or is_own(name)):  # a run knows what read its captions
+            if name is not None and (self._model in UNTRAINED or is_own(name)):  # a run knows what read its captions
                 text = open_featurizer(name, self._device, download=self._download)
             self._opened_model = open_model(self._model, spec, self._device, text)
         return self._opened_model

@@ -6,11 +6,13 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32, Int64, UInt8
 
 from prvr.video import Identity
 
-ZERO_SHOT = "zero-shot"
+ZERO_SHOT, TRAINING_FREE = "zero-shot", "training-free"
+UNTRAINED = (ZERO_SHOT, TRAINING_FREE)
+"""The names of models without parameters, which compare sentences with the joint space of the features."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
 
     Args:
-        kind: a trained retriever, the joint encoder alone, or a pipeline of a trained retriever and stages.
+        kind: a trained retriever, one of `UNTRAINED`, or a pipeline of a trained retriever and stages.
         name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other.
@@ -26,7 +28,7 @@ class ModelIdentity:
         text: encoder of the words or sentences that the model reads.
     """
 
-    kind: Literal["trained", "zero-shot", "pipeline"]
+    kind: Literal["trained", "zero-shot", "training-free", "pipeline"]
     name: str = field(compare=False)
     weights: str
     frames: Identity
@@ -68,7 +70,7 @@ class WindowVectors(NamedTuple):
 
 @runtime_checkable
 class SearchModel(Protocol):
-    """What an index is made with.
+    """What an index is made with; it also is an `EncodesWindows` or an `EncodesMoments`.
 
     The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`; a part of weight 0
     need not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.
@@ -89,6 +91,19 @@ class SearchModel(Protocol):
     frame_weight: float
     stored: Mapping[str, RowSet]
 
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
+        """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
+
+        Raises:
+            ValueError: a text has no word, or more than the model reads.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodesWindows(SearchModel, Protocol):
+    """A `SearchModel` for windows of equal lengths, which the index cuts."""
+
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Vectors of windows of one video.
 
@@ -99,11 +114,18 @@ class SearchModel(Protocol):
         """
         ...
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
-        """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
 
-        Raises:
-            ValueError: a text has no word, or more than the model reads.
+@runtime_checkable
+class EncodesMoments(SearchModel, Protocol):
+    """A `SearchModel` that divides a whole video itself: every moment is a window of the index, with one clip."""
+
+    def encode_moments(
+        self, rows: Float32[np.ndarray, "n f"]
+    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
+        """The vectors of the moments of a video, and their spans: first row, and one past the last.
+
+        Args:
+            rows: the features of the video, at least one row. Spans tile them.
         """
         ...
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from prvr.errors import InputError
 from prvr.models import Retriever, clips_alone
-from prvr.search.joint import JointModel
-from prvr.search.model import ZERO_SHOT, SearchModel
+from prvr.search.joint import JointModel, MomentModel
+from prvr.search.model import TRAINING_FREE, UNTRAINED, SearchModel
 from prvr.search.pipeline import PipelineModel
 from prvr.search.trained import open_trained, text_encoder
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage
@@ -30,7 +30,8 @@ def open_model(
 
     Args:
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
-            the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.systems.open_system`.
+            the cosine of the sentence with the frame that it fits best; or `training-free`: with the moment that it
+            fits best, see `prvr.segments`. Or a pipeline, see `prvr.systems.open_system`.
             Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
             replaces that of the best `CANDIDATES`.
         encoder: what the features are.
@@ -48,10 +49,12 @@ def open_model(
         >>> model.encode_texts(["a person opens the fridge"]).shape  # doctest: +SKIP
         (1, 384)
     """
-    if str(name) == ZERO_SHOT:
+    if (kind := str(name)) in UNTRAINED:
         if stages:
-            raise InputError("zero-shot alone has no stages. Pass a trained model, and zero_shot as its stage.")
-        return JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
+            stage = kind.replace("-", "_")
+            raise InputError(f"{kind} alone has no stages. Pass a trained model, and {stage} as its stage.")
+        joint = JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
+        return MomentModel(joint) if kind == TRAINING_FREE else joint
     system = _with_one_vector(open_system(name, stages, device=device))
     text = text or open_featurizer(text_encoder(system, encoder), device)
     first = open_trained(system, encoder, text, device)

@@ -153,8 +153,8 @@ def _encoder(
     match stage.inputs:
         case "features":
             return RetrieverEncoder(stage, encoder, text, device)
-        case "joint":
-            return JointEncoder(encoder, text)
+        case "joint" | "moments":
+            return JointEncoder(encoder, text, stage.inputs)
         case "first":
             return None
 

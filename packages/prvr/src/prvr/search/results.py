@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 
 from prvr.scoring import best_moment, moment_level
 from prvr.video import VideoEntry
 
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
+_ROUNDING = 1e-6  # seconds: moments that are no further apart touch
 NEIGHBOURS = 10
 """So many hits before a hit may be the same video in another encoding, see `fold`."""
 ALIKE, OVERLAP = 0.07, 0.8
@@ -175,9 +176,9 @@ def _score_alike(one: SearchHit, other: SearchHit) -> bool:
 def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
     """The best moment of each window, highest first, those that overlap put together.
 
-    A moment that overlaps a higher one becomes a part of it if it reaches the level that
-    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. What is usual is the
-    median of the whole video.
+    A moment that overlaps or touches a higher one becomes a part of it if it reaches the level that
+    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So a video whose windows
+    follow each other has the moments that it has as one window. What is usual is the median over the time of the video.
 
     Args:
         windows: the windows of one video.
@@ -191,17 +192,24 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
         >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
-    usual = float(torch.from_numpy(np.concatenate([one.scores for one in windows])).median())
+    scores, edges = _timeline(windows)
+    order = scores.argsort()
+    elapsed = np.diff(edges)[order, 0].cumsum()
+    usual = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
     found: list[Moment] = []
     for one in sorted(windows, key=lambda one: (-one.scores.max(), one.start)):
+        peak = float(one.scores.max())
+        if len(found) >= most and peak < moment_level(found[most - 1].score, usual):
+            break  # it is too low for a part of any of these
         start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
-        start, end, peak = one.start + start, min(one.start + end, one.end), float(one.scores.max())
-        hits = [i for i, there in enumerate(found) if start < there.end and there.start < end]
-        if not hits:
+        start, end = one.start + start, min(one.start + end, one.end)
+        near = [there for there in found if start <= there.end + _ROUNDING and there.start <= end + _ROUNDING]
+        if not near:
             found.append(Moment(start, end, peak))
-        elif len(hits) == 1 and peak >= moment_level(found[hits[0]].score, usual):
-            there = found[hits[0]]
-            found[hits[0]] = Moment(min(there.start, start), max(there.end, end), there.score)
+        elif peak >= moment_level(near[0].score, usual):
+            first, last = min(start, *(there.start for there in near)), max(end, *(there.end for there in near))
+            joined = Moment(first, last, near[0].score)
+            found = [joined if there is near[0] else there for there in found if there not in near[1:]]
     return tuple(found[:most])
 
 
@@ -219,13 +227,23 @@ def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: i
         >>> relevance_curve([WindowTimeline(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
         (0.25, 0.25, 0.5, 0.5)
     """
+    scores, edges = _timeline(windows)
+    scaled = edges * (parts / duration)
+    first = np.clip(np.floor(scaled[:, 0] + 1e-6).astype(int), 0, parts - 1)
+    last = np.clip(np.ceil(scaled[:, 1] - 1e-6).astype(int) - 1, first, parts - 1)
+    counts = last - first + 1
+    touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
     line = np.full(parts, -np.inf, np.float32)
-    for one in windows:
-        edges = one.start + (one.end - one.start) * np.arange(len(one.scores) + 1) / len(one.scores)
-        scaled = edges * (parts / duration)
-        first = np.clip(np.floor(scaled[:-1] + 1e-6).astype(int), 0, parts - 1)
-        last = np.clip(np.ceil(scaled[1:] - 1e-6).astype(int) - 1, first, parts - 1)
-        counts = last - first + 1
-        touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-        np.maximum.at(line, touched, np.repeat(one.scores, counts))
+    np.maximum.at(line, touched, np.repeat(scores, counts))
     return tuple(line.tolist())
+
+
+def _timeline(
+    windows: Sequence[WindowTimeline],
+) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
+    """The scores of all windows, one after the other, and when each begins and ends."""
+    counts = np.array([len(one.scores) for one in windows])
+    starts, ends = (np.repeat(times, counts) for times in zip(*((one.start, one.end) for one in windows), strict=True))
+    places, totals = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts), np.repeat(counts, counts)
+    edges = starts[:, None] + (ends - starts)[:, None] * (places[:, None] + [0, 1]) / totals[:, None]
+    return np.concatenate([one.scores for one in windows]), edges

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32
 from prvr.errors import DataError
 from prvr.search.confidence import bank_scores, bank_vectors
 from prvr.search.manifest import BANK_SCORES, ROWS, WINDOWS, Manifest
-from prvr.search.model import SearchModel
+from prvr.search.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
 from prvr.search.rows import VideoVectors, append_rows
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import pack_rows
@@ -108,32 +108,51 @@ def embed(
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
-    windows = cut(len(features), entry.duration, manifest.rate, manifest.window, manifest.stride)
+    windows, encoded = _windows(model, manifest, entry, features)
     table = np.zeros(len(windows), manifest.files[WINDOWS])
     table["start"], table["end"] = [window.start for window in windows], [window.end for window in windows]
     files: dict[str, list[np.ndarray]] = {name: [] for name in manifest.files}
     best = np.full(manifest.bank, -np.inf, np.float32)
-    for first in range(0, len(windows), _AT_ONCE):
-        some = [features[window.first : window.stop] for window in windows[first : first + _AT_ONCE]]
-        for number, vectors in enumerate(model.encode_windows(some), first):
-            sets = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
-            if not all(np.isfinite(rows).all() for rows in sets.values()):
-                raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            table["steps"][number] = vectors.steps
-            for name in manifest.row_sets.keys() - {BANK_SCORES}:
-                table[name][number] = len(sets[name])
-                files[name].append(pack_rows(sets[name]))
-                if f"{name}_lengths" in files:
-                    files[f"{name}_lengths"].append(np.linalg.norm(sets[name], axis=1))
-        if bank is not None:
-            scores = bank_scores(manifest, bank, files["clips"][first:], files["frames"][first:])
-            best = np.maximum(best, scores.max(0))
+    for number, vectors in enumerate(encoded):
+        sets = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
+        if not all(np.isfinite(rows).all() for rows in sets.values()):
+            raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
+        table["steps"][number] = vectors.steps
+        for name in manifest.row_sets.keys() - {BANK_SCORES}:
+            table[name][number] = len(sets[name])
+            files[name].append(pack_rows(sets[name]))
+            if f"{name}_lengths" in files:
+                files[f"{name}_lengths"].append(np.linalg.norm(sets[name], axis=1))
     files[WINDOWS] = [table]
     if bank is not None:
+        for first in range(0, len(windows), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][some], files["frames"][some]).max(0))
         table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
         entry, {name: np.concatenate(parts).astype(manifest.files[name].base) for name, parts in files.items()}
     )
+
+
+def _windows(
+    model: SearchModel, manifest: Manifest, entry: VideoEntry, features: Float[np.ndarray, "n f"]
+) -> tuple[list["Window"], Iterator[WindowVectors]]:
+    """The windows of a video and their vectors: moments where the model divides the video, or of equal lengths.
+
+    Raises:
+        TypeError: the model encodes neither.
+    """
+    if isinstance(model, EncodesMoments):
+        vectors, spans = model.encode_moments(features)
+        edges = [*(spans[:, 0] * (entry.duration / len(features))).tolist(), entry.duration]
+        windows = [Window(*span, *edges[i : i + 2]) for i, span in enumerate(spans.tolist())]
+        return windows, (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
+    if not isinstance(model, EncodesWindows):
+        raise TypeError(f"{type(model).__name__}: expected a model with encode_windows or encode_moments")
+    encode = model.encode_windows
+    windows = cut(len(features), entry.duration, manifest.rate, manifest.window, manifest.stride)
+    groups = (windows[first : first + _AT_ONCE] for first in range(0, len(windows), _AT_ONCE))
+    return windows, (one for some in groups for one in encode([features[w.first : w.stop] for w in some]))
 
 
 class Window(NamedTuple):

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from prvr.data import DataError
 from prvr.errors import InputError, PrvrError
 from prvr.search import Library, Query, SearchFilter, SearchResult
-from prvr.search.model import EncodesPictures
+from prvr.search.model import UNTRAINED, EncodesPictures
 from prvr.serve.catalogue import Catalogue, describe, key_of
 from prvr.serve.growing import GrowingIndex
 from prvr.serve.media import preview_kinds
@@ -192,7 +192,7 @@ class Service:
             hours=self._seconds / 3600,
             model=self._model.name,
             pictures=self._reads_pictures,
-            zero_shot=self._model.kind == "zero-shot",
+            zero_shot=self._model.kind in UNTRAINED,
             encoder=self._model.frames.name,
             previews=preview_kinds(),
             query_characters=self.limits.query_characters,

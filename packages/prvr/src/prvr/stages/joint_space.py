@@ -1,12 +1,12 @@
-"""Zero-shot scores as a stage: cosines in the joint space of an encoder of images and text, such as CLIP."""
+"""Scores without training as a stage: cosines in the joint space of an encoder of images and text, such as CLIP."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float32
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
@@ -23,28 +23,68 @@ from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
 from prvr.types import Direction, Scores, VideoEmbedding
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
 
+if TYPE_CHECKING:
+    from prvr.segments import AdaptiveMoments
+
+JointInputs = Literal["joint", "moments"]
+"""What a video is compared by: every frame, or adaptive moments."""
+
+
+def moments_of(frames: Float[np.ndarray, "t d"]) -> "AdaptiveMoments":
+    """The moments of a video by `prvr.segments.adaptive_moments`, of any frames that an encoder gives.
+
+    Frames of zeros have no direction and are left out, as is the second of exactly two equal frames: where the sampling
+    rate is above that of the video, every frame comes twice, which hides all cuts. Longer pauses stay, since they begin
+    and end at cuts. The spans are those of all frames.
+
+    Args:
+        frames: `(t, d)` at least one frame.
+
+    Examples:
+        >>> scenes = np.repeat(np.eye(4), 10, axis=0) + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
+        >>> once, twice = moments_of(scenes), moments_of(np.repeat(scenes, 2, axis=0))
+        >>> bool((twice.vectors == once.vectors).all()), bool((twice.spans == 2 * once.spans).all())
+        (True, True)
+    """
+    from prvr.segments import AdaptiveMoments, adaptive_moments  # SciPy takes its time
+
+    repeated = np.concatenate([[False], (frames[1:] == frames[:-1]).all(1), [False]])
+    second = np.append(False, repeated[1:-1] & ~repeated[:-2] & ~repeated[2:])
+    places = np.flatnonzero(frames.any(1) & ~second)
+    if not len(places):
+        return AdaptiveMoments(np.zeros((1, frames.shape[1])), np.array([[0, len(frames)]]))
+    moments = adaptive_moments(frames[places])
+    starts = np.append(0, places[moments.spans[1:, 0]])
+    return AdaptiveMoments(moments.vectors, np.stack([starts, np.append(starts[1:], len(frames))], 1))
+
+
+JOINT_ROWS: dict[JointInputs, Callable[[Float32[np.ndarray, "t d"]], Float32[np.ndarray, "m d"]]] = {
+    "joint": lambda frames: frames,
+    "moments": lambda frames: moments_of(frames).vectors.astype(np.float32),
+}
+"""The rows that a sentence is compared with, from the frames of a video."""
+
 
 @dataclass(frozen=True, config=STRICT)
 class ZeroShotSettings:
-    """The use of the zero-shot score."""
+    """The use of a score of the joint encoder."""
 
     top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = "all"
     """The number of candidates of each row that are re-scored, or all."""
     weight: float = Field(default=1.0, ge=0, le=1e6)
-    """The weight of the zero-shot score, which is added to the score so far."""
+    """The weight of the score, which is added to the score so far."""
 
 
-class ZeroShotStage(Stage):
-    """Adds the zero-shot score: the cosine of the text with the best matching frame of the video.
+class JointStage(Stage):
+    """Adds a score of the joint encoder: the cosine of the text with the row of the video that it fits best.
 
-    Both are vectors of the joint space of the features, as they were extracted.
+    Both are vectors of the joint space of the features, as they were extracted. `inputs` says what the rows are.
 
     Args:
         settings: the use of the score.
     """
 
-    kind = "zero_shot"
-    inputs = "joint"
+    inputs: ClassVar[JointInputs]
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
         self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()
@@ -57,14 +97,32 @@ class ZeroShotStage(Stage):
             DataError: the corpus of the split is unknown, or has no joint space.
         """
         source = split.source
-        return JointSplit(source.corpus, source.split, split.video_ids)
+        return JointSplit(source.corpus, source.split, split.video_ids, inputs=self.inputs)
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
-        """The function that adds the zero-shot scores."""
+        """The function that adds the scores."""
         return add_scores(matrix, direction, self.settings.weight)
 
 
+class ZeroShotStage(JointStage):
+    """Adds the zero-shot score: the cosine of the text with the best matching frame of the video."""
+
+    kind = "zero_shot"
+    inputs = "joint"
+
+
+class TrainingFreeStage(JointStage):
+    """Adds the training-free score: the cosine of the text with the best matching moment of the video.
+
+    Moments are those of `moments_of`; in search, those of the window of the video that the first stage likes best.
+    """
+
+    kind = "training_free"
+    inputs = "moments"
+
+
 STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder alone.", ZeroShotSettings)
+STAGES.register("training_free", TrainingFreeStage, "Adds the score of the moments of the encoder.", ZeroShotSettings)
 
 
 class JointScorer(nn.Module):
@@ -96,7 +154,7 @@ class JointScorer(nn.Module):
 
 
 class JointSplit:
-    """Joint vectors of the texts and of all stored frames of a split.
+    """Joint vectors of the texts and of all stored frames of a split, or of the moments of its videos.
 
     Its batches are those of a `prvr.data.PackedSplit` in which every query has one word, the vector of its text.
 
@@ -106,6 +164,7 @@ class JointSplit:
         video_ids: some videos of the split, in order; None for all.
         texts: any texts; None for the captions of these videos.
         text: the text side of the encoder of the frames; None opens it by its name if it is needed.
+        inputs: what a video is compared by.
 
     Attributes:
         text_vectors: `(q, d)` joint vectors of the texts.
@@ -122,9 +181,11 @@ class JointSplit:
         video_ids: tuple[str, ...] | None = None,
         texts: tuple[str, ...] | None = None,
         text: TextFeaturizer | None = None,
+        inputs: JointInputs = "joint",
     ) -> None:
         content = corpus.split(split)
         self.corpus, self.encoders = corpus, joint_encoders(corpus)
+        self.inputs: JointInputs = inputs
         self.video_ids = tuple(content.video_ids) if video_ids is None else video_ids
         videos = set(self.video_ids)
         indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
@@ -139,7 +200,7 @@ class JointSplit:
             self.text_vectors = torch.from_numpy(np.stack([side.sentence(text) for text in texts]))
 
     def frames(self) -> Iterator[Float[Tensor, "l d"]]:
-        """The frames of each video in order, `(l, d)`.
+        """The frames of each video in order, `(l, d)`, or its moments.
 
         Raises:
             DataError: the features have another width than `corpus.json` says.
@@ -151,7 +212,8 @@ class JointSplit:
                     f"{self.encoders.dim}. Create the corpus again."
                 )
             for video in self.video_ids:
-                yield torch.from_numpy(features.read(video)[:, : self.encoders.joint_dim]).float()
+                frames = np.asarray(features.read(video)[:, : self.encoders.joint_dim], np.float32)
+                yield torch.from_numpy(JOINT_ROWS[self.inputs](frames))
 
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, `size` at a time."""

@@ -50,7 +50,8 @@ class Stage(ABC):
             stores their lengths, and the registers, which it would not store otherwise.
         encoder: the model that encodes texts and videos for this stage; None for the first stage.
         inputs: the inputs of `encoder`, from which an index computes what it stores: "features" for frames and words of
-            a `prvr.data.PackedSplit`, "joint" for vectors of the joint space of the features, "first" without encoder.
+            a `prvr.data.PackedSplit`, "joint" for vectors of the joint space of the features, "moments" for moments in
+            this space, "first" without encoder.
         keep_last_frame: how frames are sampled for an encoder of "features".
         reads_first_scores: whether the scores so far must be those of the first stage: it must be the first of all
             stages.
@@ -58,7 +59,7 @@ class Stage(ABC):
     """
 
     kind: ClassVar[str]
-    inputs: ClassVar[Literal["first", "features", "joint"]] = "first"
+    inputs: ClassVar[Literal["first", "features", "joint", "moments"]] = "first"
     reads_first_scores: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     top_k: int | None = None

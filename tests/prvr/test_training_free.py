@@ -1,0 +1,277 @@
+"""Training-free search: moments of all lengths are the rows of the index, found by every command as other rows are."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from search_files import TOY, library_features, make_features, make_index, tiny_model, walk
+from video_files import plain, write_video
+
+from prvr.cli import main
+from prvr.data import Corpus
+from prvr.errors import InputError
+from prvr.evaluation.zero_shot import zero_shot_scores
+from prvr.scoring import best_moment
+from prvr.search import Library, Query, VideoIndex, open_model
+from prvr.search.results import WindowTimeline, merged_moments
+from prvr.search.sync import cut
+from prvr.segments import adaptive_moments
+from prvr.serve import ServeSettings, create_app
+from prvr.stages.joint_space import moments_of
+from prvr.training import RunResult
+from prvr.video import VideoFeatures, open_featurizer, open_video
+
+MODEL = ["--model", "training-free"]
+START, END = 20.0, 35.0  # of the square in red.mp4
+QUERY = "a red square"
+
+
+def write_square(path: Path, colour: int, start: float, end: float, seconds: int = 60) -> Path:
+    """A grey video with noise, two frames per second, and a square of a colour for some seconds."""
+    rng = np.random.default_rng(colour + seconds)
+    frames = [
+        np.clip(frame + rng.integers(-8, 8, frame.shape), 0, 255).astype(np.uint8)
+        for frame in plain([60] * 2 * seconds, 64, 64)
+    ]
+    for frame in frames[round(2 * start) : round(2 * end)]:
+        frame[16:48, 16:48] = 20
+        frame[16:48, 16:48, colour] = 250
+    return write_video(path, frames, fps=2)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three videos of a minute, each with a square of a colour for 15 s, a still one, and some of one or two frames."""
+    folder = tmp_path_factory.mktemp("films")
+    for colour, name in enumerate(["red.mp4", "green.mp4", "blue.mp4"]):
+        write_square(folder / name, colour, START + 5 * colour, END + 5 * colour)
+    write_square(folder / "red again.mp4", 0, 5, 12, 40)
+    write_video(folder / "still.mp4", plain([90] * 60, 64, 64), fps=2)
+    write_video(folder / "one.mp4", plain([50], 64, 64), fps=2)
+    write_video(folder / "two.mp4", plain([50, 200], 64, 64), fps=2)
+    library_features(folder)
+    return folder
+
+
+def hits_of(folder: Path, path: Path, *words: str) -> list[dict]:
+    assert main(["search", str(folder), *words, *MODEL, "--encoder", "toy", "--json", str(path)]) == 0
+    return json.loads(path.read_text())["results"][0]["hits"]
+
+
+def overlap(start: float, end: float, first: float, last: float) -> float:
+    return max(0.0, min(end, last) - max(start, first)) / (max(end, last) - min(start, first))
+
+
+def by_hand(frames: np.ndarray, sentence: np.ndarray) -> float:
+    vectors = adaptive_moments(frames[:, : len(sentence)]).vectors
+    return float((vectors @ sentence / np.linalg.norm(vectors, axis=1)).max())
+
+
+def test_a_sentence_finds_the_video_and_its_moment(
+    films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hits = hits_of(films, tmp_path / "a.json", QUERY)
+    assert {hit["video"]["id"] for hit in hits[:2]} == {"red.mp4", "red again.mp4"}
+    assert len(hits) == 7
+    hit = next(hit for hit in hits if hit["video"]["id"] == "red.mp4")
+    assert overlap(hit["start"], hit["end"], START, END) > 0.8
+    line = np.array(hit["relevance"])
+    assert START <= (line.argmax() + 0.5) / len(line) * 60 <= END
+    assert line.min() < line.max()
+    assert hits[0]["confidence"] > hits[-1]["confidence"]
+    features = library_features(films)
+    sentence = open_featurizer("toy").sentence(QUERY).astype(np.float64)
+    for hit in hits:
+        name = hit["video"]["id"]
+        assert 0 <= hit["start"] < hit["end"] <= hit["video"]["duration"]
+        if name not in ("still.mp4", "one.mp4", "two.mp4"):
+            assert hit["score"] == pytest.approx(by_hand(features.read(name), sentence), abs=1e-3)
+    whole = {hit["video"]["id"]: (hit["start"], hit["end"] / hit["video"]["duration"]) for hit in hits}
+    assert [whole[name] for name in ("still.mp4", "one.mp4", "two.mp4")] == [(0, 1)] * 3
+    assert main(["search", str(films), "a centaur signs a peace treaty", *MODEL, "--min-confidence", "1"]) == 0
+    assert "0 of 7 videos; no good match" in capsys.readouterr().out
+
+
+def test_a_moment_of_a_video_finds_the_one_like_it(films: Path, tmp_path: Path) -> None:
+    for like in ("red.mp4@0:25", "red.mp4@0:22-0:33"):
+        hits = hits_of(films, tmp_path / "a.json", "--like", like)
+        assert "red.mp4" not in [hit["video"]["id"] for hit in hits]
+        assert hits[0]["video"]["id"] == "red again.mp4"
+        assert overlap(hits[0]["start"], hits[0]["end"], 5, 12) > 0.7
+
+
+def test_clips_pages_and_pictures(films: Path, tmp_path: Path) -> None:
+    clips, page = tmp_path / "clips", tmp_path / "a.html"
+    assert main(["search", str(films), QUERY, *MODEL, "-k", "1", "--save", str(clips), "--html", str(page)]) == 0
+    (clip,) = clips.glob("*.mp4")
+    with open_video(clip) as video:
+        assert video.info.duration == pytest.approx(END - START, abs=3)
+    assert "data:image/jpeg;base64," in page.read_text("utf-8")
+    with open_video(films / "red.mp4") as video:
+        picture = next(frame.pixels for frame in video.sample(1.0) if frame.time > 25)
+    with Library(films, model="training-free") as library:
+        found = library.search(Query(image=picture), 3)
+        assert {hit.video_id for hit in found.hits[:2]} == {"red.mp4", "red again.mp4"}
+
+
+def test_the_page_finds_the_same(films: Path) -> None:
+    library = Library(films, model="training-free")
+    with TestClient(create_app(library, ServeSettings(), update=False), base_url="http://127.0.0.1") as client:
+        result = client.get("/api/search", params={"q": QUERY}).json()
+        info = client.get("/api/info").json()
+    assert (info["zero_shot"], info["pictures"]) == (True, True)
+    with Library(films, model="training-free") as again:
+        expected = again.search(QUERY, len(result["hits"]))
+    assert [(hit["video"]["name"], hit["score"]) for hit in result["hits"]] == [
+        (hit.video_id, pytest.approx(hit.score)) for hit in expected.hits
+    ]
+
+
+def test_a_folder_that_changes(films: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    shutil.copytree(films, folder)
+    assert hits_of(folder, tmp_path / "a.json", QUERY)[0]["video"]["id"] in ("red.mp4", "red again.mp4")
+    (folder / "red again.mp4").unlink()
+    write_square(folder / "red.mp4", 0, 70, 80, 90)
+    hits = hits_of(folder, tmp_path / "a.json", QUERY)
+    assert len(hits) == 6
+    assert hits[0]["video"]["id"] == "red.mp4"
+    assert overlap(hits[0]["start"], hits[0]["end"], 70, 80) > 0.8
+
+
+# What the index holds.
+
+
+def features_of(*lengths: int, seed: int = 0) -> VideoFeatures:
+    return make_features({f"{i}.mp4": walk(length, seed + i) for i, length in enumerate(lengths)})
+
+
+def index_of(folder: Path, features: VideoFeatures, **options: object) -> VideoIndex:
+    return make_index(folder, "training-free", features, **options)
+
+
+@pytest.mark.parametrize("backend", ["exact", "faiss"])
+def test_every_moment_is_a_window_of_the_whole_video(backend: str, tmp_path: Path) -> None:
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    features = features_of(700, 40, 3, 1, 90, *[20] * 130)
+    side = open_featurizer("toy")
+    with index_of(tmp_path / "index", features, backend=backend) as index:
+        source = index.source
+        for number, name in enumerate(source.video_ids):
+            moments = adaptive_moments(features.read(name)[:, :256])
+            windows = source.rows_of_videos(np.array([number]))
+            np.testing.assert_allclose(source.spans[windows], moments.spans / 2.0)
+            assert source.spans[windows[-1], 1] == features.entries[name].duration
+        for text in (QUERY, "a circle falls"):
+            sentence = side.sentence(text).astype(np.float64)
+            expected = {name: by_hand(features.read(name), sentence) for name in source.video_ids}
+            hits = index.search(text, len(expected)).hits
+            assert {hit.video_id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-3)
+            best = index.search(text, 3).hits
+            assert [hit.video_id for hit in best] == [hit.video_id for hit in hits[:3]]
+    with make_index(tmp_path / "frames", features=features) as frames:
+        assert source.windows < 0.45 * sum(frames.source.frame_counts)
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40), seed=st.integers(0, 999))
+def test_moments_that_follow_each_other_are_found_as_in_one_line(lengths: list[int], seed: int) -> None:
+    """What is measured for the line of all scores holds for windows of any lengths."""
+    scores = np.random.default_rng(seed).normal(size=len(lengths)).astype(np.float32)
+    edges = np.append(0, np.cumsum(lengths)) / 2.0
+    windows = [
+        WindowTimeline(*edges[i : i + 2].tolist(), float(score), scores[i : i + 1]) for i, score in enumerate(scores)
+    ]
+    line = np.repeat(scores, lengths)
+    expected = best_moment(torch.from_numpy(line), len(line) / 2.0)
+    best, *others = merged_moments(windows, len(windows))
+    assert (best.start, best.end) == pytest.approx(expected)
+    assert all(one.end < best.start or one.start > best.end for one in others)
+
+
+@given(rows=st.integers(2, 200), window=st.integers(2, 60), share=st.sampled_from([0.5, 1.0]), seed=st.integers(0, 999))
+def test_fewer_moments_are_the_best_of_all(rows: int, window: int, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windows = [
+        WindowTimeline(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
+        for w in cut(rows, rows - 0.3, 1.0, float(window), share * window)
+    ]
+    every = merged_moments(windows, len(windows))
+    for most in range(1, len(every) + 1):
+        assert merged_moments(windows, most) == every[:most]
+
+
+@pytest.mark.parametrize("zeros", [[], [0, 1], [30], [70, 79], range(80)])
+def test_frames_that_have_no_direction(zeros: list[int], tmp_path: Path) -> None:
+    """As an encoder may give for black frames."""
+    frames = walk(80, 3)
+    frames[zeros] = 0
+    with index_of(tmp_path / "index", make_features({"a.mp4": frames, "b.mp4": walk(30, 9)})) as index:
+        hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
+        spans = index.source.spans[index.source.rows_of_videos(np.array([0]))]
+    assert np.isfinite(hits["a.mp4"].score)
+    assert (spans[0, 0], spans[-1, 1]) == (0, 40)
+    assert (spans[1:, 0] == spans[:-1, 1]).all()
+
+
+def test_a_frame_shown_twice_counts_once_and_a_pause_stays() -> None:
+    frames = walk(60, 5).astype(np.float64)
+    once, twice = moments_of(frames), moments_of(np.repeat(frames, 2, axis=0))
+    assert len(once.spans) > 5 > len(adaptive_moments(np.repeat(frames, 2, axis=0)).spans)
+    np.testing.assert_array_equal(twice.vectors, once.vectors)
+    np.testing.assert_array_equal(twice.spans, 2 * once.spans)
+    slides = np.repeat(walk(12, 6), 20, axis=0)  # what dropping all repeated frames would make one moment
+    edges = moments_of(slides).spans[1:, 0]
+    assert {*range(20, 240, 20)} <= {edge + off for edge in edges.tolist() for off in (-1, 0, 1)}
+    assert len(moments_of(walk(12, 6)).spans) == 1
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"training-free alone has no stages.*training_free as its stage"):
+        open_model("training-free", TOY, stages=[{"kind": "qb_norm"}])
+
+
+# As a stage.
+
+
+def test_search_adds_the_best_moment_of_the_best_window(tmp_path: Path) -> None:
+    features, model = features_of(50, 90, 30), tiny_model(tmp_path / "model")
+    sentence = open_featurizer("toy").sentence(QUERY).astype(np.float64)
+    stage = {"kind": "training_free", "weight": 2.0}
+    with make_index(tmp_path / "alone", model, features) as index:
+        alone = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
+    with make_index(tmp_path / "both", open_model(model, TOY, stages=[stage]), features) as index:
+        both = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
+    expected = {name: score + 2 * by_hand(features.read(name), sentence) for name, score in alone.items()}
+    assert both == pytest.approx(expected, abs=3e-3)
+
+
+def test_evaluation_scores_the_best_moment(corpus: Corpus) -> None:
+    texts = ["a red square", "a circle falls"]
+    scores = zero_shot_scores(corpus, "test", texts, inputs="moments")
+    side = open_featurizer("toy")
+    with corpus.open_features() as features:
+        expected = [
+            [by_hand(features.read(video), side.sentence(text).astype(np.float64)) for text in texts]
+            for video in corpus.split("test").video_ids
+        ]
+    np.testing.assert_allclose(scores.numpy().T, expected, atol=1e-5)
+
+
+def test_evaluate_adds_it_as_a_stage(straight: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(straight.output, tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run"), "--stage", "training_free,weight=0.5", "--device", "cpu"]) == 0
+    assert "training_free" in capsys.readouterr().out
+
+
+def test_the_start_of_a_search_does_not_wait_for_scipy() -> None:
+    code = "import sys, prvr.search, prvr.cli.search, prvr.stages; print({'scipy', 'pywt'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
