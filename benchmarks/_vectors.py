@@ -34,9 +34,6 @@ class BenchModel:
     frame_weight: float = 0.3
     stored: Mapping[str, RowSet] = field(default_factory=dict)
 
-    def encode_windows(self, windows: object) -> list:
-        raise TypeError("vectors are written as they are, no video is encoded")
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         return self.queries[[int(text) for text in texts]]
 

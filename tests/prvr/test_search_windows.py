@@ -100,6 +100,16 @@ def test_a_moment_on_the_edge_of_a_window_is_put_together() -> None:
     assert (moment.start, moment.end, moment.score) == (60.0, 90.0, pytest.approx(0.9))
 
 
+@pytest.mark.parametrize("right", [0.8, 0.2])
+def test_a_moment_across_two_windows_that_follow_each_other_is_one(right: float) -> None:
+    windows = [
+        WindowTimeline(0.0, 80.0, 0.9, np.array([0, 0, 0, 0, 0, 0, 0.9, 0.9], np.float32)),
+        WindowTimeline(80.0, 160.0, right, np.array([right, right, 0, 0, 0, 0, 0, 0], np.float32)),
+    ]
+    (moment,) = merged_moments(windows, 3)
+    assert (moment.start, moment.end) == (60.0, 100.0 if right > 0.3 else 80.0)
+
+
 # A film of two hours at 2 frames per second, in which 5 seconds are the answer.
 
 HOURS, RATE, LONG = 2, 2, 14_400

@@ -51,7 +51,7 @@ class Query:
         texts: one sentence, or several that are to be true at once.
         without: one sentence, or several, about what is not wanted.
         image: a picture: its file, the content of the file, or its pixels, `(h, w, 3)` from 0 to 255. The index must be
-            one of a joint encoder alone (`zero-shot`).
+            one of a joint encoder alone (`zero-shot` or `training-free`).
         like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
             excluded.
 

@@ -177,8 +177,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     """The best moment of each window, highest first, those that overlap put together.
 
     A moment that overlaps or touches a higher one becomes a part of it if it reaches the level that
-    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So a video whose windows
-    follow each other has the moments that it has as one window. What is usual is the median over the time of the video.
+    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So the best moment of
+    windows with one score each is that of their scores in one line. What is usual is the median over time.
 
     Args:
         windows: the windows of one video.

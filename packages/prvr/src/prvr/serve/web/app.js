@@ -439,7 +439,7 @@ function showGrid(grid) {
 /** Shows the index of the server, and looks again for as long as videos are being added. */
 async function showInfo(info) {
   const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
-  const ranking = info.zero_shot ? " Zero-shot: the encoder alone ranks the videos; no model was trained for them." : "";
+  const ranking = info.zero_shot ? " The encoder alone ranks the videos; no model was trained for them." : "";
   element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Model: ${info.model}.${ranking}`;
   for (const line of document.querySelectorAll(".try")) {
     line.hidden = (line.dataset.encoder === "toy") !== (info.encoder === "toy");
