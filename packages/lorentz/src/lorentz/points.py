@@ -146,6 +146,7 @@ def _times(x: Tensor, c: Scalar, rtol: float | None, atol: float) -> tuple[Tenso
         return torch.cat([torch.where(on, 0.0, 1.0), time], dim=-1)
 
     wide = x.detach().to(at_least_float32(x.dtype))  # what is counted and printed is not rounded to half precision
+    c = c.detach() if isinstance(c, Tensor) else c
     off, time = evaluate(excess, None, c, wide).unbind(-1)
     return off, time
 
