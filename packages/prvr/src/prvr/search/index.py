@@ -3,7 +3,8 @@
 import logging
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,21 +20,25 @@ from prvr.search.confidence import bank_vectors, confidence, score_to_pass
 from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
-from prvr.search.ranking import Ranked, find_candidates, rank
+from prvr.search.ranking import Ranked, enough, find_candidates, fuse, rank
 from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
+    Moment,
     SearchHit,
     SearchResult,
+    WindowTimeline,
     fold,
     merged_moments,
     relevance_curve,
 )
 from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, commit, sync
-from prvr.video import FeatureSpec, VideoEntry, VideoFeatures
+from prvr.video import FeatureSpec, Storage, SubtitleLine, VideoEntry, VideoFeatures
 
 logger = logging.getLogger(__name__)
+Match = tuple[float, SubtitleLine]
+"""A line of subtitles and its score."""
 
 
 class IndexUnwritable(DataError):
@@ -54,6 +59,7 @@ class VideoIndex:
         stride: seconds from the start of one window to that of the next; None without a length.
         backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
             above them `faiss` where it is installed.
+        subtitles: the library that holds the lines of the videos; None: no lines are searched.
 
     Raises:
         DataError: the folder cannot be written, or the model reads features of another encoder.
@@ -77,11 +83,12 @@ class VideoIndex:
         window: float | None = 120.0,
         stride: float | None = 60.0,
         backend: str = "auto",
+        subtitles: Storage | None = None,
     ) -> None:
         if model.identity.frames != features.encoder:
             raise DataError(f"the model reads features of {model.identity.frames}, these are of {features.encoder}.")
         self.folder, self.model, self.features = Path(folder).expanduser(), model, features
-        self._wanted = backend
+        self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
         self._rescorer: Rescorer | None = None
@@ -173,6 +180,10 @@ class VideoIndex:
         ranking that score alike at the same moment, see `prvr.search.results.fold`. Stages re-score what is found for
         one sentence; other queries have the order of the first stage, and no confidences.
 
+        Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
+        joined, see `prvr.search.ranking.fuse`. A line matches a sentence if it has all of its words, and `Query.said`
+        also if it has one of them where no line has all.
+
         Args:
             queries: sentences, or a `Query` where more is asked.
             k: how many videos; all where there are fewer.
@@ -205,14 +216,20 @@ class VideoIndex:
                     "this model gives no confidences, because it cannot read long sentences. Search without a minimum "
                     "confidence."
                 )
-            text = alike([query_vector(query, self.model, snapshot) for query in asked])
+            missing = [q for q, query in enumerate(asked) if query.shows]
+            vectors = alike([query_vector(asked[q], self.model, snapshot) for q in missing]) if missing else ()
+            text = dict(zip(missing, vectors, strict=True))
             backend, _ = self._in_step(snapshot)
-        hits: list[tuple[SearchHit, ...]] = [()] * len(asked)
-        depth, missing = k, list(range(len(asked)))
+        subtitled = set() if self._subtitles is None else self._subtitles.subtitled()
+        lines = [self._lines(snapshot, query, where, subtitled) for query in asked]
+        hits = [tuple(_said(snapshot, *match, moments) for match in found.items()) for found in lines]
+        depth = enough(k) if any(lines[q] for q in missing) else k
         while missing:
-            ranked = self._ranked(snapshot, [asked[q] for q in missing], text[missing], where, depth)
+            rows = np.stack([text[q] for q in missing])
+            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth)
             for q, found in zip(missing, ranked, strict=True):
-                hits[q] = fold([_hit(snapshot, one, moments, asked[q].sentence is not None) for one in found])
+                plain, joined = asked[q].sentence is not None, _joined(snapshot, text[q], found, [*lines[q]])
+                hits[q] = fold([_hit(snapshot, one, moments, plain, lines[q].get(one.video, ())) for one in joined])
             missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
             depth *= 2
         return tuple(
@@ -225,6 +242,26 @@ class VideoIndex:
             )
             for query, found in zip(asked, hits, strict=True)
         )
+
+    def _lines(
+        self, snapshot: Snapshot, query: Query, where: SearchFilter | None, subtitled: Collection[str]
+    ) -> dict[int, list[Match]]:
+        """The lines that match a query by the numbers of their videos, each time best first."""
+        words = query.said or query.sentence
+        if self._subtitles is None or words is None or not subtitled:
+            return {}
+        some = _candidates(None, snapshot, [query], np.empty((1, 0), np.float32), where, len(snapshot.video_ids))
+        numbers = range(len(snapshot.video_ids)) if some is None else some[0].tolist()
+        shas = {snapshot.video(snapshot.video_ids[number]).sha256: number for number in numbers}
+        owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
+        found = self._subtitles.find_lines(words, owners)
+        if query.said and not found:
+            found = self._subtitles.find_lines(words, owners, any_word=True)
+        lines: dict[int, list[Match]] = {}
+        for sha256, score, line in found:
+            if line.start < snapshot.video(snapshot.video_ids[owners[sha256]]).duration:
+                lines.setdefault(owners[sha256], []).append((score, line))
+        return lines
 
     def _ranked(
         self,
@@ -331,7 +368,7 @@ def _candidates(
     return [some if own is None else some[originals[some] != own] for some, own in zip(found, left_out, strict=True)]
 
 
-def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool) -> SearchHit:
+def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool, lines: Sequence[Match] = ()) -> SearchHit:
     """The hit of a video that was found; confidences hold for scores of sentences, which are those calibrated."""
     video = snapshot.video(snapshot.video_ids[found.video])
     best = merged_moments(found.windows, moments)
@@ -339,4 +376,26 @@ def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool) -> S
     sure = confidence(max(window.score for window in found.windows), snapshot.bank_best) if calibrated else None
     same = np.flatnonzero(snapshot.originals == snapshot.originals[found.video]).tolist()
     copies = tuple(snapshot.video(snapshot.video_ids[number]) for number in same if number != found.video)
-    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies)
+    said = tuple(line for _, line in lines[:moments])
+    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies, lines=said)
+
+
+def _joined(
+    snapshot: Snapshot, text: Float32[np.ndarray, " d"], found: list[Ranked], lines: Sequence[int]
+) -> list[Ranked]:
+    """What pictures and lines have found, in the order of both; what lines alone have found was seen by no stage."""
+    ranked = {one.video: one for one in found}
+    if others := sorted(set(lines) - ranked.keys()):
+        ranked |= {one.video: one for one in rank(snapshot, text[None], [np.array(others)], len(others))[0]}
+    return [ranked[video] for video in fuse([*ranked][: len(found)], lines)] if lines else found
+
+
+def _said(snapshot: Snapshot, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
+    """The hit of a video that lines alone have found; its curve is 0 where no line matches."""
+    duration = snapshot.video(snapshot.video_ids[number]).duration
+    windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
+    for score, line in lines:
+        windows.append(WindowTimeline(line.start, min(line.end, duration), score, np.array([score], np.float32)))
+    hit = _hit(snapshot, Ranked(number, lines[0][0], windows), moments, calibrated=False, lines=lines)
+    spans = [Moment(one.start, one.end, one.score) for one in windows[1 : moments + 1]]
+    return replace(hit, start=spans[0].start, end=spans[0].end, moments=tuple(spans))

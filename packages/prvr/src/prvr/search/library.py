@@ -171,7 +171,8 @@ class Library:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
-            listing = Listing(mine, listing.unlisted, listing.others)
+            files = {video.id: listing.subtitles.get(video.id, ()) for video in mine}
+            listing = Listing(mine, listing.unlisted, listing.others, files)
         spec = self._choose_spec(listing)
         self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
         return self.report
@@ -392,12 +393,15 @@ class Library:
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
-        model, stride = self._search_model(features.spec), _WINDOW / (1 if self._model in UNTRAINED else 2)
+        spec = features.spec
+        model, stride = self._search_model(spec), _WINDOW / (1 if self._model in UNTRAINED else 2)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
-        name = f"{slug}-{_digest(str(self.folder), index_key(model, features.spec, _WINDOW, stride))}"
+        name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
 
         def opened(place: Path) -> VideoIndex:
-            index = VideoIndex(place, model, features.spec, window=_WINDOW, stride=stride, backend=self._backend)
+            index = VideoIndex(
+                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.storage
+            )
             index.update(features)
             return index
 

@@ -54,6 +54,8 @@ class Query:
             one of a joint encoder alone (`zero-shot` or `training-free`).
         like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
             excluded.
+        said: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them, both
+            rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
     Raises:
         ValueError: nothing is wanted, or a time is not from 0, or the end not after the start.
@@ -69,6 +71,7 @@ class Query:
     without: str | Sequence[str] = ()
     image: Path | str | bytes | np.ndarray | None = None
     like: tuple[Any, ...] | None = None
+    said: str = ""
 
     def __post_init__(self) -> None:
         for name in ("texts", "without"):
@@ -79,8 +82,12 @@ class Query:
             if not 0 <= start < np.inf or (end is not None and not start < end < np.inf):
                 raise InputError(f"Query: like={tuple(like)}; expected a time from 0, and an end after the start")
             object.__setattr__(self, "like", like)
-        if not self.texts and self.image is None and self.like is None:
-            raise InputError("Query: nothing to search for. Pass a sentence, a picture or a moment of a video.")
+        if not self.shows and not self.said.strip():
+            raise InputError(
+                "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or words that are said."
+            )
+        if self.without and not self.shows:
+            raise InputError("Query: without says what is not to be seen. Pass a sentence, a picture or a moment too.")
 
     @staticmethod
     def of(given: "str | Query") -> "Query":
@@ -88,9 +95,14 @@ class Query:
         return Query(given) if isinstance(given, str) else given
 
     @property
+    def shows(self) -> bool:
+        """Whether it says what is to be seen, so that videos are scored."""
+        return bool(self.texts) or self.image is not None or self.like is not None
+
+    @property
     def sentence(self) -> str | None:
         """The sentence, if there is one and nothing else."""
-        plain = len(self.texts) == 1 and not self.without and self.image is None and self.like is None
+        plain = len(self.texts) == 1 and not self.without and self.image is None and self.like is None and not self.said
         return self.texts[0] if plain else None
 
     @property
@@ -103,7 +115,8 @@ class Query:
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
         picture = [] if self.image is None else [f"like {name}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
-        wanted = " + ".join([*self.texts, *picture, *film])
+        said = [f"said: {self.said}"] if self.said else []
+        wanted = " + ".join([*self.texts, *picture, *film, *said])
         return ", ".join([wanted, *(f"without {text}" for text in self.without)])
 
 

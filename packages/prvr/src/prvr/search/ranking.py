@@ -54,6 +54,27 @@ def enough(k: int) -> int:
     return max(4 * k, 100)
 
 
+def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
+    """Rankings joined by reciprocal rank fusion: video v scores the sum of 1 / (constant + rank of v).
+
+    The equation of Cormack, Clarke and Buettcher (SIGIR 2009), with their constant; where a ranking lacks a video, it
+    adds nothing.
+
+    Args:
+        rankings: numbers of videos, best first.
+        constant: the larger it is, the less the first ranks stand out.
+
+    Examples:
+        >>> fuse([1, 2, 3], [3, 1])
+        [1, 3, 2]
+    """
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, video in enumerate(ranking, 1):
+            scores[video] = scores.get(video, 0.0) + 1 / (constant + rank)
+    return sorted(scores, key=lambda video: (-scores[video], video))
+
+
 def find_candidates(
     backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q e"], k: int
 ) -> list[Int64[np.ndarray, " _"]] | None:

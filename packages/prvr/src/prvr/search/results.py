@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Float64
 
 from prvr.scoring import best_moment, moment_level
-from prvr.video import VideoEntry
+from prvr.video import SubtitleLine, VideoEntry
 
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
@@ -48,7 +48,8 @@ class SearchHit:
 
     Args:
         video: what is known of the video.
-        score: the score that the retriever gives the best window of the video; higher is better.
+        score: the score that the retriever gives the best window of the video, or BM25 of its best line if the query
+            is about lines alone; higher is better.
         start, end: start and end of the best moment, in seconds from the start of the video.
         moments: disjoint moments, best first; the first is (start, end).
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
@@ -58,6 +59,7 @@ class SearchHit:
             own.
         alike: other videos that score alike at the same moment, probably the same video in another encoding, see
             `fold`; they are no hits of their own.
+        lines: the lines of subtitles that match the query, best first.
     """
 
     video: VideoEntry
@@ -69,6 +71,7 @@ class SearchHit:
     confidence: float | None = None
     copies: tuple[VideoEntry, ...] = ()
     alike: tuple[VideoEntry, ...] = ()
+    lines: tuple[SubtitleLine, ...] = ()
 
     @property
     def video_id(self) -> str:
@@ -77,8 +80,8 @@ class SearchHit:
 
     @property
     def is_weaker(self) -> bool:
-        """Whether its confidence is known and lower than `WEAKER_BELOW`."""
-        return self.confidence is not None and self.confidence < WEAKER_BELOW
+        """Whether its confidence is known and lower than `WEAKER_BELOW`, and no line of it matches."""
+        return self.confidence is not None and self.confidence < WEAKER_BELOW and not self.lines
 
 
 @dataclass(frozen=True)

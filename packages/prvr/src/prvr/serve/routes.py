@@ -112,10 +112,10 @@ def _search_routes(service: Service) -> APIRouter:
         limits = service.limits
         k = min(10, limits.results) if request.k is None else request.k
         moments = min(3, limits.moments) if request.moments is None else request.moments
-        longest = max((len(text) for query in queries for text in (*query.texts, *query.without)), default=0)
+        texts = [text for query in queries for text in (*query.texts, *query.without, query.said)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
-            ("characters of a sentence", longest, limits.query_characters),
+            ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
             ("k", k, limits.results),
             ("moments", moments, limits.moments),
         ):
@@ -127,7 +127,8 @@ def _search_routes(service: Service) -> APIRouter:
     async def search(options: Annotated[schema.SearchParameters, Query()]) -> schema.SearchResponse:
         """Videos and moments for a query."""
         like = options.like and schema.LikeRequest(key=options.like, start=options.start, end=options.end)
-        query = _query(service, schema.QueryRequest(texts=options.q, without=options.without, like=like or None))
+        request = schema.QueryRequest(texts=options.q, without=options.without, like=like or None, said=options.said)
+        query = _query(service, request)
         return (await answers([query], options, options))[0]
 
     body = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
@@ -138,7 +139,7 @@ def _search_routes(service: Service) -> APIRouter:
         request: Request, options: Annotated[schema.PictureParameters, Query()]
     ) -> schema.SearchResponse:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
-        query = searching.Query(options.q, options.without, await service.picture(request.body))
+        query = searching.Query(options.q, options.without, await service.picture(request.body), said=options.said)
         return (await answers([query], options, options))[0]
 
     @router.post("/search", responses=_described({404: "no such video"}))
@@ -170,7 +171,8 @@ def _query(service: Service, request: schema.QueryRequest) -> searching.Query:
     like = request.like
     video = None if like is None else service.catalogue.get(like.key).id
     try:
-        return searching.Query(request.texts, request.without, like=like and (video, like.start, like.end))
+        passage = like and (video, like.start, like.end)
+        return searching.Query(request.texts, request.without, like=passage, said=request.said)
     except InputError as error:
         raise HTTPException(400, str(error)) from error
 

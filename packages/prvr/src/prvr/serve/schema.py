@@ -51,6 +51,16 @@ class FormatsResponse(BaseModel):
     sound: FormatResponse | None = Field(description="null if there is no sound")
 
 
+class LineResponse(BaseModel):
+    """A line of subtitles."""
+
+    model_config = ConfigDict(from_attributes=True)
+    start: float = Field(description="seconds")
+    end: float = Field(description="seconds")
+    text: str
+    language: str = Field(description="as the file or the track states it; empty if it does not")
+
+
 class HitResponse(BaseModel):
     """A video that was found, and the moments in it."""
 
@@ -71,6 +81,7 @@ class HitResponse(BaseModel):
         description="other videos that score alike at the same moment, probably the same video in another encoding, "
         "which are not listed as hits"
     )
+    lines: list[LineResponse] = Field(description="lines of subtitles that match the query, best first")
 
 
 class SearchResponse(BaseModel):
@@ -84,6 +95,8 @@ class SearchResponse(BaseModel):
 
 
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Words = Annotated[str, StringConstraints(max_length=1000)]
+_SAID = "words of the subtitles; without a sentence, only lines of subtitles are searched"
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 KEY = "^[0-9a-f]{24}$"
 """The pattern of the key of a video."""
@@ -109,6 +122,7 @@ class QueryRequest(BaseModel):
     texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for these sentences")
     like: LikeRequest | None = None
+    said: Words = Field(default="", description=_SAID)
 
 
 Patterns = Annotated[list[Pattern], Field(max_length=PARTS)]
@@ -145,6 +159,7 @@ class PictureParameters(ResultLimits, _conditions(by_name=True)):
 
     q: list[Sentence] = Field(default=[], max_length=PARTS, description="a sentence; several must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for this sentence")
+    said: Words = Field(default="", description=_SAID)
 
 
 class SearchParameters(PictureParameters):

@@ -25,6 +25,7 @@ from prvr.video.excerpt import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.hub import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, download_size
 from prvr.video.listing import Listing, VideoPath, list_videos
 from prvr.video.storage import Storage, library_home
+from prvr.video.subtitles import SubtitleLine
 
 __all__ = [
     "CONTAINERS",
@@ -42,6 +43,7 @@ __all__ = [
     "Listing",
     "Progress",
     "Storage",
+    "SubtitleLine",
     "TextFeaturizer",
     "Unreadable",
     "UpdateReport",

@@ -222,6 +222,17 @@ class VideoFile:
         sound = [stream for stream in self._container.streams.audio if stream.codec_context is not None]
         return (self._stream, *sound[:1])
 
+    @property
+    def origin(self) -> Fraction:
+        """The time stamp of the start, in seconds."""
+        return self._origin
+
+    def text_packets(self) -> Iterator[Any]:
+        """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
+        if any(_holds_text(stream) for stream in self._container.streams.subtitles):
+            self._seek(0.0)
+            yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
+
     def key_frame(self, start: float) -> Fraction | None:
         """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
 
@@ -456,10 +467,10 @@ class VideoFile:
         if damaged:
             self.warnings.append(f"{damaged} damaged pieces were skipped")
 
-    def _packets(self, stream: Any) -> Iterator[Any]:
-        """What is stored of a stream, as far as it can be read."""
+    def _packets(self, *streams: Any) -> Iterator[Any]:
+        """What is stored of streams, as far as it can be read."""
         try:
-            yield from self._demux(stream)
+            yield from self._demux(*streams)
         except read_faults() as error:
             self.warnings.append(f"reading stopped before the end ({_short(error)})")
 
@@ -545,6 +556,10 @@ def _av() -> ModuleType:
 def read_faults() -> tuple[type[Exception], ...]:
     """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
     return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+
+
+def _holds_text(stream: Any) -> bool:
+    return stream.codec_context is not None and stream.codec_context.codec.text_sub
 
 
 def _video_stream(path: Path, container: Any) -> Any:

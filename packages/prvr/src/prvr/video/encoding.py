@@ -15,13 +15,15 @@ from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
 from prvr.data.on_device import read_ahead
-from prvr.reading import printable
+from prvr.errors import DataError
+from prvr.reading import printable, read_bytes
 from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
 from prvr.video.entries import FeatureSpec, describe
 from prvr.video.excerpt import CLIP
 from prvr.video.listing import Listing, VideoPath, below
 from prvr.video.storage import Fault, LibraryUnwritable, Storage, encoder_key
+from prvr.video.subtitles import parse_subtitles, read_tracks
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[float, float, str], None]
@@ -137,7 +139,7 @@ class _Update:
         return self._open_encoder()
 
     def run(self) -> UpdateReport:
-        before, problem = self.storage.seen(self.folder), ""
+        before, problem = {str(place.path): sha256 for place, sha256 in self.storage.places(self.folder)}, ""
         pending = []
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
@@ -149,6 +151,7 @@ class _Update:
             self._encode(pending)
             self._describe_again()
             self._see()
+            self._follow_subtitles()
         except LibraryUnwritable as error:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
@@ -205,13 +208,14 @@ class _Update:
                     self.waiting.append(video.id)
 
     def _encode_new(self, video: VideoPath, sha256: str, report: Callable[[float], None]) -> None:
-        rows, about, fault = None, {}, _OURS
+        rows, about, lines, fault = None, {}, [], _OURS
         try:
             with open_video(video.path, self.limits) as file:
                 if not file.info.comment.startswith(CLIP):
                     rows = encode_video(file, self.encoder, self.spec.rate, report=report)
                     duration = file.duration or len(rows) / self.spec.rate
                     about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
+                    lines = read_tracks(file)
                 passing = file.read_error
         except VideoError as error:
             fault, passing = Fault(error.reason, error.remedy), error.passing
@@ -223,6 +227,8 @@ class _Update:
             self.storage.add_fault(self.key, sha256, fault)
             self._note(video.id, fault, is_new=True)
             return
+        if lines:
+            self.storage.add_subtitles(sha256, lines)
         self.storage.add(self.key, sha256, rows, about, video)
         self.done.add(sha256)
         self.encoded.append(video.id)
@@ -248,9 +254,40 @@ class _Update:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:
                     known = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
+                    if lines := read_tracks(file):
+                        self.storage.add_subtitles(sha256, lines)
                     self.storage.describe(sha256, known | describe(file))
             except VideoError as error:
                 logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
+
+    def _follow_subtitles(self) -> None:
+        """Reads the subtitle files that are new or have changed, and forgets those that are gone."""
+        stored = self.storage.subtitles(self.folder)
+        files = {
+            (self.contents[video], file.path): (file, language)
+            for video, files in self.listing.subtitles.items()
+            for file, language in files
+            if video in self.contents
+        }
+        for (sha256, path), (file, language) in files.items():
+            if stored.get((sha256, path)) == (file.size, file.mtime_ns):
+                continue
+            lines = []
+            try:
+                lines = parse_subtitles(read_bytes(path), file.id, language)
+            except (DataError, FileNotFoundError) as error:
+                logger.warning("%s", printable(str(error)))
+                if isinstance(error.__cause__ or error, OSError):  # it may be read the next time
+                    continue
+            self.storage.add_subtitles(sha256, lines, file)
+        listed = {path for _, path in files}
+        gone = [
+            (sha256, path)
+            for sha256, path in stored.keys() - files.keys()
+            if path in listed or not (below(path, self.unlisted) or path.exists())
+        ]
+        if gone:
+            self.storage.drop_subtitles(gone)
 
 
 class _PassingFault(Exception):

@@ -15,7 +15,7 @@ from prvr.errors import DataError
 from prvr.video.decode import VideoFile
 from prvr.video.interface import FrameEncoder, Identity
 
-FIELDS_VERSION = 1
+FIELDS_VERSION = 2
 """Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
 
 

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from prvr.errors import DataError
+from prvr.video.subtitles import FORMATS, named_video
 
 SUFFIXES = (
     ".264", ".265", ".3g2", ".3gp", ".asf", ".avi", ".dv", ".f4v", ".flv", ".h264", ".h265", ".hevc", ".ivf", ".m2ts",
@@ -57,11 +58,13 @@ class Listing:
         videos: in order of their ids.
         unlisted: folders that cannot be listed and files that cannot be examined, with the reason.
         others: the number of other files, by suffix.
+        subtitles: the subtitle files beside each video and the language of each, by the id of the video.
     """
 
     videos: tuple[VideoPath, ...]
     unlisted: Mapping[Path, str] = field(default_factory=dict)
     others: Mapping[str, int] = field(default_factory=dict)
+    subtitles: Mapping[str, Sequence[tuple[VideoPath, str]]] = field(default_factory=dict)
 
 
 def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
@@ -83,6 +86,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     except OSError as error:
         raise DataError(f"{folder}: {(error.strerror or str(error)).lower()}. Expected a folder of videos.") from error
     videos: list[VideoPath] = []
+    texts: list[VideoPath] = []
     unlisted: dict[Path, str] = {}
     others: Counter[str] = Counter()
     volumes: dict[int, str] = {}
@@ -110,15 +114,25 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                     folders.append(path)
                 elif entry.is_dir():
                     links.append(path)
-                elif suffix not in SUFFIXES:
+                elif suffix not in SUFFIXES and suffix not in FORMATS:
                     others[suffix] += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
                     if status.st_dev not in volumes:
                         volumes[status.st_dev] = volume_of(path)
-                    videos.append(VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev]))
+                    file = VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev])
+                    (videos if suffix in SUFFIXES else texts).append(file)
             except OSError as error:
                 unlisted[path] = error.strerror or str(error)
-    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(others))
+    stems: dict[str, list[str]] = {}
+    for video in videos:
+        stems.setdefault(str(PurePosixPath(video.id).with_suffix("")), []).append(video.id)
+    subtitles: dict[str, list[tuple[VideoPath, str]]] = {}
+    for file in texts:
+        stem, language = named_video(file.id, stems)
+        for video in stems.get(stem, ()):
+            subtitles.setdefault(video, []).append((file, language))
+        others[file.path.suffix.lower()] += stem not in stems
+    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(+others), subtitles)
 
 
 def by_suffix(others: Mapping[str, int]) -> str:

@@ -27,13 +27,16 @@ from prvr.errors import DISK_FULL, DataError
 from prvr.reading import parse_json, parse_record, read_json
 from prvr.video.entries import FIELDS_VERSION, FeatureSpec
 from prvr.video.listing import VideoPath, below, prefix_of, volume_of
+from prvr.video.subtitles import SubtitleLine
 
 logger = logging.getLogger(__name__)
 
 _FILE, _FEATURES, _SPEC, _MOVED, _CLAIMS = "library.sqlite", "features", "encoder.json", "moved.txt", "claims"
-_VERSION = 1
+_LINES = 1 << 20  # of a subtitle file: line i of file n has the number n * _LINES + i
+_MATCHES = 1000  # lines that a search looks at
 _PATIENCE = 30.0  # seconds to wait for the transaction of another process, which lasts milliseconds
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE encoders (key TEXT PRIMARY KEY, spec TEXT NOT NULL);
 CREATE TABLE videos (sha256 TEXT PRIMARY KEY, about TEXT NOT NULL, version INTEGER NOT NULL);
 CREATE TABLE features (sha256 TEXT, encoder TEXT, frames INTEGER NOT NULL, hash TEXT NOT NULL,
@@ -43,7 +46,14 @@ CREATE TABLE faults (sha256 TEXT, encoder TEXT, reason TEXT NOT NULL, remedy TEX
 CREATE TABLE places (path BLOB, size INTEGER, mtime_ns INTEGER, volume TEXT NOT NULL, seen REAL NOT NULL,
     sha256 TEXT NOT NULL, PRIMARY KEY (path, size, mtime_ns));
 CREATE TABLE folders (path BLOB PRIMARY KEY, encoder TEXT NOT NULL, named INTEGER NOT NULL);
-"""
+""",
+    """
+CREATE TABLE subtitles (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL, UNIQUE (sha256, path));
+CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED, stop UNINDEXED,
+    tokenize = 'unicode61 remove_diacritics 2');
+""",
+)  # what each version of the file adds to the one before
 
 
 @dataclass(frozen=True)
@@ -140,16 +150,10 @@ class Storage:
             for path, size, mtime, volume, sha256 in self._places(folder)
         ]
 
-    def seen(self, folder: Path) -> dict[str, str]:
-        """The sha256 of the videos that were seen below a folder, now or earlier, by path; the latest of each."""
-        return {os.fsdecode(row[0]): row[4] for row in self._places(folder)}
-
     def _places(self, folder: Path) -> list[tuple[Any, ...]]:
         """Path, size, time of change, volume and sha256 of what was seen below a folder, the latest last."""
-        start = os.fsencode(prefix_of(folder))
         return self._read(
-            "SELECT path, size, mtime_ns, volume, sha256 FROM places WHERE path >= ? AND path < ? ORDER BY seen",
-            (start, start[:-1] + bytes([start[-1] + 1])),
+            f"SELECT path, size, mtime_ns, volume, sha256 FROM places WHERE {_BELOW} ORDER BY seen", _below(folder)
         )
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
@@ -201,6 +205,70 @@ class Storage:
             with suppress(OSError):
                 total += self._array(encoder, sha256).stat().st_size
         return total
+
+    def subtitles(self, folder: Path) -> dict[tuple[str, Path], tuple[int, int]]:
+        """Size and time of change of the subtitle files below a folder, by the sha256 of the video and the path."""
+        rows = self._read(f"SELECT sha256, path, size, mtime_ns FROM subtitles WHERE {_BELOW}", _below(folder))
+        return {(sha256, Path(os.fsdecode(path))): (size, mtime) for sha256, path, size, mtime in rows}
+
+    def subtitled(self) -> set[str]:
+        """The sha256 of the videos that have lines, or had subtitle files that hold none."""
+        return {row[0] for row in self._read("SELECT sha256 FROM subtitles")}
+
+    def lines(self, sha256: str) -> list[SubtitleLine]:
+        """All lines of a video, in order of time."""
+        rows = self._read(
+            "SELECT start, stop, text, language FROM subtitles JOIN lines "
+            f"ON lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1} WHERE sha256 = ?",
+            (sha256,),
+        )
+        return sorted((SubtitleLine(*row) for row in rows), key=lambda line: (line.start, line.end))
+
+    def find_lines(
+        self, words: str, shas: Iterable[str], *, any_word: bool = False
+    ) -> list[tuple[str, float, SubtitleLine]]:
+        """The lines with all words of a text, by BM25, best first.
+
+        Upper and lower case and accents do not differ; nothing in the text is an operator.
+
+        Args:
+            words: the text.
+            shas: the videos whose lines are searched, by sha256.
+            any_word: whether one of the words is enough.
+
+        Returns:
+            The sha256 of the video, the score, which is higher for a better match, and the line.
+        """
+        quoted = ['"{}"'.format(word.replace('"', '""')) for word in words.replace("\0", " ").split()]
+        if not quoted:
+            return []
+        rows = self._read(
+            "SELECT sha256, -bm25(lines), start, stop, text, language FROM lines JOIN subtitles "
+            f"ON number = lines.rowid / {_LINES} WHERE lines MATCH ? AND sha256 IN (SELECT value FROM json_each(?)) "
+            f"ORDER BY bm25(lines), lines.rowid LIMIT {_MATCHES}",
+            ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
+        )
+        return [(sha256, score, SubtitleLine(*line)) for sha256, score, *line in rows]
+
+    def add_subtitles(self, sha256: str, lines: Sequence[SubtitleLine], file: VideoPath | None = None) -> None:
+        """Replaces the lines of a video that come from a file beside it, or from its own text tracks."""
+        source = (b"", 0, 0) if file is None else (os.fsencode(file.path), file.size, file.mtime_ns)
+        with self._write() as connection:
+            _drop_subtitles(connection, "sha256 = ? AND path = ?", (sha256, source[0]))
+            number = connection.execute(
+                "INSERT INTO subtitles (sha256, path, size, mtime_ns) VALUES (?, ?, ?, ?)", (sha256, *source)
+            ).lastrowid
+            rows = enumerate(lines[:_LINES], (number or 0) * _LINES)
+            connection.executemany(
+                "INSERT INTO lines (rowid, text, language, start, stop) VALUES (?, ?, ?, ?, ?)",
+                ((row, line.text, line.language, line.start, line.end) for row, line in rows),
+            )
+
+    def drop_subtitles(self, files: Iterable[tuple[str, Path]]) -> None:
+        """Forgets the lines of files, by the sha256 of the video and the path."""
+        with self._write() as connection:
+            for sha256, path in files:
+                _drop_subtitles(connection, "sha256 = ? AND path = ?", (sha256, os.fsencode(path)))
 
     def add_encoder(self, spec: FeatureSpec) -> str:
         """The key of an encoder, which is noted if it is new."""
@@ -309,6 +377,8 @@ class Storage:
             ]
             for table in ("features", "faults", "videos"):
                 connection.executemany(f"DELETE FROM {table} WHERE sha256 = ?", [(sha256,) for sha256 in unused])
+            for sha256 in unused:
+                _drop_subtitles(connection, "sha256 = ?", (sha256,))
         for path in arrays:
             path.unlink(missing_ok=True)
         for place in (self.home / _FEATURES).glob("*/??"):
@@ -331,6 +401,8 @@ class Storage:
                 if sha256 not in mine:
                     rows = other.read_features(key, sha256)
                     self.add(key, sha256, rows, {name: fields[name] for name in fields.keys() - {"sha256", "frames"}})
+                    if lines := other.lines(sha256):
+                        self.add_subtitles(sha256, lines)
                     count += 1
             for sha256, fault in other.faults(key).items():
                 self.add_fault(key, sha256, fault)
@@ -453,17 +525,17 @@ class Storage:
         connection = sqlite3.connect(self._file, timeout=_PATIENCE)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
+            if version < len(_TABLES):
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
-                    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                        for statement in _TABLES.split(";"):
-                            connection.execute(statement)
-                        connection.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
+                    version = connection.execute("PRAGMA user_version").fetchone()[0]
+                    for statement in "".join(_TABLES[version:]).split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {max(version, len(_TABLES))}")
+            elif version > len(_TABLES):
                 raise DataError(
                     f"{self._file}: written by a newer version of prvr (format {version}, this version reads "
-                    f"{_VERSION}). Update prvr, or choose another folder with --library."
+                    f"{len(_TABLES)}). Update prvr, or choose another folder with --library."
                 )
         except BaseException:
             connection.close()
@@ -490,6 +562,22 @@ def _describe(connection: sqlite3.Connection, sha256: str, about: Mapping[str, A
     connection.execute(
         "INSERT OR REPLACE INTO videos VALUES (?, ?, ?)", (sha256, json.dumps(dict(about)), FIELDS_VERSION)
     )
+
+
+_BELOW = "path >= ? AND path < ?"
+
+
+def _below(folder: Path) -> tuple[bytes, bytes]:
+    """The bounds of all paths below a folder, for `_BELOW`."""
+    start = os.fsencode(prefix_of(folder))
+    return start, start[:-1] + bytes([start[-1] + 1])
+
+
+def _drop_subtitles(connection: sqlite3.Connection, condition: str, values: Sequence[Any]) -> None:
+    for (number,) in connection.execute(f"SELECT number FROM subtitles WHERE {condition}", values).fetchall():
+        bounds = (number * _LINES, number * _LINES + _LINES - 1)
+        connection.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
+        connection.execute("DELETE FROM subtitles WHERE number = ?", (number,))
 
 
 def _see(connection: sqlite3.Connection, videos: Iterable[tuple[str, VideoPath]]) -> None:

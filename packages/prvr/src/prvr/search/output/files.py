@@ -17,7 +17,7 @@ from prvr.search.results import SearchResult
 
 FORMAT = 2
 """Version of the JSON: since 2 a hit holds its video as an object of its own."""
-COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path", "confidence", "alike")
+COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path", "confidence", "alike", "line")
 _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
 
 
@@ -35,7 +35,8 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
 
 def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path,
-    confidence (empty where it is not known), and the videos that were folded into it, with `; ` between them.
+    confidence (empty where it is not known), the videos that were folded into it, with `; ` between them, and the line
+    of its subtitles that matches best.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
     gets a `'` before it. Control characters in names are written as escapes.
@@ -51,8 +52,9 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
             query, video, path_ = (cell(text) for text in (result.query, hit.video.id, hit.video.path))
             times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
             sure = "" if hit.confidence is None else f"{hit.confidence:.4f}"
+            line = cell(hit.lines[0].text) if hit.lines else ""
             alike = cell("; ".join(one.id for one in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, alike])
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, alike, line])
     write_text(path, content.getvalue())
 
 

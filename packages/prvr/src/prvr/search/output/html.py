@@ -110,6 +110,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     for what, videos in (("same content", hit.copies), ("scores alike at the same moment", hit.alike)):
         places = escape(", ".join(printable(video.id) for video in videos))
         also += f'<p class="small">{what}: {places}</p>' if places else ""
+    also += "".join(f"<p>{clock(one.start)} “{escape(printable(one.text))}”</p>" for one in hit.lines)
     sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from textwrap import fill
 
 import numpy as np
 from jaxtyping import UInt8
@@ -68,6 +69,9 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
             for video in videos:
                 rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
                 name.append(f"\n{also} {rest}", "dim")
+        for said in hit.lines[:1]:
+            text = f"{clock(said.start)} {printable(said.text)}"
+            name.append("\n" + fill(text if plain else f"“{text}”", column), "italic")
         sure = [percent(hit.confidence)] * known
         table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, Text(line))
     return table

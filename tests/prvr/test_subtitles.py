@@ -1,0 +1,242 @@
+"""What is said in videos: subtitles beside them and inside them are found with their moments, and followed."""
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import explained
+from counting_encoder import NAME, film
+
+from prvr import Library
+from prvr.cli import main
+from prvr.search import Query, SearchHit
+from prvr.video import SubtitleLine
+
+av = pytest.importorskip("av")
+ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
+GERMAN = (
+    "1\n00:00:00,500 --> 00:00:01,500\nDie Kühe stehen\nauf der Wiese\n\n2\n00:00:02,000 --> 00:00:03,000\nGuten Tag\n"
+)
+WEB = "WEBVTT\n\n00:01.500 --> 00:03.000 align:start\n<v Ada>It is the <b>harbour</b> &amp; the sea\n"
+DRAWN = (
+    "[Script Info]\nScriptType: v4.00+\n\n[V4+ Styles]\nFormat: Name, Fontname, Fontsize\nStyle: Default,Arial,20\n\n"
+    "[Events]\nFormat: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n"
+    "Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,{\\p1}m 0 0 l 9 9{\\p0}\n"
+    "Dialogue: 0,0:00:02.00,0:00:03.50,Default,,0,0,0,,{\\i1}A{\\i0} quiet\\Nlibrary\n"
+)
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Six films of four seconds, three of which have no subtitles that can be read."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "films"
+    for number, name in enumerate(("lantern.mp4", "day 2/cows.mp4", "harbour.mp4", "broken.mp4", "silent.mp4")):
+        film(folder / name, number % 3, 100 + 20 * number)
+    (folder / "lantern.en.srt").write_text(ENGLISH, "utf-16")
+    (folder / "day 2" / "cows.de.srt").write_bytes(GERMAN.encode("latin-1"))
+    (folder / "harbour.en.sdh.vtt").write_bytes(b"\xef\xbb\xbf" + WEB.encode())
+    (folder / "broken.srt").write_bytes(bytes(range(256)) * 8)
+    with_track(film(folder / "copied.mp4", 0, 90), folder / "inside.mkv", DRAWN, "eng")
+    return folder
+
+
+def with_track(video: Path, target: Path, subtitles: str, language: str) -> None:
+    """The stream of a video and a text track in a file of their own; the video is deleted."""
+    ass = video.with_suffix(".txt")
+    ass.write_text(subtitles)
+    with av.open(str(video)) as source, av.open(str(ass), format="ass") as texts, av.open(str(target), "w") as made:
+        streams = {}
+        for container in (source, texts):
+            streams[container] = made.add_stream_from_template(container.streams[0])
+        streams[texts].metadata["language"] = language
+        for container, stream in streams.items():
+            for packet in container.demux():
+                if packet.size:
+                    packet.stream = stream
+                    made.mux(packet)
+    video.unlink()
+    ass.unlink()
+
+
+def search(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """The hits of the command, as it writes them."""
+    answer = folder.parent / "answer.json"
+    assert main(["search", str(folder), *options, "--encoder", NAME, "--json", str(answer)]) == 0
+    return json.loads(answer.read_text())["results"][0]["hits"]
+
+
+def names(hits: Sequence[dict[str, Any]]) -> list[str]:
+    return [hit["video"]["id"] for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("words", "video", "start", "end", "text", "language"),
+    [
+        ("LANTERN", "lantern.mp4", 1.0, 2.0, "Whoever holds the lantern", "en"),
+        ("kuhe wiese", "day 2/cows.mp4", 0.5, 1.5, "Die Kühe stehen auf der Wiese", "de"),
+        ("the harbour", "harbour.mp4", 1.5, 3.0, "It is the harbour & the sea", "en"),
+        ("quiet library", "inside.mkv", 2.0, 3.5, "A quiet library", "eng"),
+    ],
+)
+def test_a_line_is_found_with_its_moment(
+    words: str, video: str, start: float, end: float, text: str, language: str, films: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """In two languages, in three encodings, beside the video and inside it."""
+    hits = search(films, "--said", words)
+    assert names(hits) == [video]
+    assert (hits[0]["start"], hits[0]["end"]) == (start, end)
+    assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
+    assert hits[0]["score"] > 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(word in shown for word in text.split())
+    assert names(search(films, f"{words}"))[0] == video  # as a sentence, which is about the picture too
+
+
+def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
+    films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "broken.mp4" in names(search(films, "something red"))
+    assert capsys.readouterr().err.count("broken.srt: not subtitles") == 1
+    search(films, "something red")
+    assert "broken.srt" not in capsys.readouterr().err
+    (films / "broken.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nmended\n")
+    assert names(search(films, "--said", "mended")) == ["broken.mp4"]
+
+
+def test_without_a_line_that_matches_videos_rank_as_before(films: Path) -> None:
+    def hits(home: str) -> tuple[SearchHit, ...]:
+        with Library(films, encoder=NAME, home=films.parent / home) as library:
+            return library.search("something red").hits
+
+    with_lines = hits("one")
+    assert [hit.lines for hit in with_lines] == [()] * 6
+    for path in films.rglob("*.[sv][rt]t"):
+        path.unlink()
+    assert hits("two") == with_lines
+
+
+def test_pictures_and_lines_are_joined(films: Path) -> None:
+    """A line lifts a video, and of a query with `said` the sentence is about the picture alone."""
+    (films / "silent.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nsomething red is sold\n")
+    pictured = names(search(films, "a red thing"))
+    assert pictured[0] != "silent.mp4"
+    joined = search(films, "something red")
+    assert joined[0]["video"]["id"] == "silent.mp4"
+    assert sorted(names(joined)) == sorted(pictured)
+    assert [hit["lines"] != [] for hit in joined] == [True, *[False] * 5]
+    both = search(films, "a red thing", "--said", "Wiese")
+    assert both[0]["lines"][0]["language"] == "de"
+    assert sorted(names(both)) == sorted(pictured)
+
+
+def test_lines_follow_their_files(films: Path) -> None:
+    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+    path = films / "lantern.en.srt"
+    path.write_text(ENGLISH.replace("lantern", "candle"))
+    assert search(films, "--said", "lantern") == []
+    assert names(search(films, "--said", "candle")) == ["lantern.mp4"]
+    path.unlink()
+    assert search(films, "--said", "candle") == []
+    with Library(films, encoder=NAME) as library:
+        assert library.storage.subtitles(films).keys() == {
+            (entry.sha256, films / name)
+            for video, name in (
+                ("day 2/cows.mp4", "day 2/cows.de.srt"),
+                ("harbour.mp4", "harbour.en.sdh.vtt"),
+                ("broken.mp4", "broken.srt"),
+            )
+            if (entry := library.features().entries[video])
+        }
+    (films / "inside.mkv").unlink()
+    assert search(films, "--said", "library") == []
+    assert main(["library", str(films), "--prune"]) == 0
+    with Library(films) as library:
+        assert library.storage.find_lines("library", library.storage.subtitled()) == []
+
+
+def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) -> None:
+    search(films, "something red")
+    (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
+    assert names(search(films, "--said", "library")) == ["day 2/renamed.mkv"]
+    with Library(films, home=films.parent / "other", encoder=NAME) as library:
+        with Library(films, encoder=NAME) as first:
+            library.storage.merge(first.storage)
+        hit = library.search(Query(said="library"), update=False).hits[0]
+        assert hit.lines == (SubtitleLine(2.0, 3.5, "A quiet library", "eng"),)
+
+
+@pytest.mark.parametrize(
+    "words", ['"lantern', "lantern OR", "NOT lantern)", "lantern*", "text: lantern -", "'; lantern"]
+)
+def test_a_query_has_no_operators(words: str, films: Path) -> None:
+    """Where no line has all words, those count that have one."""
+    assert names(search(films, "--said", words))[0] == "lantern.mp4"
+    assert search(films, "--said", '"" AND NOT (') == []
+
+
+def test_nothing_said_is_refused(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = explained(["search", str(films), "--said", " ", "--encoder", NAME], capsys)
+    assert "--said WORDS" in message
+    search(films, "something red")
+    assert "without" in explained(["search", str(films), "--said", "a", "--without", "b", "--encoder", NAME], capsys)
+
+
+def test_a_reader_does_not_wait_for_a_writer(films: Path) -> None:
+    with Library(films, encoder=NAME) as library:
+        library.update()
+        writer = sqlite3.connect(library.storage.home / "library.sqlite")
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM subtitles")
+        begin = time.monotonic()
+        assert len(library.search(Query(said="lantern"), update=False).hits) == 1
+        assert time.monotonic() - begin < 10  # the library waits 30 s for a lock
+        writer.rollback()
+        writer.close()
+
+
+def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
+    search(films, "something red")
+    with Library(films, encoder=NAME) as library:
+        database = library.storage.home / "library.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.executescript("DROP TABLE subtitles; DROP TABLE lines; UPDATE videos SET version = 1")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert names(search(films, "--said", "library")) == ["inside.mkv"]
+    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads every file")
+def test_a_file_without_permission_is_read_later(films: Path) -> None:
+    path = films / "lantern.en.srt"
+    path.chmod(0)
+    assert search(films, "--said", "lantern") == []
+    path.chmod(0o600)
+    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+
+
+def test_the_api_finds_lines(films: Path) -> None:
+    pytest.importorskip("fastapi")
+    from serving import HOST, Served, app_of
+    from starlette.testclient import TestClient
+
+    served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
+    search(films, "something red")
+    with TestClient(app_of(served), base_url=HOST) as client:
+        line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de"}
+        one = client.get("/api/search", params={"said": "kühe"}).json()["hits"]
+        assert [(hit["video"]["name"], hit["lines"]) for hit in one] == [("day 2/cows.mp4", [line])]
+        batch = {"queries": [{"said": "kühe"}, "Kühe Wiese", "something red"], "k": 6}
+        several = [result["hits"] for result in client.post("/api/search", json=batch).json()["results"]]
+        assert several[0] == one
+        assert several[1][0]["lines"] == [line]
+        assert [hit["lines"] for hit in several[2]] == [[]] * 6
+        assert client.get("/api/search", params={"said": " "}).status_code == 400
