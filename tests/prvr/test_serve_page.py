@@ -414,6 +414,31 @@ def test_more_like_this_and_options_by_keyboard(
     assert page.said == []
 
 
+def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
+    """Through the options; the lines stand below the player, as text, and a click on one plays from there."""
+    (tmp_path / "films").mkdir()
+    text = "<b>second</b> & 'last' line"
+    (tmp_path / "films" / "talk.vtt").write_text(
+        f"WEBVTT\n\n00:01.000 --> 00:02.000\nfirst line\n\n00:04.000 --> 00:05.000\n{text}\n"
+    )
+    write_video(tmp_path / "films" / "mute.mp4", GREYS)
+    with listening(make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))) as address:
+        page.goto(address)
+        page.get_by_role("button", name="Options").click()
+        page.get_by_label("Said").fill("second")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".card")
+        assert page.locator(".card .name").all_inner_texts() == ["talk.mp4"]
+        page.locator(".card .said").click()
+        until(page, f"({PLAYING}) >= 3.9")
+        lines = page.locator("#lines button")
+        assert lines.all_inner_texts() == ["0:01 first line", "0:04 second & 'last' line"]
+        assert page.locator("#lines .match").all_inner_texts() == ["0:04 second & 'last' line"]
+        lines.first.click()
+        until(page, "(t => t > 0.9 && t < 3)(document.querySelector('#video').currentTime)")
+    assert page.said == []
+
+
 def test_a_file_that_is_not_given_out_is_explained(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prvr.serve.growing._EVERY", 600.0)
     with listening(make_library(tmp_path, "a.mp4")) as address:

@@ -240,3 +240,5 @@ def test_the_api_finds_lines(films: Path) -> None:
         assert several[1][0]["lines"] == [line]
         assert [hit["lines"] for hit in several[2]] == [[]] * 6
         assert client.get("/api/search", params={"said": " "}).status_code == 400
+        spoken = client.get(f"/api/videos/{one[0]['video']['key']}/lines").json()
+        assert [(said["start"], said["text"]) for said in spoken] == [(0.5, line["text"]), (2.0, "Guten Tag")]

@@ -4,7 +4,6 @@ import logging
 import shutil
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from prvr.search.ranking import Ranked, enough, find_candidates, fuse, rank
 from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
-    Moment,
     SearchHit,
     SearchResult,
     WindowTimeline,
@@ -216,19 +214,17 @@ class VideoIndex:
                     "this model gives no confidences, because it cannot read long sentences. Search without a minimum "
                     "confidence."
                 )
-            missing = [q for q, query in enumerate(asked) if query.shows]
-            vectors = alike([query_vector(asked[q], self.model, snapshot) for q in missing]) if missing else ()
-            text = dict(zip(missing, vectors, strict=True))
+            text = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend, _ = self._in_step(snapshot)
         subtitled = set() if self._subtitles is None else self._subtitles.subtitled()
         lines = [self._lines(snapshot, query, where, subtitled) for query in asked]
         hits = [tuple(_said(snapshot, *match, moments) for match in found.items()) for found in lines]
-        depth = enough(k) if any(lines[q] for q in missing) else k
+        depth, missing = enough(k) if any(lines[q] for q in text) else k, [*text]
         while missing:
-            rows = np.stack([text[q] for q in missing])
+            rows = alike([text[q] for q in missing])
             ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth)
-            for q, found in zip(missing, ranked, strict=True):
-                plain, joined = asked[q].sentence is not None, _joined(snapshot, text[q], found, [*lines[q]])
+            for q, row, found in zip(missing, rows, ranked, strict=True):
+                plain, joined = asked[q].sentence is not None, _joined(snapshot, row, found, [*lines[q]])
                 hits[q] = fold([_hit(snapshot, one, moments, plain, lines[q].get(one.video, ())) for one in joined])
             missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
             depth *= 2
@@ -396,6 +392,4 @@ def _said(snapshot: Snapshot, number: int, lines: Sequence[Match], moments: int)
     windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
     for score, line in lines:
         windows.append(WindowTimeline(line.start, min(line.end, duration), score, np.array([score], np.float32)))
-    hit = _hit(snapshot, Ranked(number, lines[0][0], windows), moments, calibrated=False, lines=lines)
-    spans = [Moment(one.start, one.end, one.score) for one in windows[1 : moments + 1]]
-    return replace(hit, start=spans[0].start, end=spans[0].end, moments=tuple(spans))
+    return _hit(snapshot, Ranked(number, lines[0][0], windows), moments, calibrated=False, lines=lines)

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -171,8 +171,7 @@ class Library:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
-            files = {video.id: listing.subtitles.get(video.id, ()) for video in mine}
-            listing = Listing(mine, listing.unlisted, listing.others, files)
+            listing = replace(listing, videos=mine)
         spec = self._choose_spec(listing)
         self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
         return self.report

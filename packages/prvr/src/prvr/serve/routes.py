@@ -222,6 +222,11 @@ def _media_routes(service: Service) -> APIRouter:
         """The container and the codecs of a video."""
         return await service.media(service.catalogue.get(key), read_formats)
 
+    @router.get("/lines")
+    async def lines(key: Key) -> list[schema.LineResponse]:
+        """The lines of the subtitles of a video, in order of time."""
+        return [*map(schema.LineResponse.model_validate, await service.lines(service.catalogue.get(key)))]
+
     @router.get("/preview", **media(*PREVIEW_TYPES.values()))
     async def preview(key: Key, start: Seconds = 0.0, end: End = None, kind: PreviewKind = "mp4") -> Response:
         """A part of a video, encoded for browsers."""

@@ -26,7 +26,7 @@ from prvr.serve.middleware import Metrics
 from prvr.serve.schema import InfoResponse, ProgressResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
-from prvr.video import VideoEntry
+from prvr.video import SubtitleLine, VideoEntry
 from prvr.video.picture import read_picture
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class Service:
         self.limits, self.source, self.metrics = limits, GrowingIndex(library, update), Metrics()
         self.failure: Exception | None = None
         self._damage: DataError | None = None
+        self._storage = library.storage
         self._ready, self._receiving = threading.Event(), 0
         self.catalogue = Catalogue([])
         self._describe()
@@ -170,6 +171,14 @@ class Service:
             HTTPException: the file is not served.
         """
         return await self._media_workers.run(lambda: self.catalogue.path(video))
+
+    async def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
+        """The lines of the subtitles of a video, in order of time.
+
+        Raises:
+            Busy: too much work is waiting.
+        """
+        return await self._media_workers.run(lambda: self._storage.lines(video.sha256))
 
     async def media(self, video: VideoEntry, make: Callable[..., T], *options: Any) -> T:
         """What `make(path, *options, limits)` makes of the file of a video, in a thread.

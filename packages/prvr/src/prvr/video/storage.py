@@ -103,13 +103,12 @@ class Storage:
 
     def spec(self, key: str) -> FeatureSpec | None:
         """The features that a key of an encoder stands for."""
-        rows = self._read("SELECT spec FROM encoders WHERE key = ?", (key,))
-        return _parse_spec(rows[0][0]) if rows else None
+        return self.specs().get(key)
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
         rows = self._read("SELECT key, spec FROM encoders")
-        return {key: _parse_spec(text) for key, text in rows}
+        return {key: parse_record(FeatureSpec, parse_json(text, "spec"), "spec", file_names=True) for key, text in rows}
 
     def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
         """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
@@ -552,10 +551,6 @@ def encoder_key(spec: FeatureSpec) -> str:
     values = asdict(spec)
     values["encoder"].pop("name")
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _parse_spec(text: str) -> FeatureSpec:
-    return parse_record(FeatureSpec, parse_json(text, "spec"), "spec", file_names=True)
 
 
 def _describe(connection: sqlite3.Connection, sha256: str, about: Mapping[str, Any]) -> None:

@@ -34,6 +34,11 @@ export function formatsOf(video, signal) {
   return get(`/api/videos/${video.key}/formats`, signal);
 }
 
+/** The lines of the subtitles of a video, in order of time. */
+export function linesOf(video) {
+  return get(`/api/videos/${video.key}/lines`);
+}
+
 export function thumbnailUrl(video, time, width = 320) {
   return `/api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
 }

@@ -1,7 +1,7 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
-import { blob, fileUrl, formatsOf, previewUrl } from "./api.js";
-import { makeStrip, nameParts, span } from "./strip.js";
+import { blob, fileUrl, formatsOf, linesOf, previewUrl } from "./api.js";
+import { clock, makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const panel = element("player");
@@ -55,6 +55,7 @@ function open(hit, scale, moment, start, end) {
     now = { hit, moment, offset: FROM_FIRST_FRAME ? 0 : -hit.video.start_time, url: "", strip };
     element("playing-name").replaceChildren(...nameParts(hit.video.name));
     element("playing-strip").replaceChildren(strip);
+    showLines(now, scale);
   }
   now.moment = moment;
   element("playing-moment").textContent = moment ? span(moment) : "";
@@ -62,6 +63,28 @@ function open(hit, scale, moment, start, end) {
   if (same) seek(start);
   else if (mayPlay(hit.video)) playFile(start);
   else playPreview(start, end);
+}
+
+/** Shows what is said below the player; a click on a line plays from there. */
+async function showLines(state, scale) {
+  const list = element("lines");
+  list.hidden = true;
+  const lines = await linesOf(state.hit.video).catch(() => []);
+  if (state !== now) return;
+  list.hidden = !lines.length;
+  const items = lines.map((line) => {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = `${clock(line.start)} ${line.text}`;
+    if (state.hit.lines?.some((one) => one.start === line.start && one.text === line.text)) button.className = "match";
+    button.addEventListener("click", () => playAt(state.hit, scale, line.start));
+    item.append(button);
+    return item;
+  });
+  list.replaceChildren(...items);
+  const match = list.querySelector(".match");
+  if (match) list.scrollTop = match.offsetTop - list.offsetTop;
 }
 
 function mayPlay(file) {
