@@ -28,6 +28,9 @@ from lorentz.nn import (
     ExpMap0,
     LogMap0,
     LorentzActivation,
+    LorentzBatchNorm,
+    LorentzConv2d,
+    LorentzGraphConv,
     LorentzLayerNorm,
     LorentzLinear,
     LorentzMLR,
@@ -237,6 +240,14 @@ def add_single(add: Callable[[str, Layer, Layer, tuple[Tensor, Tensor]], None]) 
         add(f"LorentzLinear({dim}, bounded) : nn.Linear({dim + 1})", plain, bounded, both)
     x, point = layer_inputs(1024, 127)
     add("LorentzLayerNorm : nn.LayerNorm", nn.LayerNorm(128), LorentzLayerNorm(127), (x, point))
+    add("LorentzBatchNorm : nn.BatchNorm1d", nn.BatchNorm1d(128), LorentzBatchNorm(127), (x, point))
+    pixels = layer_inputs(16, 16, 16, 31)
+    images = pixels[0].detach().movedim(-1, 1).contiguous().requires_grad_(), pixels[1]
+    name = "LorentzConv2d(31, 31, 3) : nn.Conv2d(32, 32, 3), 16 images of 16 x 16"
+    add(name, nn.Conv2d(32, 32, 3), LorentzConv2d(31, 31, 3), images)
+    edges, mean, graph = torch.rand(1024, 1024), nn.Linear(128, 128), LorentzGraphConv(127, 127)
+    name = "LorentzGraphConv(127) : a linear layer and a product, dense graph of 1,024 nodes"
+    add(name, lambda x: edges @ mean(x), lambda x: graph(x, edges), (x, point))
     add("LorentzActivation : nn.GELU", nn.GELU(), LorentzActivation(nn.GELU()), (x, point))
     residual = LorentzResidual()  # against the plain form of the same: the sum over its Lorentz length, in float32
 

@@ -76,15 +76,14 @@ class LorentzConv2d(OnHyperboloid):
                 f"x: got shape {tuple(x.shape)}, expected (*b, h, w, {self.in_features + 1}) with an image of at least "
                 f"{self.kernel_size} points, padding {self.padding} included"
             )
-        ends = zip(padded, self.kernel_size, self.stride, strict=True)
-        lead, out = x.shape[:-3], [(n - k) // s + 1 for n, k, s in ends]
-        channels = x[..., 1:].movedim(-1, -3).reshape(-1, self.in_features, *x.shape[-3:-1])
-        windows = F.unfold(channels, self.kernel_size, padding=self.padding, stride=self.stride).mT
+        (height, width), (down, right), (top, left) = self.kernel_size, self.stride, self.padding
+        space = F.pad(x[..., 1:], (0, 0, left, left, top, top))
+        windows = space.unfold(-3, height, down).unfold(-3, width, right).flatten(-3)
 
         def lifted(space: Tensor, c: Scalar) -> Tensor:
             return hyp.point(space, hyp.safe_time(space, c))
 
-        points = evaluate(lifted, None, self.c, windows.reshape(*lead, *out, windows.shape[-1]), auto="native")
+        points = evaluate(lifted, None, self.c, windows, auto="native")
         return self.linear(points)
 
     def extra_repr(self) -> str:

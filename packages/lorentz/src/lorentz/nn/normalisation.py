@@ -88,7 +88,7 @@ class LorentzBatchNorm(OnHyperboloid):
     result before b by a rotation only. At the start the points have a mean squared distance of 1 from the origin,
     where `LorentzMultiheadAttention` wants them. Mean and variance of evaluation are running ones, as those of
     `nn.BatchNorm1d`; the mean moves along geodesics and is kept as its tangent vector at the origin. Processes do not
-    share them.
+    share them. Points beyond radius 6 or so keep more digits inside `lorentz.precision("float64")`.
 
     Args:
         features: space dimension of the points.
@@ -151,34 +151,33 @@ class LorentzBatchNorm(OnHyperboloid):
             if self.training:
                 points = space.reshape(-1, self.features)
                 valid = torch.ones_like(points[:, 0]) if mask is None else mask.expand(x.shape[:-1]).reshape(-1)
-                mean, var = self._statistics(points, valid.to(space.dtype), c)
+                tangent, var = self._centred(points, valid.to(space.dtype), c)
+                tangent = tangent.reshape(space.shape)
             else:
                 mean, var = maps._expmap0(self.running_mean.to(space.dtype), c)[1:], self.running_var.to(space.dtype)
-            scale = torch.rsqrt(var + self.eps)
-            tangent = maps._logmap0(boosted(-mean, space, c), c)
+                tangent = maps._logmap0(boosted(-mean, space, c), c)
+            scaled = torch.rsqrt(var + self.eps) * tangent
             if self.weight is None or self.bias is None:
-                return maps._expmap0(scale * tangent, c)
+                return maps._expmap0(scaled, c)
             place = maps._expmap0(self.bias.to(space.dtype), c)[1:]
-            points = maps._expmap0(self.weight.to(space.dtype) * scale * tangent, c)
-            moved = boosted(place, points[..., 1:], c)
+            moved = boosted(place, maps._expmap0(self.weight.to(space.dtype) * scaled, c)[..., 1:], c)
             return hyp.point(moved, hyp.time(moved, c))
 
         return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
 
-    def _statistics(self, points: Tensor, valid: Tensor, c: Scalar) -> tuple[Tensor, Tensor]:
-        """Space part of the mean, and the variance of points (n, d); the running ones follow."""
+    def _centred(self, points: Tensor, valid: Tensor, c: Scalar) -> tuple[Tensor, Tensor]:
+        """Tangent vectors (n, d) of points as seen from their mean, and their variance; the running ones follow."""
         count = valid.sum()
-        mean = stable_centroid(points, valid.unsqueeze(0), c)[0, 1:]
+        before = maps._expmap0(self.running_mean.to(points.dtype), c)[1:].detach(), self.running_var.clone()
+        mean = torch.where(count > 0, stable_centroid(points, valid.unsqueeze(0), c)[0, 1:], before[0])
         tangent = maps._logmap0(boosted(-mean, points, c), c)
         var = valid @ hyp.dot(tangent, tangent).squeeze(-1) / count.clamp_min(1.0)
-        with torch.no_grad():
-            before = maps._expmap0(self.running_mean.to(mean.dtype), c)[1:], self.running_var.clone()
-        mean, var = (torch.where(count > 0, new, old) for new, old in zip((mean, var), before, strict=True))
+        var = torch.where(count > 0, var, before[1])
         with torch.no_grad():
             moved = on_geodesic(before[0], mean, self.momentum, c)
             self.running_mean.copy_(maps._logmap0(moved, c))
             self.running_var.lerp_(var.to(before[1].dtype), self.momentum)
-        return mean, var
+        return tangent, var
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
