@@ -10,7 +10,7 @@ import numpy as np
 from prvr.search.index import VideoIndex
 from prvr.search.manifest import WINDOWS, Manifest
 from prvr.search.model import ModelIdentity, RowSet
-from prvr.search.rows import VideoVectors, append_rows
+from prvr.search.row_files import VideoVectors, append_rows
 from prvr.search.vectors import pack_rows
 from prvr.video import FeatureSpec, Identity, VideoEntry
 

@@ -11,7 +11,7 @@ from prvr.errors import DataError
 from prvr.search import ranking
 from prvr.search.manifest import Manifest
 from prvr.search.ranking import Ranked, near_best, rank, window_timelines
-from prvr.search.rows import VideoVectors, append_rows
+from prvr.search.row_files import VideoVectors, append_rows
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import pack_rows, unit
 from prvr.video import VideoEntry

@@ -12,7 +12,7 @@ from jaxtyping import Float16, Float32, Float64, Int64
 from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
 from prvr.search.manifest import BANK_SCORES, WINDOWS, IndexedVideo, Manifest, StaleIndex, read_manifest
-from prvr.search.rows import VideoVectors, open_rows
+from prvr.search.row_files import VideoVectors, open_rows
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
 

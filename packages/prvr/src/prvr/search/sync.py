@@ -15,7 +15,7 @@ from prvr.errors import DataError
 from prvr.search.confidence import bank_scores, bank_vectors
 from prvr.search.manifest import BANK_SCORES, ROWS, WINDOWS, Manifest
 from prvr.search.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
-from prvr.search.rows import VideoVectors, append_rows
+from prvr.search.row_files import VideoVectors, append_rows
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import pack_rows
 from prvr.video import VideoEntry, VideoFeatures
