@@ -126,8 +126,10 @@ def test_without_a_line_that_matches_videos_rank_as_before(films: Path) -> None:
 def test_pictures_and_lines_are_joined(films: Path) -> None:
     """A line lifts a video, and of a query with `said` the sentence is about the picture alone."""
     (films / "silent.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nsomething red is sold\n")
-    pictured = names(search(films, "a red thing"))
+    hits = search(films, "a red thing")  # a line has one of the words
+    pictured = names(hits)
     assert pictured[0] != "silent.mp4"
+    assert all(hit["lines"] == [] for hit in hits)
     joined = search(films, "something red")
     assert joined[0]["video"]["id"] == "silent.mp4"
     assert sorted(names(joined)) == sorted(pictured)
@@ -242,3 +244,11 @@ def test_the_api_finds_lines(films: Path) -> None:
         assert client.get("/api/search", params={"said": " "}).status_code == 400
         spoken = client.get(f"/api/videos/{one[0]['video']['key']}/lines").json()
         assert [(said["start"], said["text"]) for said in spoken] == [(0.5, line["text"]), (2.0, "Guten Tag")]
+
+
+def test_times_that_no_player_can_show(films: Path) -> None:
+    """A line that ends before it begins lasts two seconds; one after the end of the video is in no result."""
+    (films / "silent.srt").write_text("1\n00:00:01,000 --> 00:00:00,500\nbackwards\n")
+    (films / "broken.srt").write_text("1\n00:09:00,000 --> 00:09:01,000\nbeyond the end\n")
+    assert [(hit["start"], hit["end"]) for hit in search(films, "--said", "backwards")] == [(1.0, 3.0)]
+    assert search(films, "--said", "beyond") == []

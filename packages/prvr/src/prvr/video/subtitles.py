@@ -17,7 +17,7 @@ FORMATS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 _DRAWING = re.compile(r"\{[^}]*\\p[1-9].*?(?:\{[^}]*\\p0[^}]*\}|$)", re.DOTALL)
 _TAG = re.compile(r"\{\\[^}]*\}|</?[A-Za-z][^>]*>")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-_WITHOUT_END = Fraction(2)  # seconds that a line is shown whose end is not stated
+_WITHOUT_END = Fraction(2)  # seconds that a line is shown whose end is missing, or before its start
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def _lines(packets: Iterable[Any], origin: Fraction, language: str = "") -> list
             continue
         text = " ".join(_TAG.sub("", _DRAWING.sub("", " ".join(texts))).replace("\\h", " ").split())
         start = packet.pts * packet.time_base - origin
-        end = start + (packet.duration * packet.time_base if packet.duration else _WITHOUT_END)
+        length = packet.duration * packet.time_base if packet.duration else 0
+        end = start + (length if length > 0 else _WITHOUT_END)
         if text and end > 0:
             lines.append(SubtitleLine(float(max(start, 0)), float(end), text, language or packet.stream.language or ""))
     return sorted(lines, key=lambda line: line.start)
