@@ -120,6 +120,25 @@ def test_derivatives_in_training_go_through_mean_and_variance() -> None:
     assert torch.autograd.gradgradcheck(run, (x, *norm.parameters()))
 
 
+def test_without_running_statistics_it_runs_under_vmap_and_func_grad_in_training() -> None:
+    norm, x = LorentzBatchNorm(3, track_running_stats=False), lf.expmap0(torch.randn(2, 6, 3))
+    assert sorted(dict(norm.named_buffers())) == []
+    tracked = LorentzBatchNorm(3)
+    expected = torch.stack([tracked(part) for part in x])
+    torch.testing.assert_close(torch.vmap(norm)(x), expected)
+    torch.testing.assert_close(norm.eval()(x[0]), expected[0])  # of the batch, too
+
+    def loss(bias: Tensor, x: Tensor) -> Tensor:
+        return torch.func.functional_call(norm, {"bias": bias}, (x,)).square().sum()
+
+    each = torch.vmap(torch.func.grad(loss), (None, 0))(norm.bias, x)
+    for gradient, part in zip(each, x, strict=True):
+        (alone,) = torch.autograd.grad(norm(part).square().sum(), norm.bias)  # type: ignore[arg-type]
+        torch.testing.assert_close(gradient, alone)
+    with pytest.raises(ValueError, match="got one point"):
+        norm(x[0, :1])
+
+
 @pytest.mark.parametrize("radius", [0.0, 1e-6, 1.0, 8.0, 12.0])
 def test_float32_agrees_with_float64_near_and_far(radius: float) -> None:
     """The batch is up to that radius from the origin and spread by 1: what rounding its coordinates does, times ten."""

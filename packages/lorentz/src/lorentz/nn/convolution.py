@@ -146,7 +146,8 @@ class LorentzGraphConv(OnHyperboloid):
         Args:
             x: nodes (*b, n, in_features + 1).
             adjacency: weights >= 0 of the edges, (*b, i, n): row i has the neighbours of output i, usually one for each
-                node. A sparse matrix (i, n) of torch, COO or CSR, belongs to nodes without batch axes.
+                node. A sparse matrix (i, n) of torch, COO or CSR, belongs to nodes without batch axes; torch.compile
+                takes dense ones alone.
         """
         x = self.linear(x)
         check_float("adjacency", adjacency)

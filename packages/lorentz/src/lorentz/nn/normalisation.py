@@ -95,6 +95,8 @@ class LorentzBatchNorm(OnHyperboloid):
         eps: added to the variance.
         momentum: share of the batch in the running mean and variance.
         affine: learn b, as its tangent vector `bias` at the origin, and the number g, `weight`.
+        track_running_stats: False takes mean and variance of the batch in evaluation, too. In training `torch.vmap` and
+            `torch.func` need it, since they cannot change running ones in place.
         c: curvature -c, a number or a `Curvature`.
 
     Raises:
@@ -109,8 +111,8 @@ class LorentzBatchNorm(OnHyperboloid):
         tensor([1.0000, 1.0000])
     """
 
-    running_mean: Tensor
-    running_var: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
 
     def __init__(
         self,
@@ -119,6 +121,7 @@ class LorentzBatchNorm(OnHyperboloid):
         eps: float = 1e-5,
         momentum: float = 0.1,
         affine: bool = True,
+        track_running_stats: bool = True,
         c: float | Curvature = 1.0,
     ) -> None:
         super().__init__(c)
@@ -130,8 +133,8 @@ class LorentzBatchNorm(OnHyperboloid):
         self.features, self.eps, self.momentum = features, eps, momentum
         self.weight = nn.Parameter(torch.ones(())) if affine else None
         self.bias = nn.Parameter(torch.zeros(features)) if affine else None
-        self.register_buffer("running_mean", torch.zeros(features))
-        self.register_buffer("running_var", torch.ones(()))
+        self.register_buffer("running_mean", torch.zeros(features) if track_running_stats else None)
+        self.register_buffer("running_var", torch.ones(()) if track_running_stats else None)
 
     def forward(self, x: Float[Tensor, "*b n"], mask: Bool[Tensor, "*b"] | None = None) -> Float[Tensor, "*b n"]:
         """Normalise points (*b, features + 1).
@@ -144,17 +147,18 @@ class LorentzBatchNorm(OnHyperboloid):
         x = self._checked_points("x", x, self.features, self.bias)
         if mask is not None:
             check_mask("mask", mask, x.shape[:-1], "the points", "a point counts")
-        if self.training and x.shape[:-1].numel() == 1:
+        of_batch = self.training or self.running_mean is None
+        if of_batch and x.shape[:-1].numel() == 1:
             raise ValueError(f"x: got one point, shape {tuple(x.shape)}, expected more in training; call .eval()")
 
         def normalise(space: Tensor, c: Scalar) -> Tensor:
-            if self.training:
+            if of_batch:
                 points = space.reshape(-1, self.features)
                 valid = torch.ones_like(points[:, 0]) if mask is None else mask.expand(x.shape[:-1]).reshape(-1)
                 tangent, var = self._centred(points, valid.to(space.dtype), c)
                 tangent = tangent.reshape(space.shape)
             else:
-                mean, var = maps._expmap0(self.running_mean.to(space.dtype), c)[1:], self.running_var.to(space.dtype)
+                mean, var = self._running(space, c)
                 tangent = maps._logmap0(boosted(-mean, space, c), c)
             scaled = torch.rsqrt(var + self.eps) * tangent
             if self.weight is None or self.bias is None:
@@ -168,16 +172,23 @@ class LorentzBatchNorm(OnHyperboloid):
     def _centred(self, points: Tensor, valid: Tensor, c: Scalar) -> tuple[Tensor, Tensor]:
         """Tangent vectors (n, d) of points as seen from their mean, and their variance; the running ones follow."""
         count = valid.sum()
-        before = maps._expmap0(self.running_mean.to(points.dtype), c)[1:].detach(), self.running_var.clone()
-        mean = torch.where(count > 0, stable_centroid(points, valid.unsqueeze(0), c)[0, 1:], before[0])
+        before, var_before = (value.detach() for value in self._running(points, c))
+        mean = torch.where(count > 0, stable_centroid(points, valid.unsqueeze(0), c)[0, 1:], before)
         tangent = maps._logmap0(boosted(-mean, points, c), c)
         var = valid @ hyp.dot(tangent, tangent).squeeze(-1) / count.clamp_min(1.0)
-        var = torch.where(count > 0, var, before[1])
-        with torch.no_grad():
-            moved = on_geodesic(before[0], mean, self.momentum, c)
-            self.running_mean.copy_(maps._logmap0(moved, c))
-            self.running_var.lerp_(var.to(before[1].dtype), self.momentum)
+        var = torch.where(count > 0, var, var_before)
+        if self.training and self.running_mean is not None and self.running_var is not None:
+            with torch.no_grad():
+                moved = on_geodesic(before, mean, self.momentum, c)
+                self.running_mean.copy_(maps._logmap0(moved, c))
+                self.running_var.copy_(torch.lerp(var_before, var, self.momentum))
         return tangent, var
+
+    def _running(self, like: Tensor, c: Scalar) -> tuple[Tensor, Tensor]:
+        """Space part of the running mean, and the running variance; the origin and 1 where there are none."""
+        if self.running_mean is None or self.running_var is None:
+            return like.new_zeros(self.features), like.new_ones(())
+        return maps._expmap0(self.running_mean.to(like.dtype), c)[1:], self.running_var.to(like.dtype)
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
