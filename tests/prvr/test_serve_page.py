@@ -124,7 +124,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     assert len(names) == 8
     assert "Same content: old.avi" in page.locator(".card", has_text="inner.mp4").text_content()
     assert "10 videos" in page.locator("#status").text_content()
-    assert not page.get_by_text("Zero-shot").is_visible()
+    assert not page.get_by_text("no model was trained").is_visible()
     assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["relevance"])
     until(page, "document.querySelector('.frame img').naturalWidth")
     page.locator(".open").first.click()
@@ -532,7 +532,7 @@ def test_the_first_screen_shows_the_collection(page: Any, address: str) -> None:
     until(page, "[...document.querySelectorAll('.tile img')].some(picture => picture.naturalWidth)")
     newest = page.evaluate("fetch('/api/videos?newest=true').then(r => r.json()).then(a => a.videos)")
     assert page.locator(".tile .name").all_text_contents() == [shown(video["name"]) for video in newest]
-    assert "Zero-shot" in page.locator("#about").text_content()
+    assert "no model was trained" in page.locator("#about").text_content()
     assert page.locator(".try a:visible").count() == 3
     page.locator(".tile", has_text="test0001.mp4").click()
     until(page, PLAYING)
