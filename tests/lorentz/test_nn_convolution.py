@@ -40,14 +40,14 @@ def test_a_convolution_is_the_linear_layer_of_every_window(
 
 @pytest.mark.parametrize("c", [0.3, 1.0, 5.0])
 def test_it_is_torchs_convolution_and_a_share_of_the_time(c: float) -> None:
-    layer = LorentzConv2d(2, 3, 3, padding=1, c=c).double()
+    moves = {"stride": (2, 1), "padding": (1, 0)}
+    layer = LorentzConv2d(2, 3, (3, 2), **moves, c=c).double()  # type: ignore[arg-type]
     x = image(2, 6, 5, 2, c=c)
     channels, inner = x[..., 1:].movedim(-1, 1), layer.linear.linear
-    kernel, of_time = inner.weight[:, 1:].reshape(3, 2, 3, 3), inner.weight[:, 0]
-    squares = torch.nn.functional.conv2d(
-        channels.square().sum(1, keepdim=True), torch.ones(1, 1, 3, 3).double(), padding=1
-    )
-    space = torch.nn.functional.conv2d(channels, kernel, inner.bias, padding=1)
+    kernel, of_time = inner.weight[:, 1:].reshape(3, 2, 3, 2), inner.weight[:, 0]
+    ones = torch.ones(1, 1, 3, 2, dtype=DOUBLE)
+    squares = torch.nn.functional.conv2d(channels.square().sum(1, keepdim=True), ones, **moves)  # type: ignore[arg-type]
+    space = torch.nn.functional.conv2d(channels, kernel, inner.bias, **moves)  # type: ignore[arg-type]
     space = space + of_time.reshape(-1, 1, 1) * (1 / c + squares).sqrt()
     torch.testing.assert_close(layer(x), lf.project(space.movedim(1, -1), c))
 

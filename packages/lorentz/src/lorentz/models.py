@@ -70,7 +70,7 @@ def _poincare_expmap(p: Tensor, v: Tensor, c: Scalar) -> Tensor:
     near = q < _FAR
     cosh, sinhc = cosh_sinhc(torch.where(near, q, 1.0))
     w = torch.where(near, sinhc / cosh, torch.rsqrt(torch.where(near, 1.0, q))) * v  # tanh(t)/t v, t = sqrt(q)
-    return _add(p, w, off, torch.where(near, cosh.square().reciprocal(), torch.finfo(q.dtype).tiny), c)
+    return _add(p, w, off, torch.where(near, cosh.square().reciprocal(), 0.0), c)
 
 
 def _poincare_logmap(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
