@@ -107,10 +107,10 @@ TOKENS, WORDS, WIDTH = 16, 16, 32
 class Reverser(nn.Module):
     """Token and position, two blocks, a word for each token."""
 
-    def __init__(self, attention: Callable[[int, int], nn.Module]) -> None:
+    def __init__(self, attention: Callable[[int, int], nn.Module], places_std: float = 1.0) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
-        nn.init.normal_(self.places.weight, std=0.02)  # as transformers start; from 1 the task is easier
+        nn.init.normal_(self.places.weight, std=places_std)
         self.blocks = nn.Sequential(*(Block(WIDTH, attention(WIDTH, 4)) for _ in range(2)))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
 
@@ -354,6 +354,13 @@ RECIPES = {
         reversed_words,
         lambda: Reverser(documented("packages/lorentz/README.md")),
         lambda: Reverser(TorchAttention),
+        steps=800,
+    ),
+    "attention, small positions": Recipe(
+        "reverse 16 tokens whose positions start small",
+        reversed_words,
+        lambda: Reverser(documented("packages/lorentz/README.md"), places_std=0.02),
+        lambda: Reverser(TorchAttention, places_std=0.02),
         steps=800,
     ),
     "attention of docs": Recipe(
