@@ -1,13 +1,12 @@
 """Every layer and recipe of the documentation learns what its Euclidean twin learns."""
 
 import re
+from itertools import product
 
 import pytest
 from recipes import PAGES, RATES, RECIPES, SEEDS, SOLVED, train
 
 import lorentz.nn as lnn
-
-RUNS = [(name, seed, rate) for name in RECIPES for seed in SEEDS for rate in RATES]
 
 
 def is_run(run: tuple[str, int, float]) -> bool:
@@ -15,7 +14,10 @@ def is_run(run: tuple[str, int, float]) -> bool:
     return run[0] not in ("attention of docs", "attention, small positions") or run[1:] == (SEEDS[0], RATES[0])
 
 
-@pytest.mark.parametrize("run", filter(is_run, RUNS), ids=lambda run: "-".join(map(str, run)))
+RUNS = [run for run in product(RECIPES, SEEDS, RATES) if is_run(run)]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
 def test_learns(run: tuple[str, int, float]) -> None:
     name, seed, rate = run
     recipe = RECIPES[name]
