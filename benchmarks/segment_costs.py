@@ -68,7 +68,7 @@ def measured(call: Callable[[], Any]) -> tuple[Any, float, int]:
 def main() -> None:
     args = parse_options(__doc__, hours=[0.5, 1.0, 3.0, 6.0], rate=2.0, dim=512, part=3600)
     print(environment())
-    one = decoding(args.rate)
+    decode_time = decoding(args.rate)
     costs, differences = [], []
     for hours in args.hours:
         length, generator = round(hours * 3600 * args.rate), np.random.default_rng(args.seed)
@@ -92,9 +92,9 @@ def main() -> None:
                 f"{hours:g} h, {length:,} frames",
                 len(segments.spans),
                 len(moments.spans),
-                f"{(cut_time + mean_time) / (3600 * hours * one):.4f}",
-                f"{time / (3600 * hours * one):.4f}",
-                f"{part_time / (3600 * hours * one):.4f}",
+                f"{(cut_time + mean_time) / (3600 * hours * decode_time):.4f}",
+                f"{time / (3600 * hours * decode_time):.4f}",
+                f"{part_time / (3600 * hours * decode_time):.4f}",
                 f"{before / 2**20:.0f}",
                 f"{peak / 2**20:.0f}",
                 f"{part_peak / 2**20:.0f}",

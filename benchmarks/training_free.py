@@ -252,10 +252,14 @@ def figures(outcomes: dict[str, Outcome], frames: np.ndarray, queries: Queries) 
         metrics = RetrievalMetrics.from_ranks(torch.from_numpy(place[name]))
         interval = bootstrap_intervals(place[name], queries.owner)
         lead = paired_test(place["zero-shot"], place[name], queries.owner)["sumr"]
-        known = ~np.isnan(queries.moments).any(1)
-        ious = np.array([overlap(*pair) for pair in zip(each.moments[known], queries.moments[known], strict=True)])
+        has_moment = ~np.isnan(queries.moments).any(1)
+        ious = np.array(
+            [overlap(*pair) for pair in zip(each.moments[has_moment], queries.moments[has_moment], strict=True)]
+        )
         bands = [
-            float(some.mean()) if len(some := ious[(lengths[known] > low) & (lengths[known] <= high)]) else np.nan
+            float(some.mean())
+            if len(some := ious[(lengths[has_moment] > low) & (lengths[has_moment] <= high)])
+            else np.nan
             for low, high in zip((-1, *LENGTHS), (*LENGTHS, np.inf), strict=True)
         ]
         table.append(

@@ -123,14 +123,11 @@ def reversed_words() -> Batch:
     return words, words.flip(1)
 
 
-def enter(x: Tensor) -> Tensor:
-    """At distance 1, as the documentation advises."""
-    return lorentz.expmap0(x / x.shape[-1] ** 0.5)
-
-
 class Enter(nn.Module):
+    """Points at distance 1, as the documentation advises."""
+
     def forward(self, x: Tensor) -> Tensor:
-        return enter(x)
+        return lorentz.expmap0(x / x.shape[-1] ** 0.5)
 
 
 def rings() -> Batch:
@@ -183,7 +180,7 @@ class GraphNet(nn.Module):
         self.between, self.classify = lnn.LorentzActivation(nn.GELU()), lnn.LorentzMLR(16, 4)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        x = self.between(self.first(enter(x), adjacency))
+        x = self.between(self.first(Enter()(x), adjacency))
         return self.classify(self.second(x, adjacency))
 
 

@@ -242,7 +242,7 @@ class VideoIndex:
     def _lines(
         self, snapshot: Snapshot, query: Query, where: SearchFilter | None, subtitled: Collection[str]
     ) -> dict[int, list[Match]]:
-        """The lines that match a query by the numbers of their videos, each time best first."""
+        """The lines that match a query, best first, by the number of their video."""
         words = query.said or query.sentence
         if self._subtitles is None or words is None or not subtitled:
             return {}
@@ -250,11 +250,11 @@ class VideoIndex:
         numbers = range(len(snapshot.video_ids)) if some is None else some[0].tolist()
         shas = {snapshot.video(snapshot.video_ids[number]).sha256: number for number in numbers}
         owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
-        found = self._subtitles.find_lines(words, owners)
-        if query.said and not found:
-            found = self._subtitles.find_lines(words, owners, any_word=True)
+        matches = self._subtitles.find_lines(words, owners)
+        if query.said and not matches:
+            matches = self._subtitles.find_lines(words, owners, any_word=True)
         lines: dict[int, list[Match]] = {}
-        for sha256, score, line in found:
+        for sha256, score, line in matches:
             if line.start < snapshot.video(snapshot.video_ids[owners[sha256]]).duration:
                 lines.setdefault(owners[sha256], []).append((score, line))
         return lines
@@ -372,14 +372,14 @@ def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool, line
     sure = confidence(max(window.score for window in found.windows), snapshot.bank_best) if calibrated else None
     same = np.flatnonzero(snapshot.originals == snapshot.originals[found.video]).tolist()
     copies = tuple(snapshot.video(snapshot.video_ids[number]) for number in same if number != found.video)
-    said = tuple(line for _, line in lines[:moments])
-    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies, lines=said)
+    matches = tuple(line for _, line in lines[:moments])
+    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies, lines=matches)
 
 
 def _joined(
     snapshot: Snapshot, text: Float32[np.ndarray, " d"], found: list[Ranked], lines: Sequence[int]
 ) -> list[Ranked]:
-    """What pictures and lines have found, in the order of both; what lines alone have found was seen by no stage."""
+    """Joins the ranking by frames with that by lines; videos that only lines match are scored without the stages."""
     ranked = {one.video: one for one in found}
     if others := sorted(set(lines) - ranked.keys()):
         ranked |= {one.video: one for one in rank(snapshot, text[None], [np.array(others)], len(others))[0]}

@@ -124,8 +124,8 @@ class _Update:
     ) -> None:
         self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
         self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
-        self.known = storage.contents(folder, listing.videos)
-        self.contents, self.done = dict(self.known), {*storage.encoded(self.key)}
+        self.unchanged = storage.contents(folder, listing.videos)
+        self.contents, self.done = dict(self.unchanged), {*storage.encoded(self.key)}
         self.faults = storage.faults(self.key)
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
@@ -241,7 +241,7 @@ class _Update:
         seen: dict[str, list[VideoPath]] = defaultdict(list)
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
-            if sha256 is not None and sha256 != self.known.get(video.id):
+            if sha256 is not None and sha256 != self.unchanged.get(video.id):
                 seen[sha256].append(video)
         self.storage.see(seen)
 
@@ -253,10 +253,10 @@ class _Update:
         for sha256 in outdated:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:
-                    known = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
+                    details = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
                     if lines := read_tracks(file):
                         self.storage.add_subtitles(sha256, lines)
-                    self.storage.describe(sha256, known | describe(file))
+                    self.storage.describe(sha256, details | describe(file))
             except VideoError as error:
                 logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
 

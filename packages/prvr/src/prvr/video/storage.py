@@ -112,9 +112,9 @@ class Storage:
 
     def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
         """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
-        known = {row[:3]: row[4] for row in self._places(folder)}
+        hashes = {row[:3]: row[4] for row in self._places(folder)}
         states = ((video.id, (os.fsencode(video.path), video.size, video.mtime_ns)) for video in videos)
-        return {name: known[state] for name, state in states if state in known}
+        return {name: hashes[state] for name, state in states if state in hashes}
 
     def encoded(self, encoder: str) -> dict[str, int]:
         """The number of rows of the videos that have features of an encoder, by sha256."""

@@ -134,8 +134,8 @@ def _sample(source: ClipSource, live: np.ndarray, vectors: int) -> Float32[np.nd
     generator = np.random.default_rng(0)
     rows = []
     for block in source.blocks():
-        found = _live_rows(block, live)[1]
-        rows.append(found[generator.random(len(found)) < _LEARNED_FROM / vectors])
+        clips = _live_rows(block, live)[1]
+        rows.append(clips[generator.random(len(clips)) < _LEARNED_FROM / vectors])
     return np.concatenate(rows)
 
 

@@ -175,11 +175,11 @@ class MilvusBackend(CandidateBackend):
 
     def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
         """The keys of the nearest clips; looks into all lists where some hold fewer than the limit."""
-        found = self._search_once(text, limit, _PROBES if limit < self._total else _LISTS, seen)
-        if limit < self._total and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
+        nearest = self._search_once(text, limit, _PROBES if limit < self._total else _LISTS, seen)
+        if limit < self._total and (short := [i for i, keys in enumerate(nearest) if len(keys) < limit]):
             for i, keys in zip(short, self._search_once(text[short], limit, _LISTS, seen), strict=True):
-                found[i] = keys
-        return found
+                nearest[i] = keys
+        return nearest
 
     def _complete(self, query: np.ndarray, keys: np.ndarray, limit: int, vectors: int) -> Int64[np.ndarray, " n"]:
         """Goes on past the server's limit, and past removed windows, by asking for windows that were not yet seen."""
