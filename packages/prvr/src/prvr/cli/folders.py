@@ -102,7 +102,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def device_of(name: str) -> Any:
-    """As `prvr.systems.choose_device`, which brings torch."""
+    """Calls `prvr.systems.choose_device`, whose import of torch takes time."""
     from prvr.systems import choose_device
 
     return choose_device(name)

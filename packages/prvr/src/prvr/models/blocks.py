@@ -49,7 +49,7 @@ class Mixer(Protocol):
     def content_logits(
         self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
     ) -> Float[Tensor, "k v h l s"]:
-        """What the softmax of the attention reads before the window and the mask, over positions and then registers."""
+        """The logits of the attention before the window and the mask, over positions and then registers."""
         ...
 
 

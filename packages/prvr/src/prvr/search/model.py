@@ -70,7 +70,7 @@ class WindowVectors(NamedTuple):
 
 @runtime_checkable
 class SearchModel(Protocol):
-    """What an index is made with; it also is an `EncodesWindows` or an `EncodesMoments`.
+    """The model that an index is built with; it is an `EncodesWindows` or an `EncodesMoments`, too.
 
     The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`; a part of weight 0
     need not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.

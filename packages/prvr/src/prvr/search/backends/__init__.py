@@ -62,7 +62,7 @@ def choose_backend(name: str, videos: int) -> str:
 
 
 def _score_every_video() -> None:
-    """`exact` looks for no candidates."""
+    """The backend `exact`, which has no candidates: every video is scored."""
 
 
 BACKENDS.register("exact", _score_every_video, "compares every video")

@@ -101,7 +101,7 @@ class CandidateBackend(ABC):
 
     @abstractmethod
     def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
-        """Brings what is kept up to date, while no other process of this computer does.
+        """Updates the stored clips, while no other process of this computer does.
 
         Args:
             source: the state of the index.
