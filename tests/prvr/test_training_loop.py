@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,35 @@ def test_early_stopping_counts_epochs_without_a_better_score(runs: Runs) -> None
     assert (result.epochs, result.best_epoch, result.stopped_early) == (4, 0, True)
     again = runs.resume()
     assert (again.epochs, again.stopped_early) == (4, True)
+
+
+def test_on_epoch_reads_each_saved_line_and_ends_a_run_as_its_last_epoch_does(runs: Runs) -> None:
+    seen: list[tuple[int, float]] = []
+
+    def on_epoch(line: Mapping[str, Any]) -> bool:
+        lines = (runs.path / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1]) == line == json.loads(json.dumps(line))
+        seen.append((line["epoch"], line["sumr"]))
+        return line["epoch"] == 1
+
+    result = runs.train(train__epochs=4, on_epoch=on_epoch)
+    assert seen == [(line["epoch"], line["sumr"]) for line in result.history]
+    assert (result.epochs, result.stopped_early) == (2, True)
+    assert EvaluationReport.from_json(runs.path / "evaluation.json") == result.report
+    best = evaluate(Retriever.from_pretrained(runs.path / "best"), runs.splits.report, EvaluationConfig(bootstrap=0))
+    assert best.text_to_video == result.report.text_to_video
+    again = runs.resume(on_epoch=on_epoch)  # finished: it is not trained further, or its report would not be its own
+    assert (again.epochs, again.stopped_early, again.report, len(seen)) == (2, True, result.report, 2)
+
+
+def test_an_error_of_on_epoch_leaves_a_run_that_goes_on(runs: Runs, straight_runs: StraightRuns) -> None:
+    def fail(line: Mapping[str, Any]) -> bool:
+        raise OSError("no such study")
+
+    with pytest.raises(OSError, match="no such study"):
+        runs.train(on_epoch=fail)
+    assert not (runs.path / "evaluation.json").exists()
+    assert losses(runs.resume(on_epoch=lambda line: None).history) == losses(straight_runs["plain"].history)
 
 
 @pytest.mark.parametrize(("videos", "steps"), [(16, 1), (17, 1), (18, 2), (2, 1)])

@@ -49,7 +49,7 @@ class RunResult:
         epochs: completed.
         best_epoch: the selected one, from 0; with `train.average` the last of those whose mean is saved.
         best_score: SumR of the saved model on the split that selects.
-        stopped_early: by patience.
+        stopped_early: by patience or `on_epoch`.
         history: the lines of `metrics.jsonl`.
         report: the report of the selected epoch on the reported split, as in `evaluation.json`.
     """
@@ -89,7 +89,8 @@ def train(
         retriever, objective: the model, which is trained in place; None = what `config` describes.
         teacher: the system that `loss.distillation` learns from; None = the one that `train.teacher` names.
         options: `resume` (continue the run in `output` from its last checkpoint), `device` ("cpu", or None for
-            accelerate's choice), `progress` and `trackers`, see [RunOptions][prvr.training.RunOptions].
+            accelerate's choice), `progress`, `trackers`, and `on_epoch`, which may end the training after an epoch: the
+            best epoch up to there is evaluated. See [RunOptions][prvr.training.RunOptions].
 
     Raises:
         TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains there, or a

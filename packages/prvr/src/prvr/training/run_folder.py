@@ -12,7 +12,7 @@ evaluation.json    the report of best/ on the reported split; evaluation_ranks.n
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +187,10 @@ class RunFolder:
         write_file(self.path / name, lambda file: file.write(text.encode()))
 
 
+OnEpoch = Callable[[Mapping[str, Any]], bool | None]
+"""What is called after each epoch."""
+
+
 class RunOptions(TypedDict, total=False):
     """Options of every run that its configuration does not hold: keywords of `train`, `resume` and `train_reranker`."""
 
@@ -198,6 +202,8 @@ class RunOptions(TypedDict, total=False):
     """Shows the steps of an epoch, for example `terminal_bar`."""
     trackers: Sequence[Any]
     """Trackers of accelerate, for example ["tensorboard"]."""
+    on_epoch: OnEpoch
+    """Called after each epoch, once it is saved, with its line of `metrics.jsonl`; True ends the training there."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +216,7 @@ class Run:
         stop: requests of the system to stop.
         progress: shows the steps of an epoch.
         state: what it continues from, as `RunFolder.open` returned it; None = the start.
+        on_epoch: called after each epoch in the main process; see `RunOptions`.
     """
 
     folder: RunFolder
@@ -217,6 +224,7 @@ class Run:
     stop: StopRequest
     progress: EpochProgress = no_progress
     state: Mapping[str, Any] | None = None
+    on_epoch: OnEpoch | None = None
 
 
 @contextmanager
@@ -235,7 +243,7 @@ def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions
         stop = stack.enter_context(listening())
         stack.enter_context(kept_memory(accelerator.device.type == "cpu"))
         progress = options.get("progress", no_progress) if accelerator.is_main_process else no_progress
-        yield Run(folder, accelerator, stop, progress, state)
+        yield Run(folder, accelerator, stop, progress, state, options.get("on_epoch"))
 
 
 def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Figure":

@@ -107,7 +107,7 @@ class Trainer:
         self.average = WeightAverage(config, task.networks)
         self.step = TrainingStep(config, task, optimizer, scheduler, run.accelerator.device)
         self.generator = torch.Generator(run.accelerator.device)
-        self.epoch, self.state, self.skipped_in_row = 0, TrainerState(), 0
+        self.epoch, self.state, self.skipped_in_row, self.stopped = 0, TrainerState(), 0, False
         self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
         self._saved = "nothing is saved yet, --resume starts over"
@@ -122,7 +122,7 @@ class Trainer:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether patience ran out before the last epoch."""
+        """Whether patience or `on_epoch` ended the training before the last epoch."""
         return self.epoch < self.config.train.epochs
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -141,6 +141,7 @@ class Trainer:
         self.best = {name: Score(**score) for name, score in state["best"].items()}
         self.epoch, self.history = state["epoch"], state["history"]
         self.average.mean, self.skipped_in_row = state["average"], state["skipped_in_row"]
+        self.stopped = state.get("stopped", False)
         self.state = TrainerState(**(state["position"] or {}))
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
@@ -168,9 +169,10 @@ class Trainer:
             if not train.epochs:
                 self._save_best(from_main(accelerator, self._select))
                 self._save_epoch()
-            while self.epoch < train.epochs and not (self.epoch and self.epoch - 1 - self.best_epoch > train.patience):
+            while self.epoch < train.epochs and not (self.stopped or self._is_patience_out):
                 self._train_epoch()
                 self._finish_epoch()
+                self._call_on_epoch()
                 stop.raise_if_received()
             self._draw_curves()
             report = from_main(accelerator, evaluate)
@@ -180,6 +182,18 @@ class Trainer:
             what = "terminated" if isinstance(error, Terminated) else "interrupted"
             logger.warning("%s: %s; %s", self.run.folder.path, what, self._saved)
             raise
+
+    @property
+    def _is_patience_out(self) -> bool:
+        return self.epoch > 0 and self.epoch - 1 - self.best_epoch > self.config.train.patience
+
+    def _call_on_epoch(self) -> None:
+        """Lets `on_epoch` end the training; a run that it ended is finished, also for `--resume`."""
+        on_epoch = self.run.on_epoch
+        if on_epoch is not None and from_main(self.run.accelerator, lambda: bool(on_epoch(self.history[-1]))):
+            self.stopped = True
+            self._log("epoch %d: on_epoch ends the training", self.epoch - 1)
+            self._save_epoch()
 
     @property
     def _is_main(self) -> bool:
@@ -330,6 +344,7 @@ class Trainer:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "average": self.average.mean,
             "skipped_in_row": self.skipped_in_row,
+            "stopped": self.stopped,
             "position": None,
             "constants": self.constants,
         }
