@@ -219,6 +219,17 @@ class ListTracker(GeneralTracker):
         self.lines.append({"step": step, **values})
 
 
+@pytest.mark.parametrize("name", ["wandb", "comet_ml"])
+def test_a_tracker_whose_package_is_missing_is_refused(runs: Runs, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"accelerate.tracking.is_{name}_available", lambda: False)
+    package = name.replace("_", "-")
+    with pytest.raises(TrainingError, match=f"trackers: {name} needs the package {package}.*pip install {package}"):
+        runs.train(trackers=[name])
+    with pytest.raises(TrainingError, match=r"unknown tracker 'wandbb'; did you mean wandb"):
+        runs.train(trackers=["wandbb"])
+    assert not list(runs.folder.iterdir())
+
+
 def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     tracker = ListTracker()
     with caplog.at_level(logging.INFO, logger="prvr.training"):

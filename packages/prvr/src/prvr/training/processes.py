@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, is_initialized
-from accelerate.utils import broadcast_object_list
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from accelerate.utils import LoggerType, broadcast_object_list
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from prvr.errors import TrainingError
+from prvr.errors import TrainingError, unknown_name
 
 T = TypeVar("T")
 
@@ -135,8 +136,14 @@ def make_accelerator(
         trackers: names of accelerate's trackers, or trackers.
 
     Raises:
-        TrainingError: "tf32" without an NVIDIA GPU.
+        TrainingError: "tf32" without an NVIDIA GPU; or a tracker that is unknown, or whose package is not installed.
     """
+    for name in {str(tracker) for tracker in trackers if isinstance(tracker, str)} - {"all"}:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise TrainingError(unknown_name("tracker", name, ["all", *LOGGER_TYPE_TO_CLASS]))
+        if name in LoggerType and name not in get_available_trackers():  # accelerate would train without it
+            package = name.replace("_", "-")
+            raise TrainingError(f"trackers: {name} needs the package {package}. Install it: pip install {package}")
     is_first = not is_initialized()
     accelerator = Accelerator(
         cpu=str(device) == "cpu",
