@@ -441,6 +441,16 @@ class TestShow:
         (found,) = shown(done, cells_of(read_table(table), other), other)
         assert any("not the paper's data" in note for note in found.notes)
 
+    def test_how_published_numbers_were_made_stands_beside_them_alone(
+        self, done: Study, table: Path, choices: Choices, tmp_path: Path
+    ) -> None:
+        with_numbers = yaml.safe_load(TABLE)
+        with_numbers["data_sets"] = {"toy": {"title": "toy corpus", "protocol": "the best epoch of theirs"}}
+        rows = [{key: value for key, value in row.items() if key != "published"} for row in with_numbers["rows"]]
+        for changes, expected in ((with_numbers, True), (with_numbers | {"rows": rows}, False)):
+            (found,) = shown(done, cells_of(read_table(written(tmp_path, **changes)), choices), choices)
+            assert ("the best epoch of theirs" in latex(found)) == expected
+
     def test_markdown_and_latex_hold_every_number(self, done: Study, table: Path, choices: Choices) -> None:
         (found,) = shown(done, cells_of(read_table(table), choices), choices)
         text, tex = markdown(found), latex(found)

@@ -179,9 +179,10 @@ def _metric(report: EvaluationReport, column: str) -> float:
 
 def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Result], choices: Choices) -> Iterator[str]:
     table, data = cells[0].table, cells[0].data
-    if data.protocol:
-        published = any(cells[0].set_name in row.published for row in table.rows)
-        yield "published: " * published + data.protocol
+    if data.protocol and any(number is not None for line in lines for number in line.published):
+        yield f"published: {data.protocol}"
+    if data.about:
+        yield data.about
     config = next((cell.run.config for cell in cells if cell.run is not None), None)
     reports = [result.report for result in results if result.report is not None]
     if reports and config is not None:

@@ -39,7 +39,9 @@ class DataSet:
     keys: dict[str, Any] = field(default_factory=dict)
     """Keys of every row on this set: how the authors read and report it."""
     protocol: str = ""
-    """How the published numbers were selected and reported."""
+    """How the published numbers were selected and reported, shown beside them."""
+    about: str = ""
+    """What a reader must know of the data, shown below every table."""
     trained_on: str | None = None
     """The set whose trained models are tested on this one. Of `keys`, `data.eval_split` alone counts then."""
 
