@@ -2,8 +2,9 @@
 
 import math
 import random
+import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ from prvr.config import (
     Registry,
     config_leaves,
     dump_config,
+    expect_readable,
     load_config,
     preset_names,
     preset_text,
@@ -105,6 +107,31 @@ def test_values_from_python_are_taken_as_they_are() -> None:
     config = load_config("hlformer-tvr", changes)
     assert (config.data.root, config.data.cache_dir, config.name) == ("/data/films #2", "~", "123")
     assert config.data.feature == "[a]"
+
+
+def test_a_key_that_was_refused_is_not_suggested() -> None:
+    """Models of two kinds: a key of one of them is none of the other's."""
+    for key, message in (
+        ("model.padded_rows", r"unknown key 'model\.padded_rows' of a model of kind tokens"),
+        ("model.compat.window", r"unknown key 'model\.compat\.window' of a model of kind tokens"),
+        ("model.word_dept", r"unknown key 'model\.word_dept' of .*; did you mean model\.word_depth"),
+    ):
+        with pytest.raises(ConfigError, match=message) as refused:
+            load_config("diffusionret-msrvtt", {key: "drop"})
+        assert key not in re.split(r"\W did you mean | or |\?", str(refused.value))
+
+
+def test_a_configuration_that_yaml_would_change_is_refused() -> None:
+    """A subclass of `LossConfig` has a weight that no configuration file knows."""
+
+    @dataclass(frozen=True)
+    class OwnLosses(LossConfig):
+        centring: float = 0.1
+
+    config = load_config("hlformer-tvr")
+    expect_readable(config)
+    with pytest.raises(ConfigError, match=r"^loss: cannot be read back from config\.yaml"):
+        expect_readable(replace(config, loss=OwnLosses()))
 
 
 ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")

@@ -15,12 +15,14 @@ from pydantic_core import to_jsonable_python
 from prvr.config.losses import LOSSES, LossConfig, with_weights
 from prvr.config.model import BLOCKS, FUSIONS, ModelConfig
 from prvr.config.run import Config
+from prvr.config.token_model import TokenModelConfig
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
+_ABSENT = object()  # where one of two configurations has no such key
 _PRESETS = Path(__file__).with_name("presets")
 _FOLDERS = {"retrievers": _PRESETS, "rerankers": _PRESETS / "rerankers"}
 
@@ -246,9 +248,11 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         for problem in error.errors():
             key = _key(problem["loc"])
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-                close = get_close_matches(key, config_leaves(kind), n=2)
+                tokens = problem["loc"][:2] == ("model", "tokens")
+                known = config_leaves(TokenModelConfig, "model.") if tokens else config_leaves(kind)
+                close = get_close_matches(key, known, n=2)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
-                lines.append(f"unknown key {key!r}{hint}")
+                lines.append(f"unknown key {key!r}{' of a model of kind tokens' * tokens}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
@@ -326,18 +330,21 @@ def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> d
     return leaves
 
 
-def expect_readable(config: Config) -> None:
-    """Refuses losses that would not be read back from the run's `config.yaml` as they are.
+def expect_readable(config: Any) -> None:
+    """Refuses a configuration that would not be read back from the run's `config.yaml` as it is.
 
     Raises:
-        ConfigError: the settings of a loss would change; the message names each.
+        ConfigError: a value would change; the message names its key. Or the text cannot be read, as `validated`.
     """
-    read = LossConfig(config_to_dict(config.loss.terms))
-    changed = [f"loss.{name}" for name, settings in read.terms.items() if config.loss.terms.get(name) != settings]
-    if changed:
+    read = validated(type(config), yaml_value(dump_config(config), "config.yaml"), "config.yaml")
+    if read != config:
+        before, after = flat(config_to_dict(config)), flat(config_to_dict(read))
+        keys = [key for key in {**before, **after} if before.get(key, _ABSENT) != after.get(key, _ABSENT)]
+        names = [field.name for field in dataclasses.fields(config)]
+        keys = keys or [name for name in names if getattr(config, name) != getattr(read, name)]  # of another class
         raise ConfigError(
-            f"{', '.join(changed)}: cannot be read back from config.yaml. Register losses before the configuration is "
-            "made, and give their settings types that YAML can hold"
+            f"{', '.join(keys)}: cannot be read back from config.yaml. Register losses before the configuration "
+            "is made, and give settings types that YAML can hold"
         )
 
 

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, TokenModelConfig, expect_readable, load_config
+from prvr.config import Config, TokenModelConfig, load_config
 from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
@@ -100,7 +100,6 @@ def train(
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
-    expect_readable(config)
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from accelerate import Accelerator
 
-from prvr.config import Config, config_to_dict, dump_config, flat
+from prvr.config import Config, config_to_dict, dump_config, expect_readable, flat
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
@@ -233,7 +233,9 @@ def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions
 
     Raises:
         TrainingError: as `RunFolder.owned`, `RunFolder.open` and `make_accelerator`.
+        prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
     """
+    expect_readable(config)
     folder, precision, resume = RunFolder(Path(output)), config.train.precision, options.get("resume", False)
     trackers = options.get("trackers", ())
     with ExitStack() as stack:
