@@ -94,6 +94,34 @@ class TestTrain:
         assert "nowhere" in error
         assert list((tmp_path / "runs").iterdir()) == []
 
+    @pytest.mark.parametrize(
+        ("file", "text", "message"),
+        [
+            ("corpus.json", "{", "corpus.json: not valid JSON"),
+            ("corpus.json", '{"encoder": "of an earlier version"}', "corpus.json: features of the encoder"),
+            ("videos.jsonl", "{}", "videos.jsonl, line 1"),
+        ],
+    )
+    def test_what_is_read_after_training_is_read_before(
+        self,
+        work: SimpleNamespace,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        file: str,
+        text: str,
+        message: str,
+    ) -> None:
+        damaged = shutil.copytree(work.data / "toy-tiny", tmp_path / "data" / "toy-tiny")
+        (damaged / file).write_text(text, encoding="utf-8")
+        run = tmp_path / "run"
+        words = ["train", *work.options, "--data-root", str(damaged.parent), "--output", str(run)]
+        assert message in explained(words, capsys)
+        assert not run.exists()
+        table = tmp_path / "own.yaml"
+        table.write_text("title: own\nsets: [toy]\nbase: gmmformer-toy\nrows: [{name: all}]\n", encoding="utf-8")
+        words = ["papers", "run", str(table), "--data-root", str(damaged.parent), "--corpus", "toy=toy-tiny"]
+        assert message in explained([*words, "--output", str(tmp_path / "study")], capsys)
+
 
 class TestEvaluate:
     def test_a_run_gives_what_training_reported(

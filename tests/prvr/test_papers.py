@@ -9,6 +9,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -282,9 +283,23 @@ class TestStudy:
             assert [one.seed for one in seeds] == [0, 7]  # seed 7 has no result yet
             for one in seeds:
                 with pytest.raises(DataError, match="another corpus"):
-                    done.expect_same_inputs(one)
+                    done.expect_same_inputs([one])
         finally:
             record.write_text(text)
+
+    def test_features_that_changed_between_two_rows_are_noticed(
+        self, table: Path, choices: Choices, toy_root: Path, tmp_path: Path
+    ) -> None:
+        corpus = shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
+        rooted = by_row(table, replace(choices, root=str(tmp_path)))
+        study = Study(tmp_path / "study")
+        study.save(rooted["full"], None, diverged=True)  # a record without a training
+        study.expect_same_inputs([rooted["full"], rooted["clips"]])
+        with h5py.File(corpus / "FeatureData" / "frames" / "feature.hdf5", "r+") as file:
+            for rows in file.values():
+                rows[...] = rows[()] * 1.5
+        with pytest.raises(DataError, match=r"was measured with other features of toy-tiny"):
+            study.expect_same_inputs([rooted["clips"]])
 
     def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
         self, done: Study, table: Path, choices: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -24,6 +24,7 @@ from prvr.data import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RunResult, TrainingError
+from prvr.training.checkpoint import load_state, save_state
 
 
 @pytest.fixture
@@ -112,6 +113,16 @@ def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(runs: Runs, 
     objective.add_module("own", torch.nn.Identity())  # a loss term without parameters
     with pytest.raises(TrainingError, match=r"other parts: model\.objective\.own: 'absent' -> 'Identity'"):
         runs.train(config, "finished", resume=True, objective=objective)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": -5}, {"epoch": 7}, {"history": []}, {"position": {"step": -1}}, {"position": {"step": 10**6}}]
+)
+def test_a_state_of_no_place_in_the_run_is_refused(runs: Runs, finished: Path, change: dict[str, Any]) -> None:
+    path = finished / "last" / "state.pt"
+    save_state(path, load_state(path) | change)
+    with pytest.raises(TrainingError, match=r"state\.pt: is damaged: step .* of .* epochs.*start a new run"):
+        runs.resume("finished")
 
 
 def test_the_batches_that_are_done_are_not_read_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

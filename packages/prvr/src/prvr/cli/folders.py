@@ -88,6 +88,21 @@ def open_corpus_of(config: "Config") -> "Corpus":
         return run_corpus(config, progress)
 
 
+def check_corpus(corpus: "Corpus") -> None:
+    """Reads what commands read of a corpus after a training, so that damage is found before it.
+
+    Raises:
+        prvr.data.DataError: `corpus.json` or the list of its videos cannot be read, or it is a toy corpus of another
+            version.
+    """
+    from prvr.corpora import benchmark_of
+    from prvr.corpora.caption_corpus import videos_folder
+    from prvr.corpora.corpus_encoders import corpus_encoders
+
+    for read in (benchmark_of, corpus_encoders, videos_folder):
+        read(corpus)
+
+
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Limits torch to so many threads for a while; None leaves its choice, one per core."""

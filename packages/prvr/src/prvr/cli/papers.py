@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from prvr.cli.console import CommandError, is_quiet, show_next, stdout
-from prvr.cli.folders import device_of, open_corpus_of, threads
+from prvr.cli.folders import check_corpus, device_of, open_corpus_of, threads
 from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, parsed_keys
 
 if TYPE_CHECKING:
@@ -134,9 +134,8 @@ def run(
     while not failures and not done.issuperset(run.key for run in runs):
         names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
         for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
-            open_corpus_of(config)  # a missing one is noticed before the first run
-        for run in runs:
-            study.expect_same_inputs(run)
+            check_corpus(open_corpus_of(config))  # a missing or damaged one is noticed before the first run
+        study.expect_same_inputs(runs)
         study.begin(selected.choices)
         with threads(thread_count):
             failures = perform_all(runs, study, machine, announce)

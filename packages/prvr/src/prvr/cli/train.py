@@ -13,7 +13,7 @@ from cyclopts import Parameter
 import prvr
 from prvr.cli.console import CommandError, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
-from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.folders import check_corpus, chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, parsed_keys
 
 if TYPE_CHECKING:
@@ -125,11 +125,10 @@ def train(
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
 
-    if config.data.root is None:
-        open_corpus_of(config)
-    else:  # so that the run can be resumed and evaluated from any folder
+    if config.data.root is not None:  # so that the run can be resumed and evaluated from any folder
         root = Path(config.data.root).expanduser().resolve()
         config = replace(config, data=replace(config.data, root=str(root)))
+    check_corpus(open_corpus_of(config))
     return run_training(
         config,
         output=output,

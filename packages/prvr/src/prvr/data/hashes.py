@@ -23,6 +23,20 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def hash_sample(path: Path, blocks: int = 256, size: int = 4096) -> str:
+    """The sha256 of the length of a file and of blocks spread evenly over it, its first and last bytes among them.
+
+    A megabyte is read of a file of any size. A change that spares all blocks is not seen.
+    """
+    length = path.stat().st_size
+    found = hashlib.sha256(str(length).encode())
+    with path.open("rb") as file:
+        for block in range(blocks if length > blocks * size else 1):
+            file.seek(block * max(length - size, 0) // (blocks - 1))
+            found.update(file.read(size if length > blocks * size else length))
+    return found.hexdigest()
+
+
 def digest(header: dict[str, Any]) -> str:
     """The sha256 of a JSON object without its own key `sha256`."""
     body = {key: value for key, value in header.items() if key != "sha256"}

@@ -13,7 +13,7 @@ import lzma
 import math
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -27,7 +27,8 @@ import yaml
 from prvr import __version__
 from prvr.config import Config, read_yaml_file
 from prvr.data.atomic import owned, write_file
-from prvr.data.hashes import digest, hash_file
+from prvr.data.features import feature_files
+from prvr.data.hashes import digest, hash_file, hash_sample
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
@@ -193,6 +194,7 @@ class Study:
             "prvr": __version__,
             "torch": torch.__version__.partition("+")[0],
             "corpus": corpus_digest(run.config),
+            **({} if (features := features_digest(run.config)) is None else {"features": features}),
             **({} if run.folder is None else {"weights": weights_digest(run.folder)}),
             **values,
             "settings": run.settings,
@@ -228,23 +230,34 @@ class Study:
         with owned(folder, f"{folder}: another process is at this run.", BusyError):
             yield
 
-    def expect_same_inputs(self, run: Run) -> None:
-        """Refuses a run if a seed of it was measured on another corpus, or with another checkpoint, than at hand.
+    def expect_same_inputs(self, runs: Sequence[Run]) -> None:
+        """Refuses runs if another row or seed was measured on other captions or features than at hand.
 
         Raises:
-            DataError: one was.
+            DataError: one was, or a seed of one of them with another checkpoint.
         """
-        for seed in self.seeds(run.arm):
-            path = self._record_file(f"{run.arm}-{seed}")
+        digests = {_data_key(run.settings): (run.config, corpus_digest(run.config)) for run in runs}
+        features = {key[:2]: features_digest(config) for key, (config, _) in digests.items()}
+        checkpoints = {run.arm: run.folder for run in runs if run.folder is not None and run.folder.is_dir()}
+        for path in sorted(self.results.glob("*.yaml")):
             record = read_yaml_file(path)
-            if record.get("corpus") != corpus_digest(run.config):
+            key = _data_key(record["settings"])
+            config, captions = digests.get(key, (None, None))
+            before, now = record.get("features"), features.get(key[:2])
+            if config is not None and record.get("corpus") != captions:
                 raise DataError(
-                    f"{path}: was measured on another corpus than {run.config.data.collection} in "
-                    f"{run.config.data.root or 'the cache'}. Choose another folder for this study."
+                    f"{path}: was measured on another corpus than {config.data.collection} in "
+                    f"{config.data.root or 'the cache'}. Choose another folder for this study."
                 )
-            if run.folder is not None and run.folder.is_dir() and record.get("weights") != weights_digest(run.folder):
+            if before is not None and now is not None and before != now:
                 raise DataError(
-                    f"{path}: was measured with another checkpoint than that in {run.folder}. Delete it to evaluate "
+                    f"{path}: was measured with other features of {key[0]} than those in its folder now. Restore them, "
+                    "or choose another folder for this study."
+                )
+            folder = checkpoints.get(path.stem.rpartition("-")[0])
+            if folder is not None and record.get("weights") != weights_digest(folder):
+                raise DataError(
+                    f"{path}: was measured with another checkpoint than that in {folder}. Delete it to evaluate "
                     "this one, or choose another folder for this study."
                 )
 
@@ -310,6 +323,26 @@ def corpus_digest(config: Config) -> str:
     corpus = run_corpus(config)
     files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
     return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
+
+
+def features_digest(config: Config) -> str | None:
+    """A hash of samples of the features, by which changed ones are recognised; None for a corpus that prvr draws.
+
+    Features that are drawn follow from their version, up to the rounding of the machine.
+
+    Raises:
+        prvr.data.DataError: the files are missing.
+    """
+    if config.data.root is None:
+        return None
+    corpus = run_corpus(config)
+    files = [*feature_files(corpus.feature_folder), corpus.query_file]
+    return digest({file.name: hash_sample(file) for file in files})[:16]
+
+
+def _data_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What names the data of a run: the corpus, its features, and the split that is reported."""
+    return tuple(settings.get(f"data.{key}") for key in ("collection", "feature", "eval_split"))
 
 
 def weights_digest(folder: Path) -> str:

@@ -133,6 +133,13 @@ class Trainer:
                 f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}{more}. Resume with the model, losses "
                 "and stages that the run began with."
             )
+        position = TrainerState(**(state["position"] or {}))
+        ended, last = state["epoch"], self.config.train.epochs
+        if not (0 <= ended == len(state["history"]) <= last and 0 <= position.skipped <= position.step <= self.steps):
+            raise TrainingError(
+                f"{source}: is damaged: step {position.step} of {self.steps} after {ended} of {last} epochs, metrics "
+                f"of {len(state['history'])}. Use best/ of the same folder, or start a new run."
+            )
         for name, network in networks.items():
             load_weights(network, state["networks"][name], source)
         self.optimizer.load_state_dict(state["optimizer"])
@@ -142,7 +149,7 @@ class Trainer:
         self.epoch, self.history = state["epoch"], state["history"]
         self.average.mean, self.skipped_in_row = state["average"], state["skipped_in_row"]
         self.stopped = state.get("stopped", False)
-        self.state = TrainerState(**(state["position"] or {}))
+        self.state = position
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
 
