@@ -242,6 +242,22 @@ def test_features_that_tell_nothing_apart_are_named(
     assert packed.subset([1]).constant == ()  # of one video there is nothing to tell apart
 
 
+def test_repeated_features_are_named_whenever_they_are_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    videos, queries = features()
+    videos["many-日本"] = videos["edge"].copy()
+    videos["few"][:] = videos["few"][0]
+    for other in ("one#enc#0#+", "few#enc#0#+", "one#enc#1#+"):  # the texts of the first two are equal
+        queries[other] = queries["edge#enc#0#+"].copy()
+    corpus = corpus_of(tmp_path, videos, queries)
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pack(corpus, "test", cache_dir=tmp_path / "cache"):
+            pass
+        assert "1 videos have the features of another video (many-日本 those of edge ...)" in caplog.text
+        assert "1 captions have the features of another caption (one#enc#1#+ those of one#enc#0#+ ...)" in caplog.text
+        assert "of 1 videos or captions are the same in all their rows (few ...)" in caplog.text
+
+
 def test_bad_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     videos, queries = features()
     videos["few"][3] = 0

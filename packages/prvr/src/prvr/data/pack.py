@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import nan
@@ -133,8 +134,11 @@ def pack(
             if not publish(folder, target, _is_good):
                 logger.info("%s: another process packed it first, using that", target)
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
-        for sentence in packed.constant:
-            logger.warning("%s Extract the features again.", sentence)
+    for sentence in (
+        *packed.files.about["notes"],
+        *(f"{text} Extract the features again." for text in packed.constant),
+    ):
+        logger.warning("%s", sentence)  # whenever it is opened, so before every training
     check_widths(packed.feature_dim, packed.query_dim)
     return packed
 
@@ -231,6 +235,10 @@ def _write(
 ) -> None:
     captions, collection = split.captions, about["collection"]
     zero_rows: dict[str, int] = {}
+    still: list[str] = []  # items of several rows, which are all the same
+    owners: dict[str, dict[bytes, str]] = {"video": {}, "caption": {}}  # the first item with these features
+    repeated: dict[str, list[str]] = {"video": [], "caption": []}
+    said = {caption.id: " ".join(re.findall(r"\w+", caption.text.casefold())) for caption in captions}
     lengths: dict[str, list[int]] = {"frames": [], "words": []}
 
     def read(features: FeatureReader, ids: Sequence[str]) -> Iterator[np.ndarray]:
@@ -244,6 +252,11 @@ def _write(
             rows = features.read(name)
             if zeros := len(rows) - int(rows.any(axis=1).sum()):
                 zero_rows[name] = zeros
+            elif len(rows) > 1 and (rows == rows[0]).all():
+                still.append(name)
+            first = owners[features.item].setdefault(hashlib.sha256(rows.tobytes()).digest(), name)
+            if said.get(first, first) != said.get(name, name):  # equal captions have equal features
+                repeated[features.item].append(f"{name} those of {first}")
             yield rows
             if progress:
                 progress(sum(map(len, lengths.values())), len(split.video_ids) + len(captions))
@@ -258,11 +271,21 @@ def _write(
         append("frames", frames)
     for rows in read(queries, [caption.id for caption in captions]):
         append("words", settings.query(rows))
-    if zero_rows and settings.unit:  # of token numbers, 0 is one like any other
-        logger.warning(
-            "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept.",
-            collection, split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),
-        )  # fmt: skip
+    notes, where = list[str](), f"{collection} {split.name}"
+    if settings.unit:  # of token numbers, 0 is one like any other
+        if zero_rows:
+            notes.append(
+                f"{where}: {sum(zero_rows.values())} feature rows are all zero, in {len(zero_rows)} videos or captions "
+                f"({next(iter(zero_rows))} ...). They are kept."
+            )
+        if still:
+            notes.append(
+                f"{where}: the features of {len(still)} videos or captions are the same in all their rows "
+                f"({still[0]} ...)."
+            )
+    for item, pairs in repeated.items():
+        if pairs:
+            notes.append(f"{where}: {len(pairs)} {item}s have the features of another {item} ({pairs[0]} ...).")
     index_of = {video: i for i, video in enumerate(split.video_ids)}
     moments = [split.moments.get(caption.id, Moment(nan, nan, nan)) for caption in captions]
     index = {
@@ -278,14 +301,14 @@ def _write(
         "relevant": [sorted(index_of[video] for video in split.relevant(caption)) for caption in captions],
         "tags": [sorted(split.tags.get(caption.id, ())) for caption in captions],
     }
-    owners, durations = index["query_to_video"], index["moments"][:, 2]
-    longest = longest_durations(owners, durations, len(split.video_ids))
-    if len(wrong := np.unique(owners[longest[owners] - durations > 1.0])):  # seconds: lengths may be rounded
-        logger.warning(
-            "%s %s: the moments of %d videos state different lengths of their video (%s ...). The longest one is used.",
-            collection, split.name, len(wrong), split.video_ids[wrong[0]],
-        )  # fmt: skip
-    writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})
+    video_of, durations = index["query_to_video"], index["moments"][:, 2]
+    longest = longest_durations(video_of, durations, len(split.video_ids))
+    if len(wrong := np.unique(video_of[longest[video_of] - durations > 1.0])):  # seconds: lengths may be rounded
+        notes.append(
+            f"{where}: the moments of {len(wrong)} videos state different lengths of their video "
+            f"({split.video_ids[wrong[0]]} ...). The longest one is used."
+        )
+    writer.finish(index, text, about | {"notes": notes})
 
 
 def _offsets(lengths: list[int]) -> np.ndarray:

@@ -12,7 +12,7 @@ from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
-FORMAT = 3
+FORMAT = 4
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
