@@ -256,14 +256,14 @@ PAGES = [
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page registers is removed after it."""
     from prvr.cli import app
-    from prvr.config import BLOCKS, FUSIONS, LOSSES
+    from prvr.config import BLOCKS, CLIPS, FUSIONS, LOSSES, POOLINGS
     from prvr.corpora import BENCHMARKS
     from prvr.plot import PLOTS
     from prvr.search.backends import BACKENDS
     from prvr.stages import STAGES
     from prvr.video import ENCODERS
 
-    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
+    for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     commands = set(app)
     yield

@@ -13,19 +13,60 @@ from torch import Tensor
 import prvr
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SYSTEMS = ("hlformer", "dreamprvr", "gmmformer")
+SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl")
+
+
+def drawn_weights(seed: int, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
+    """Weights from a generator whose numbers numpy promises to keep, tensor by tensor in order of names."""
+    draw, weights = np.random.RandomState(seed), {}
+    for name in sorted(shapes):
+        numbers = 0.2 * draw.standard_normal(shapes[name])
+        if name.endswith("weight") and "norm" in name.split(".")[-2].lower():
+            numbers = 1 + numbers / 2
+        elif name.endswith("weight") and numbers.ndim == 2:
+            numbers = numbers * 5 / np.sqrt(numbers.shape[1])
+        weights[name] = numbers.astype(np.float32)
+    return weights
+
+
+def drawn_batch(seed: int, sizes: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Features of unit length for videos with these numbers of frames and captions, and words for each caption."""
+    draw, frames, words = np.random.RandomState(seed), np.array(sizes["frames"]), np.array(sizes["words"])
+
+    def unit(*shape: int) -> np.ndarray:
+        numbers = draw.standard_normal(shape)
+        return (numbers / (np.linalg.norm(numbers, axis=-1, keepdims=True) + 1e-5)).astype(np.float32)
+
+    clips = unit(len(frames), sizes["clips"], sizes["video_dim"])
+    fine = unit(len(frames), frames.max(), sizes["video_dim"])
+    text = unit(len(words), words.max(), sizes["query_dim"])
+    masks = [(np.arange(count.max()) < count[:, None]).astype(np.float32) for count in (frames, words)]
+    return {
+        "clip_video_features": clips,
+        "frame_video_features": fine * masks[0][..., None],
+        "videos_mask": masks[0],
+        "text_feat": text * masks[1][..., None],
+        "text_mask": masks[1],
+        "text_labels": np.repeat(np.arange(len(frames)), sizes["captions"]),
+    }
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One fixture file."""
+    """One fixture file. Files with the key `drawn` hold no weights and no batch, but the seeds to draw them from."""
 
     system: str
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         with np.load(FIXTURES / f"prvr_{self.system}.npz") as file:
-            return dict(file)
+            arrays = dict(file)
+        if "drawn" in arrays:
+            drawn = json.loads(str(arrays["drawn"]))
+            weights, batch = drawn_weights(drawn["seeds"][0], drawn["shapes"]), drawn_batch(drawn["seeds"][1], drawn)
+            arrays |= {f"sd/{name}": numbers for name, numbers in weights.items()}
+            arrays |= {f"in/{name}": numbers for name, numbers in batch.items()}
+        return arrays
 
     @property
     def config(self) -> dict[str, Any]:

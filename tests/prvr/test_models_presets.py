@@ -24,6 +24,7 @@ SYSTEMS = (
     "holmes-tvr",
     "holmes-words-tvr",
     "hybrid-tvr",
+    "ms-sl-tvr",
 )
 
 

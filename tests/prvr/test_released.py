@@ -27,6 +27,8 @@ from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 TERMS = {
     "triplet_clips": "{}/clip_trip",
     "triplet_frames": "{}/frame_trip",
+    "key_clip_triplet": "{}/key_clip_trip",
+    "key_clip_nce": "key_clip_nce",
     "total": "{}/total",
     "info_nce_clips": "clip_nce",
     "info_nce_frames": "frame_nce",
@@ -55,6 +57,8 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
         "frame_scale_scores_unnorm": out.scores.frames_dot,
         "eval_score": out.scores.total,
     }
+    if golden.system == "ms-sl":
+        found |= {"proposals": out.video.clips[:, ::100]}
     if golden.system == "hlformer":
         part = objective.entailment
         query, video = part.lift_text(out.text), part.lift_video(part.pool(out.video))
@@ -84,7 +88,12 @@ def test_outputs_and_losses_and_gradients(golden: Golden, dtype: torch.dtype) ->
     retriever, objective = golden.load(dtype)
     batch = golden.batch(dtype)
     out = retriever(batch)
-    for name, value in _outputs(golden, retriever, objective, batch, out).items():
+    found = _outputs(golden, retriever, objective, batch, out)
+    stored = {key.removeprefix("out64/") for key in golden.arrays if key.startswith("out64/")}
+    assert len(stored & found.keys()) >= 6
+    for name, value in found.items():
+        if name not in stored and "drawn" in golden.arrays:
+            continue  # such a file is small
         register = name == "registers_r0"
         tolerance = (5e-6 if register else 1e-6) if exact else (2e-5 if register else 1e-5)
         # Ten steps amplify rounding: for the registers the authors' float32 numbers are stored as well.
@@ -101,7 +110,7 @@ def test_outputs_and_losses_and_gradients(golden: Golden, dtype: torch.dtype) ->
     terms["total"].backward()
     gradients = tensors(retriever, grad=True) | tensors(objective, grad=True)
     # The authors' own float32 and float64 gradients differ by up to 1e-3: each precision has its own numbers.
-    prefix = "grad64/" if exact else "grad/"
+    prefix = "grad64/" if exact or "drawn" in golden.arrays else "grad/"
     stored = [key for key in golden.arrays if key.startswith(prefix)]
     assert len(stored) >= 5
     for key in stored:

@@ -182,6 +182,8 @@ VARIANTS = {
     "frames alone": {"branches": "frames"},
     "other weights": {"clip_weight": 0.3, "frame_weight": 0.9},
     "one vector of all frames": {"frame_pooling": "attention"},
+    "proposals": {"clip_construction": "proposals"},
+    "frames of the key clip": {"clip_construction": "proposals", "frame_pooling": "key_clip"},
     "registers": {"registers": RegisterConfig(kind="diffusion", num=2, steps=2)},
     "padding that counts": {"compat": Compat(padding="to_length")},
 }
@@ -219,9 +221,10 @@ def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path
             assert ids(result) == sorted(expected, key=lambda video: -expected[video])
 
 
-def test_moments_are_those_that_evaluation_shows(corpus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["both", "proposals", "frames of the key clip"])
+def test_moments_are_those_that_evaluation_shows(variant: str, corpus, tmp_path: Path) -> None:
     split, videos = corpus
-    folder = tiny_model(tmp_path / "model")
+    folder = tiny_model(tmp_path / "model", **VARIANTS[variant])
     queries = range(0, len(split.query_ids), 11)
     examples = find_moments(Retriever.from_pretrained(folder), split, queries, k=1)
     with make_index(tmp_path / "index", folder, videos) as index:

@@ -397,6 +397,7 @@ class VideoEmbedding:
         frame_mask: `(v, l)` True at rows that are scored; None = all (the released code).
         registers: `(v, n, d)` registers that conditioned the encoding, or None.
         unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
+        clip_spans: `(v, c, 2)` where each clip begins and ends, as shares of the video; None = clips are equal parts.
     """
 
     clips: Float[Tensor, "v c d"] | None = None
@@ -404,6 +405,7 @@ class VideoEmbedding:
     frame_mask: Bool[Tensor, "v l"] | None = None
     registers: Float[Tensor, "v n d"] | None = None
     unit: bool = False
+    clip_spans: Float[Tensor, "v c 2"] | None = None
 
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
@@ -424,7 +426,7 @@ class VideoEmbedding:
             ValueError: parts of different models: only some have clips, frames or registers, or their numbers differ.
         """
         present: dict[str, list[Tensor]] = {}
-        for name in ("clips", "frames", "registers"):
+        for name in ("clips", "frames", "registers", "clip_spans"):
             tensors = present[name] = [t for part in parts if (t := getattr(part, name)) is not None]
             lengths = {t.shape[1] for t in tensors}
             if (tensors and len(tensors) != len(parts)) or (name != "frames" and len(lengths) > 1):
@@ -446,7 +448,8 @@ class Scores:
     """Similarity of every query with every video, `(q, v)` each.
 
     `clips` and `frames` are maxima of cosines in [-1, 1]; `total` is their weighted sum, by which videos are ranked;
-    `clips_dot` and `frames_dot` are the maxima of plain dot products that InfoNCE trains on.
+    `clips_dot` and `frames_dot` are the maxima of plain dot products that InfoNCE trains on. `key_clip` is the number
+    of each query's best clip where frames are compared by it (MS-SL).
     """
 
     total: Float[Tensor, "q v"]
@@ -454,6 +457,7 @@ class Scores:
     frames: Float[Tensor, "q v"] | None = None
     clips_dot: Float[Tensor, "q v"] | None = None
     frames_dot: Float[Tensor, "q v"] | None = None
+    key_clip: Int[Tensor, "q v"] | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from prvr.config.load import (
     yaml_value,
 )
 from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
-from prvr.config.model import BLOCKS, FUSIONS, BlockConfig, Compat, ModelConfig, RegisterConfig
+from prvr.config.model import BLOCKS, CLIPS, FUSIONS, POOLINGS, BlockConfig, Compat, ModelConfig, RegisterConfig
 from prvr.config.registry import Registry, released_part
 from prvr.config.run import Config
 from prvr.config.strict import STRICT
@@ -29,8 +29,10 @@ from prvr.config.training import DataConfig, OptimConfig, TrainConfig, TrainerCo
 
 __all__ = [
     "BLOCKS",
+    "CLIPS",
     "FUSIONS",
     "LOSSES",
+    "POOLINGS",
     "STRICT",
     "AnyModelConfig",
     "BlockConfig",

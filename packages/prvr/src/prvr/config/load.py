@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from prvr.config.losses import LOSSES, LossConfig, with_weights
-from prvr.config.model import BLOCKS, FUSIONS, ModelConfig
+from prvr.config.model import MODEL_PARTS, ModelConfig, model_parts
 from prvr.config.run import Config
 from prvr.config.token_model import TokenModelConfig
 from prvr.errors import DataError, PrvrError, unknown_name
@@ -296,13 +296,13 @@ def load_config(
 
 
 def _expect_read(model: ModelConfig, overrides: Mapping[str, Any], source: str) -> None:
-    """Refuses overrides that only blocks or fusions read that the model does not have.
+    """Refuses overrides that only parts read that the model does not have.
 
     A preset may hold such keys, for those that are based on it; a key that somebody sets must have an effect.
     """
-    parts = {(BLOCKS, block.space) for block in model.blocks} | {(FUSIONS, model.fusion)}
+    parts = model_parts(model)
     for key, value in overrides.items():
-        needed = [(registry, entry) for registry in (BLOCKS, FUSIONS) for entry in registry]
+        needed = [(registry, entry) for registry in MODEL_PARTS for entry in registry]
         readers = [(r, entry.name) for r, entry in needed if key.removeprefix("model.") in entry.needs]
         if readers and parts.isdisjoint(readers):
             names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)

@@ -27,6 +27,7 @@ loss and the configuration of the model, and makes a `prvr.losses.Term`."""
 NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
+    "key_clip": "model.frame_pooling='key_clip'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
 """What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
@@ -67,6 +68,8 @@ class TripletSettings:
     form: Literal["videos", "pairs"] = "videos"
     """videos: the video side averages over videos, each with the mean of its queries, as released. pairs: both sides
     average over queries (DreamPRVR supplement eq. 31)."""
+    branches: Literal["both", "clips", "frames"] = "both"
+    """Whose scores are ranked."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -96,6 +99,27 @@ class FrameInfoNCESettings(InfoNCESettings):
 
     branch: ClassVar[str] = "frames"
     weight: Weight = 0.04
+
+
+@dataclass(frozen=True, config=STRICT)
+class KeyClipSettings(LossSettings):
+    """Compares each query with the frames that its key clip reads of its video, and with what those of others read."""
+
+    siblings: Literal["left_out", "wrong"] = "left_out"
+    """What another query of the same video reads. wrong: a negative, as released (MS-SL); left_out: it is not."""
+
+
+@_loss("key_clip_triplet", "key_clips:KeyClipTriplet", "Margin ranking by what key clips read (MS-SL).", "key_clip")
+@dataclass(frozen=True, config=STRICT)
+class KeyClipTripletSettings(KeyClipSettings):
+    """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
+
+    margin: float = Field(default=0.2, ge=0, le=100)
+    hard_pool: int = Field(default=20, ge=1, le=MANY)
+    """Hard negatives are drawn from this many highest-scored ones."""
+
+
+_loss("key_clip_nce", "key_clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip")(KeyClipSettings)
 
 
 @_loss("contrastive", "matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).")

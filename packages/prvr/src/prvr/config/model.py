@@ -1,7 +1,7 @@
 """Configuration of a retriever.
 
-Blocks and fusions are registered here, with the keys of `model` that they alone read. A new one is its module, its
-entry here, and its test.
+Blocks, fusions, clip constructions and frame poolings are registered here, with the keys of `model` that they alone
+read. A new one is its module, its entry here, and its test.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +21,12 @@ FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
 """Fusions of the outputs of parallel blocks into one sequence: `(model, length)` makes a module that takes blocks
 `(k, v, l, d)` and a mask to `(v, l, d)`."""
 
+CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
+"""What the rows of the clip branch are: `(model)` makes a `prvr.models.clips.ClipConstruction`."""
+
+POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
+"""What queries are compared with of the frames: `(model)` makes a `prvr.models.clips.FramePooling`."""
+
 
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
 BLOCKS.register(
@@ -36,6 +42,15 @@ FUSIONS.register(
     "prvr.models.fusion:GuidedFusion",
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
     needs=("fusion_temperature",),
+)
+CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
+CLIPS.register(
+    "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
+)
+POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
+POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
+POOLINGS.register(
+    "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
 )
 
 
@@ -164,6 +179,9 @@ class ModelConfig:
     hidden: int = Field(default=384, ge=2, le=65_536)
     heads: int = Field(default=4, gt=0, le=65_536)
     num_clips: int = Field(default=32, gt=0, le=65_536)
+    clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
+    """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
+    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"
@@ -191,8 +209,9 @@ class ModelConfig:
     """drop: padded frames are not computed. Faster, and the same result up to rounding, except with
     compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout
     draws other numbers. auto: drop with compat.padding='masked', compute with the others."""
-    frame_pooling: Literal["none", "attention"] = "none"
-    """attention: frames are pooled to one vector per video (GMMFormer)."""
+    frame_pooling: Annotated[str, _registered(POOLINGS)] = "none"
+    """attention: frames are pooled to one vector per video (GMMFormer). key_clip: each clip pools the frames by its own
+    attention, and a query is compared with the result of the clip that fits it best (MS-SL)."""
     motion: Literal["none", "difference", "absolute", "features"] = "none"
     """difference: a linear map of how the features change around each clip and each frame is added to the input of the
     branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
@@ -261,6 +280,11 @@ class ModelConfig:
             yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
         if self.frame_query != "pooled" and self.branches != "both":
             yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
+        if self.frame_pooling == "key_clip" and (self.branches, self.frame_query) != ("both", "pooled"):
+            yield (
+                "frame_pooling='key_clip' needs branches='both' and frame_query='pooled', got "
+                f"{self.branches!r} and {self.frame_query!r}"
+            )
         if self.branches == "both" and not (self.clip_weight or self.frame_weight):
             yield "clip_weight and frame_weight are both 0: every score would be 0, set one above 0"
 
@@ -273,7 +297,8 @@ class ModelConfig:
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
         branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
-        return frozenset(("pooled", *branches, *self.registers.provides))
+        key_clip = ("key_clip",) if self.frame_pooling == "key_clip" else ()
+        return frozenset(("pooled", *branches, *key_clip, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:
@@ -292,3 +317,19 @@ class ModelConfig:
         generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
         both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
         return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
+
+
+MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS)
+"""The registries of the parts of a model."""
+
+
+def model_parts(model: ModelConfig) -> set[tuple[Registry[Any], str]]:
+    """The registered parts that a model is made of, each with its registry.
+
+    Examples:
+        >>> sorted((registry.what, name) for registry, name in model_parts(ModelConfig(video_dim=4, query_dim=4)))
+        ... # doctest: +NORMALIZE_WHITESPACE
+        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'), ('space', 'euclidean')]
+    """
+    chosen = {FUSIONS: model.fusion, CLIPS: model.clip_construction, POOLINGS: model.frame_pooling}
+    return set(chosen.items()) | {(BLOCKS, block.space) for block in model.blocks}

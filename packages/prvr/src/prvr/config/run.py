@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.losses import LOSSES, LossConfig, expect_losses_fit
-from prvr.config.model import BLOCKS, FUSIONS, ModelConfig
+from prvr.config.model import ModelConfig, model_parts
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig
@@ -32,15 +32,15 @@ class Config:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     imports: tuple[str, ...] = ()
-    """Modules that must be imported before this is read, see `--import`. Those that registered the losses, blocks and
-    fusion in use are added."""
+    """Modules that must be imported before this is read, see `--import`. Those that registered the losses and the parts
+    of the model in use are added."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Config":
         expect_losses_fit(self.loss, self.model)
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
         if isinstance(self.model, ModelConfig):
-            entries += [FUSIONS[self.model.fusion], *(BLOCKS[block.space] for block in self.model.blocks)]
+            entries += [registry[name] for registry, name in model_parts(self.model)]
         own = {entry.module for entry in entries if not f"{entry.module}.".startswith(("prvr.", "__main__."))}
         object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *sorted(own)])))
         weight, teacher = self.loss.weight("distillation"), self.train.teacher

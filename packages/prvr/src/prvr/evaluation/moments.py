@@ -111,13 +111,19 @@ def find_moments(
 def _moment(
     retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
 ) -> tuple[float | None, float | None]:
-    """The best moment by the score of frames and clips at the time of each frame, the same as in search."""
+    """The best moment, the same as in search: by the score of frames and clips at the time of each frame, or the part
+    of the video that the best clip is, where clips say so.
+    """
     duration = float(split.durations[video])
     if not duration > 0:  # NaN: unknown
         return None, None
     index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
     part, row = encoded.videos[index], video - encoded.slices[index].start
     clips = None if part.clips is None else part.clips[row]
+    if clips is not None and part.clip_spans is not None:
+        best = clip_scores(query_vectors(text), clips[None])[0, 0].argmax()
+        start, end = (part.clip_spans[row, best].float() * duration).tolist()
+        return start, end
     frames = None
     if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
         frames = part.frames[row, : int(split.frame_counts[video])]  # padding is no time

@@ -5,6 +5,7 @@ A term is registered in `prvr.config.losses`, with its settings.
 
 from prvr.losses.cones import Entailment, entailment
 from prvr.losses.evidence import dissent_loss, evidential_loss, fuse_evidence
+from prvr.losses.key_clips import key_clip_nce_loss, key_clip_triplet_loss
 from prvr.losses.matching import (
     contrastive_loss,
     distillation_loss,
@@ -34,6 +35,8 @@ __all__ = [
     "info_nce_pairs_loss",
     "info_nce_ratio_loss",
     "intra_video_loss",
+    "key_clip_nce_loss",
+    "key_clip_triplet_loss",
     "query_structure_loss",
     "transport_targets",
     "triplet_loss",

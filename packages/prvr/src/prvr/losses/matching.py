@@ -15,7 +15,7 @@ from prvr.errors import InputError
 from prvr.losses.term import LossInputs, Negatives, Term
 
 
-def _select(
+def select_negatives(
     scores: Float[Tensor, "r n"],
     candidates: Bool[Tensor, "r n"],
     pool: int | None,
@@ -34,7 +34,7 @@ def _select(
     return scores.gather(1, index[:, None])[:, 0]
 
 
-def _query_pool(negatives: Negatives, hard_pool: int) -> int | None:
+def pool_size(negatives: Negatives, hard_pool: int) -> int | None:
     """From how many of the highest-scored wrong videos a query draws; None: from all."""
     return {"random": None, "hard": hard_pool, "hardest": 1}[negatives]
 
@@ -71,8 +71,8 @@ def triplet_loss(
     candidates = ~positives
     mean = (scores * ground_truth).sum(0) / ground_truth.sum(0).clamp_min(1)
     video_pool = None if negatives == "random" else 1
-    video_negative = _select(scores.mT, candidates.mT, video_pool, generator)
-    query_negative = _select(scores, candidates, _query_pool(negatives, hard_pool), generator)
+    video_negative = select_negatives(scores.mT, candidates.mT, video_pool, generator)
+    query_negative = select_negatives(scores, candidates, pool_size(negatives, hard_pool), generator)
     per_video = F.relu(margin + video_negative - mean) * (candidates.any(0) & ground_truth.any(0))
     per_query = F.relu(margin + query_negative - (scores * ground_truth).sum(1)) * candidates.any(1)
     return per_video.mean() + per_query.mean()
@@ -100,8 +100,8 @@ def triplet_pairs_loss(
     candidates, own = ~positives, (scores * ground_truth).sum(1)
     video = ground_truth.int().argmax(1)
     of_video = candidates.mT[video]
-    text_negative = _select(scores.mT[video], of_video, None if negatives == "random" else 1, generator)
-    video_negative = _select(scores, candidates, _query_pool(negatives, hard_pool), generator)
+    text_negative = select_negatives(scores.mT[video], of_video, None if negatives == "random" else 1, generator)
+    video_negative = select_negatives(scores, candidates, pool_size(negatives, hard_pool), generator)
     by_text = F.relu(margin + text_negative - own) * of_video.any(1)
     by_video = F.relu(margin + video_negative - own) * candidates.any(1)
     return (by_text + by_video).mean()
@@ -213,7 +213,7 @@ def distillation_loss(
 
 
 class Triplet(Term[TripletSettings]):
-    """`triplet_loss` of the cosines of clips and of frames, or `triplet_pairs_loss`."""
+    """`triplet_loss` of the cosines of clips, of frames, or of both, or `triplet_pairs_loss`."""
 
     def forward(self, inputs: LossInputs) -> dict[str, Tensor]:
         """The triplet losses by branch, "triplet_clips" and "triplet_frames"."""
@@ -225,7 +225,7 @@ class Triplet(Term[TripletSettings]):
                 cosines, truth, positives, c.margin, inputs.negatives, c.hard_pool, inputs.generator
             )
             for branch, cosines in (("clips", scores.clips), ("frames", scores.frames))
-            if cosines is not None
+            if cosines is not None and c.branches in ("both", branch)
         }
 
 

@@ -7,13 +7,14 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import BlockConfig, ModelConfig, released_part, validated
+from prvr.config import CLIPS, POOLINGS, BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
+from prvr.models.clips import ClipConstruction, FramePooling
 from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, build_blocks
-from prvr.models.layers import AttentionPooling, expect_fits, initialise
+from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
-from prvr.scoring import max_scores, normalised
+from prvr.scoring import key_clip_scores, max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
@@ -73,7 +74,8 @@ class Retriever(PretrainedModel):
         self.query = QueryEncoder(config)
         self.clips, self.frames = clips, frames
         self.padding = build_padding(config)
-        self.frame_pool = AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None
+        self.frame_pool: FramePooling = POOLINGS[config.frame_pooling].part(config)
+        self.clip_rows: ClipConstruction = CLIPS[config.clip_construction].part(config)
         # The block whose output the registers are generated from (Block0 of DreamPRVR).
         self.guide = None if config.registers.kind == "none" else build_blocks(config, (BlockConfig(),))
         self.registers = build_registers(config)
@@ -126,23 +128,27 @@ class Retriever(PretrainedModel):
     ) -> tuple[VideoEmbedding, Registers | None]:
         expect_fits("clips", clips, self.config)
         expect_fits("frames", frames, self.config)
-        registers = tokens = encoded_clips = encoded_frames = mask = None
+        registers = tokens = encoded_clips = spans = encoded_frames = mask = None
         if self.clips is not None:
-            every_clip = Sequences(None, self.config.num_clips)
-            x = self.clips.embed(clips, every_clip)
-            if self.registers is not None:
-                registers = self._generate(x, every_clip)
-                tokens = registers.tokens
-            encoded_clips = self.clips(x, every_clip, tokens)
+            every_clip, branch = Sequences(None, self.config.num_clips), self.clips
+
+            def encode(clips: Tensor) -> Tensor:
+                nonlocal registers, tokens
+                x = branch.embed(clips, every_clip)
+                if self.registers is not None:
+                    registers = self._generate(x, every_clip)
+                    tokens = registers.tokens
+                return branch(x, every_clip, tokens)
+
+            encoded_clips, spans = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:
             frames, valid_frames, mask = self.padding(frames, frame_mask)
             drop = self.config.drops_padding
             sequences = Sequences.packed(valid_frames, valid) if drop else Sequences.padded(valid_frames)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
-            if self.frame_pool is not None:
-                encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames)[:, None], None
-        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
+            encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames, mask, encoded_clips)
+        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, clip_spans=spans), registers
 
     def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
         """The registers of videos, as `encode_video` generates them.
@@ -166,18 +172,23 @@ class Retriever(PretrainedModel):
 
     def score(self, text: Texts, video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
-        clips = clips_dot = frames = frames_dot = None
-        if video.clips is not None:
-            clips, clips_dot = max_scores(query_vectors(text), video.clips, None, dots, unit=video.unit)
-        if self.frame_query is not None:
-            frames, frames_dot = self.frame_query.scores(text, video, dots)
-        elif video.frames is not None:
-            frames, frames_dot = max_scores(query_vectors(text), video.frames, video.frame_mask, dots, unit=video.unit)
+        clips = clips_dot = frames = frames_dot = key_clip = None
+        vectors, unit = query_vectors(text), video.unit
+        if self.frame_pool.by_clip and video.clips is not None and video.frames is not None:
+            parts = key_clip_scores(vectors, video.clips, video.frames, dots, unit=unit)
+            clips, clips_dot, frames, frames_dot, key_clip = parts
+        else:
+            if video.clips is not None:
+                clips, clips_dot = max_scores(vectors, video.clips, None, dots, unit=unit)
+            if self.frame_query is not None:
+                frames, frames_dot = self.frame_query.scores(text, video, dots)
+            elif video.frames is not None:
+                frames, frames_dot = max_scores(vectors, video.frames, video.frame_mask, dots, unit=unit)
         if clips is not None and frames is not None:
             total = self.config.clip_weight * clips + self.config.frame_weight * frames
         elif (total := frames if clips is None else clips) is None:
             raise InputError("the video embedding has neither clips nor frames: encode it with encode_video")
-        return Scores(total, clips, frames, clips_dot, frames_dot)
+        return Scores(total, clips, frames, clips_dot, frames_dot, key_clip)
 
     def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
         """The same videos with rows of unit length, which `score` would otherwise compute for each block of queries."""

@@ -23,7 +23,7 @@ from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
-from prvr.released.loading import CheckpointError, has_words, load_released, released_sizes, system_of
+from prvr.released.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
@@ -128,7 +128,7 @@ class Converted:
         retriever: the model, in eval mode.
         objective: its losses, with their parameters.
         config: the preset of the data set, with the model and the losses of the checkpoint.
-        system: "HLFormer", "DreamPRVR", "GMMFormer", "Holmes" or "DiffusionRet".
+        system: the name of the system, for example "HLFormer".
         source: where the configuration is from, in words.
         rerankers: those of DiffusionRet, by direction; none where only its first stage was saved.
     """
@@ -154,7 +154,7 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
         out: the folder, new or empty.
 
     Raises:
-        CheckpointError: the file cannot be read, holds something else than one of the five systems, or was trained on
+        CheckpointError: the file cannot be read, holds something else than one of the systems, or was trained on
             another data set; or `out` is taken.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -174,10 +174,10 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
 
 def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:
     system = system_of(state, theirs)
-    name = system.removesuffix("_Net")
+    name = system.removesuffix("_Net").replace("_", "-")
     words = has_words(state)
     _expect(dataset, ("tvr",) if words else DATASETS, f"{name} with two query branches" if words else name)
-    preset = f"{name.lower()}-{'words-' if words else ''}{dataset}"
+    preset = preset_of(system, dataset, words)
     retriever, objective = load_released(state, {"model": system} | released_sizes(system, state) | theirs, preset)
     config = replace(load_config(preset), model=retriever.config, loss=objective.config)
     source = "from the checkpoint" if theirs else f"as published ({preset}), sizes from the tensors"

@@ -42,6 +42,15 @@ _KEYS = (
     ("pot_scale", "loss.transport.epsilon", 0.1),
 )
 """The authors' keys, ours, and what a missing key means; `...`: it must be there. The rest is as in our presets."""
+_ALIASES = {"visual_feat_dim": ("visual_input_size",), "q_feat_size": ("query_input_size",)}
+"""Other names of a key in the authors' code: those under which a model's own configuration has it."""
+_MSSL = (
+    ("clip_scale_w", "model.clip_weight", 0.7),
+    ("frame_scale_w", "model.frame_weight", 0.3),
+    ("margin", "loss.key_clip_triplet.margin", ...),
+    ("hard_pool_size", "loss.key_clip_triplet.hard_pool", 20),
+)
+"""Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
 _REGISTERS = (
     ("num_registers", "model.registers.num", ...),
     ("timesteps", "model.registers.steps", ...),
@@ -53,6 +62,7 @@ _WEIGHTS = {
     "DreamPRVR_Net": (*_EVERY_SYSTEM, "query_structure", "prior_kl", "diffusion"),
     "GMMFormer_Net": _EVERY_SYSTEM,
     "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
+    "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
 }
 """Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
@@ -60,6 +70,7 @@ _OPTIONAL = ("dissent",)
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LISTS = ("loss_factor", "neg_factor", "attention_num")
+_PRESETS = {"MS_SL_Net": "ms-sl"}
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -68,7 +79,7 @@ class CheckpointError(PrvrError, ValueError):
 
 
 def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
-    """Which of `SYSTEMS` a checkpoint is of: "HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net" or "Holmes_Net".
+    """Which of `SYSTEMS` a checkpoint is of, for example "HLFormer_Net".
 
     Raises:
         CheckpointError: none of them.
@@ -84,6 +95,8 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "GMMFormer_Net"
     if any(".e_attns." in key for key in state):
         return "Holmes_Net"
+    if "mapping_linear.0.weight" in state:
+        return "MS_SL_Net"
     raise CheckpointError(
         f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")
@@ -95,7 +108,21 @@ def has_words(state: Mapping[str, Tensor]) -> bool:
     return any(name.startswith("frame_branch_query_encoder.") for name in state)
 
 
+def preset_of(system: str, dataset: str, words: bool = False) -> str:
+    """The name of the preset of a system, and of its second query encoder, for a data set.
+
+    Examples:
+        >>> preset_of("HLFormer_Net", "tvr"), preset_of("MS_SL_Net", "charades")
+        ('hlformer-tvr', 'ms-sl-charades')
+    """
+    name = _PRESETS.get(system, system.removesuffix("_Net").lower())
+    return f"{name}-{'words-' if words else ''}{dataset}"
+
+
 def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
+    if system == "MS_SL_Net":
+        theirs = [key for key, _, _ in _MSSL[:2]]
+        return tuple(key for key in _KEYS if key[0] not in theirs) + _MSSL
     return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
 
 
@@ -135,9 +162,13 @@ def released_config(
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
     keys: dict[str, Any] = {}
+    config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
+        config
+    )
     if preset is None:
-        preset = f"{system.removesuffix('_Net').lower()}-{'words-' if words else ''}tvr"
-        needed = [*(theirs for theirs, _, default in _keys(system) if default is ...), *_LISTS]
+        preset = preset_of(system, "tvr", words)
+        lists = () if system == "MS_SL_Net" else _LISTS
+        needed = [*(theirs for theirs, _, default in _keys(system) if default is ...), *lists]
         missing = [key for key in needed if key not in config]
         if missing:
             raise CheckpointError(

@@ -112,6 +112,7 @@ _PLACES: tuple[tuple[str, str, Table], ...] = (
     ("query.block", "query_encoder", _BLOCK),
     ("query.pool", "modular_vector_mapping", {"weight": "weight"}),
     ("frame_pool", "modular_vector_mapping_2", {"weight": "weight"}),
+    ("frame_pool", "mapping_linear", {"key": "0", "value": "1"}),
     ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
     ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
     ("frame_query.weigh.net", "text_weight_fc", {"0": "0", "2": "2"}),
@@ -126,7 +127,9 @@ _PLACES: tuple[tuple[str, str, Table], ...] = (
 def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
     """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
     yield from _PLACES
-    first = "frame_encoder_1" if retriever.registers is None else "frame_encoder"
+    config = retriever.config
+    alone = len(config.blocks) == config.depth == 1  # MS-SL
+    first = "frame_encoder_1" if retriever.registers is None and not alone else "frame_encoder"
     for branch, encoder in (("clip", "clip_encoder"), ("frame", first)):
         yield f"{branch}s.positions", f"{branch}_pos_embed", _POSITIONS
         yield f"{branch}s.project", f"{branch}_input_proj", _PROJECTION
@@ -139,7 +142,7 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
                 encoder = {"clips": "clip_encoder", "frames": first}[branch]
                 encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
                 if isinstance(module, AttentionBlocks):
-                    yield path, f"{encoder}.attn{{k}}", _BLOCK
+                    yield path, encoder if alone else f"{encoder}.attn{{k}}", _BLOCK
                 elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
                     kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
                     yield path, f"{encoder}.{kind}.{{k}}", _BLOCK

@@ -84,7 +84,7 @@ class JointModel:
     """
 
     clips = 32
-    clip_weight, frame_weight = 0.0, 1.0
+    clip_weight, frame_weight, frames_by_clip = 0.0, 1.0, False
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> None:
@@ -131,7 +131,7 @@ class MomentModel:
     """
 
     clips = 1
-    clip_weight, frame_weight = 1.0, 0.0
+    clip_weight, frame_weight, frames_by_clip = 1.0, 0.0, False
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, joint: JointModel) -> None:

@@ -50,6 +50,7 @@ class Manifest:
         dim: width of the vectors.
         clips: number of clips of each window.
         clip_weight, frame_weight: the weights of the two parts of the score.
+        frames_by_clip: see `SearchModel.frames_by_clip`.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
         bank: number of unrelated sentences whose scores are kept for every video, see `prvr.search.confidence`.
         generation: random; names the folder of the files of rows, which only grow. They are written anew, as another
@@ -67,6 +68,7 @@ class Manifest:
     clips: int
     clip_weight: float
     frame_weight: float
+    frames_by_clip: bool = False
     stored: Mapping[str, RowSet] = field(default_factory=dict)
     bank: int = 0
     generation: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -88,6 +90,7 @@ class Manifest:
             clips=model.clips,
             clip_weight=float(model.clip_weight),
             frame_weight=float(model.frame_weight),
+            frames_by_clip=model.frames_by_clip,
             stored=dict(model.stored),
             bank=bank,
         )

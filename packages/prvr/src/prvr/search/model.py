@@ -51,6 +51,10 @@ class RowSet:
     lengths: bool = False
 
 
+CLIP_TIMES = "clip-times"
+"""The set of rows with the starts and then the ends of a window's clips, as shares of it, for clips that overlap."""
+
+
 class WindowVectors(NamedTuple):
     """The vectors of a window, not normalised, each kind in time order.
 
@@ -72,14 +76,16 @@ class WindowVectors(NamedTuple):
 class SearchModel(Protocol):
     """The model that an index is built with; it is an `EncodesWindows` or an `EncodesMoments`, too.
 
-    The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`; a part of weight 0
-    need not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.
+    The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`, or with
+    `frames_by_clip` `frame_weight * cos(q, frame)` of the frame that belongs to the best clip; a part of weight 0 need
+    not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.
 
     Attributes:
         identity: what tells the model from any other.
         dim: width d of the vectors.
         clips: c, how many clips a window has.
         clip_weight, frame_weight: the weights of the two parts of the score.
+        frames_by_clip: whether there is a frame for each clip, which counts for queries whose best clip it is.
         stored: the sets of rows that an index keeps beside clips and frames, by name; `frames` (or `clips`) among them
             says that the lengths of those rows are kept too. Names are lower-case letters, digits and hyphens.
     """
@@ -89,6 +95,7 @@ class SearchModel(Protocol):
     clips: int
     clip_weight: float
     frame_weight: float
+    frames_by_clip: bool
     stored: Mapping[str, RowSet]
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:

@@ -58,16 +58,24 @@ class PipelineModel:
         self.first, self.pipeline = first, pipeline
         self.dim, self.clips = first.dim, first.clips
         self.clip_weight, self.frame_weight = first.clip_weight, first.frame_weight
+        self.frames_by_clip = first.frames_by_clip
         self.encoders = [_encoder(stage, encoder, text, first.windows.device) for stage in pipeline.stages]
         self._sets: list[dict[str, tuple[str, RowSet]]] = []  # of each stage: the name in the index of what it reads
         for number, (stage, one) in enumerate(zip(pipeline.stages, self.encoders, strict=True), 1):
             if one is None:
                 self._sets.append({rows: (rows, RowSet(first.dim, lengths=True)) for rows in sorted(stage.rows)})
             else:
-                shared = {"clips"} if None not in self.encoders and _gives_clips_of(first, one) else set()
+                shared = (
+                    {"clips"}
+                    if None not in self.encoders and _gives_clips_of(first, one) and not first.stored
+                    else set()
+                )
                 named = ((name if name in shared else set_name(number, name), rows) for name, rows in one.sets.items())
                 self._sets.append(dict(zip(one.sets, named, strict=True)))
-        self.stored: Mapping[str, RowSet] = dict(pair for sets in self._sets for pair in sets.values())
+        self.stored: Mapping[str, RowSet] = {
+            **first.stored,
+            **dict(pair for sets in self._sets for pair in sets.values()),
+        }
         name = f"{first.identity.name}, {' + '.join(stage.kind for stage in pipeline.stages)}"
         weights = fingerprint_of(first.identity.weights, pipeline)
         self.identity = replace(first.identity, kind="pipeline", name=name, weights=weights)

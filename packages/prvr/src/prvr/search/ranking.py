@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError
-from prvr.scoring import at_steps, packed_max, packed_max_scores, unit_rows
+from prvr.scoring import at_steps, key_clip_scores, packed_max, packed_max_scores, unit_rows
 from prvr.search.backends import CandidateBackend
 from prvr.search.backends.protocol import each_once
 from prvr.search.manifest import Manifest
-from prvr.search.results import WindowTimeline
+from prvr.search.results import CURVE_PARTS, WindowTimeline
 from prvr.search.snapshot import RowBlock, Snapshot
 
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
@@ -162,11 +162,11 @@ def near_best(
         k: how many videos are wanted.
 
     Returns:
-        Their numbers, ascending; None where that cannot be told: the vectors are int8, torch does not add up products
-        of float16 in float32 on this machine, or a score is not a number.
+        Their numbers, ascending; None where that cannot be told: the frames that count depend on the best clip, torch
+        does not add up products of float16 in float32 on this machine, or a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
-    if not _adds_in_float32() or not len(rows):
+    if not _adds_in_float32() or not len(rows) or snapshot.manifest.frames_by_clip:
         return None
     scores, error = _rough_scores(snapshot, text, rows)
     if not np.isfinite(scores).all():
@@ -275,8 +275,14 @@ def best_windows(
 def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
     """Of every query with every window of a block, as the manifest weighs clips and frames."""
     total = np.zeros((len(text), len(block.rows)), np.float32)
+    w, c, d = block.clips.shape
+    if about.frames_by_clip:
+        shape = w, c, d
+        rows = (torch.from_numpy(rows.reshape(shape)) for rows in (block.clips, block.frames))
+        clips, _, frames, _, _ = key_clip_scores(torch.from_numpy(_of_clips(text, d)), *rows, dots=False, unit=True)
+        total += np.float32(about.clip_weight) * clips.numpy() + np.float32(about.frame_weight) * frames.numpy()
+        return total
     if about.clip_weight:
-        w, c, d = block.clips.shape
         queries, rows = torch.from_numpy(_of_clips(text, d)), torch.from_numpy(block.clips.reshape(w * c, d))
         found = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
         total += np.float32(about.clip_weight) * found.numpy()
@@ -291,29 +297,36 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     """Score and timeline of each window of a video, in order of time.
 
     The timeline is that of its frames and clips, weighted as in the score, or of its clips where frames do not share
-    the time evenly.
+    the time evenly. Where clips say which part of the window they are, its best moment is that of its best clip.
     """
     about = snapshot.manifest
     rows = snapshot.rows_of_videos(np.array([video]))
     counts = snapshot.frame_counts[rows].tolist()
     clips = frames = [np.empty(0, np.float32)] * len(rows)
     steps = snapshot.steps[rows].tolist() if about.frame_weight else [0] * len(rows)
-    if about.clip_weight or min(steps) <= 1:
+    spans = snapshot.clip_spans(rows)
+    if about.clip_weight or spans is not None or min(steps) <= 1:
         clips = _cosines(snapshot.unpacked("clips", rows), _of_clips(text, about.dim), [about.clips] * len(rows))
     if about.frame_weight:
         frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
     found = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
-        score, line = np.float32(0), clips[number]
+        score, even, peak = np.float32(0), clips[number], None
         if about.clip_weight:
             score += np.float32(about.clip_weight) * clips[number].max()
         if about.frame_weight:
-            score += np.float32(about.frame_weight) * frames[number].max(initial=-np.inf)
+            every = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
+            score += np.float32(about.frame_weight) * every.max(initial=-np.inf)
+        if spans is not None:
+            even = covering_scores(clips[number], spans[number], CURVE_PARTS)
+            first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()
+            peak = start + first, start + last
+        line = even
         if (length := steps[number]) > 1:
             line = np.float32(about.frame_weight) * frames[number][:length]
             if about.clip_weight:
-                line += np.float32(about.clip_weight) * clips[number][_clip_at_steps(about.clips, length)]
-        found.append(WindowTimeline(start, end, float(score), line))
+                line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
+        found.append(WindowTimeline(start, end, float(score), line, peak))
     return found
 
 
@@ -329,8 +342,31 @@ def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"],
     return [found[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
 
 
+def covering_scores(
+    scores: Float32[np.ndarray, " p"], spans: Float32[np.ndarray, "p 2"], steps: int
+) -> Float32[np.ndarray, " t"]:
+    """The highest score of the clips that touch each of t equal steps of time; -inf where there is none.
+
+    Args:
+        scores: `(p,)` of clips.
+        spans: `(p, 2)` where each begins and ends, as shares of the video.
+        steps: t.
+
+    Examples:
+        >>> covering_scores(np.float32([0.5, 0.9]), np.float32([[0, 1], [0.25, 0.5]]), 4).round(1).tolist()
+        [0.5, 0.8999999761581421, 0.5, 0.5]
+    """
+    line, edges = np.full(steps, -np.inf, np.float32), np.asarray(spans, np.float64) * steps
+    first = np.clip(np.floor(edges[:, 0] + 1e-6), 0, steps - 1).astype(int)
+    last = np.clip(np.ceil(edges[:, 1] - 1e-6), first + 1, steps).astype(int)
+    for score, start, stop in zip(scores, first, last, strict=True):
+        line[start:stop] = np.maximum(line[start:stop], score)
+    return line
+
+
 def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
-    """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not.
+    """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not; of clips that
+    overlap, the shortest at each of `CURVE_PARTS` steps.
 
     Args:
         snapshot: the state of the index.
@@ -339,7 +375,12 @@ def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
     steps = int(snapshot.steps[row])
     if steps > 1 and snapshot.manifest.frame_weight:
         return snapshot.stored_rows("frames", [row])[0][:steps]
-    return snapshot.stored_rows("clips", [row])[0]
+    clips, spans = snapshot.stored_rows("clips", [row])[0], snapshot.clip_spans(np.array([row]))
+    if spans is None:
+        return clips
+    middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
+    lengths = np.where((spans[0][:, 0] <= middles) & (middles < spans[0][:, 1]), np.ptp(spans[0], axis=1), np.inf)
+    return clips[lengths.argmin(1)]
 
 
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:

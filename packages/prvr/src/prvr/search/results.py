@@ -126,12 +126,15 @@ class SearchResult:
 
 
 class WindowTimeline(NamedTuple):
-    """A window of a video: its time in seconds, its score, and the scores of what shares its time evenly."""
+    """A window of a video: its time in seconds, its score, the scores of what shares its time evenly, and its best
+    moment in seconds, if that is not to be found in these scores.
+    """
 
     start: float
     end: float
     score: float
     scores: Float32[np.ndarray, " t"]
+    moment: tuple[float, float] | None = None
 
 
 def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
@@ -204,8 +207,11 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
         peak = float(one.scores.max())
         if len(found) >= most and peak < moment_level(found[most - 1].score, usual):
             break  # it is too low for a part of any of these
-        start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
-        start, end = one.start + start, min(one.start + end, one.end)
+        if one.moment is not None:
+            start, end = one.moment
+        else:
+            start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
+            start, end = one.start + start, min(one.start + end, one.end)
         near = [there for there in found if start <= there.end + _ROUNDING and there.start <= end + _ROUNDING]
         if not near:
             found.append(Moment(start, end, peak))

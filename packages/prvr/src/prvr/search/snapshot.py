@@ -12,6 +12,7 @@ from jaxtyping import Float16, Float32, Float64, Int64
 from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
 from prvr.search.manifest import BANK_SCORES, WINDOWS, IndexedVideo, Manifest, StaleIndex, read_manifest
+from prvr.search.model import CLIP_TIMES
 from prvr.search.row_files import VideoVectors, open_rows
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
@@ -190,7 +191,7 @@ class Snapshot:
         manifest, nothing = self.manifest, np.empty((0, self.dim), np.float32)
         full = np.cumsum(self.frame_counts[rows] + manifest.clips) // _BLOCK_ROWS
         for block in np.split(rows, np.flatnonzero(np.diff(full)) + 1) if len(rows) else ():
-            clips = self.unpacked("clips", block) if manifest.clip_weight else nothing
+            clips = self.unpacked("clips", block) if manifest.clip_weight or manifest.frames_by_clip else nothing
             yield RowBlock(
                 block,
                 clips.reshape(len(block), len(clips) // len(block), self.dim),
@@ -226,6 +227,13 @@ class Snapshot:
             raise ValueError("the lengths of these rows are not stored; only unit rows are available")
         places = self._places(name, rows)
         return unpack_rows(self.files[name][places], self.files[f"{name}_lengths"][places] if raw else None)
+
+    def clip_spans(self, rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n c 2"] | None:
+        """Where the clips of some windows, ascending, begin and end, as shares of the window; None for equal parts."""
+        if CLIP_TIMES not in self.manifest.stored:
+            return None
+        times = self.unpacked(CLIP_TIMES, rows, raw=True)
+        return np.ascontiguousarray(times.reshape(len(rows), 2, self.clips).swapaxes(1, 2))
 
     @cached_property
     def bank_best(self) -> Float32[np.ndarray, " s"] | None:

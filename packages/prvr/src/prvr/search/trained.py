@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever
-from prvr.search.model import ModelIdentity, RowSet, WindowVectors
+from prvr.search.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import query_rows, unit
 from prvr.systems import System
 from prvr.video import FeatureSpec, Identity, TextFeaturizer, open_encoder, open_featurizer
@@ -38,6 +37,7 @@ class WindowRows(NamedTuple):
     sampled: int
     """Frames that were sampled from the window."""
     registers: Float32[np.ndarray, "n d"] | None
+    clip_spans: Float32[np.ndarray, "c 2"] | None
 
 
 class WindowEncoder:
@@ -90,7 +90,9 @@ class WindowEncoder:
             if kept is not None and video.frame_mask is not None:
                 kept = kept[video.frame_mask[row]]
             registers = None if video.registers is None else video.registers[row].float().cpu().numpy()
-            found.append(WindowRows(coarse, None if kept is None else kept.float().cpu().numpy(), len(fine), registers))
+            spans = None if video.clip_spans is None else video.clip_spans[row].float().cpu().numpy()
+            kept = None if kept is None else kept.float().cpu().numpy()
+            found.append(WindowRows(coarse, kept, len(fine), registers, spans))
         return found
 
 
@@ -102,23 +104,28 @@ class TrainedModel:
         identity: what tells the model from any other.
     """
 
-    stored: Mapping[str, RowSet] = MappingProxyType({})
-
     def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
         self.windows, self.identity = windows, identity
-        config: Any = windows.retriever.config
+        retriever: Any = windows.retriever
+        config = retriever.config
         weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0), "frames": (0.0, 1.0)}
         self.clip_weight, self.frame_weight = weights[config.branches]
-        self.dim, self.clips = config.hidden, _CLIPS if config.branches == "frames" else config.num_clips
+        self.frames_by_clip, has_clips = retriever.frame_pool.by_clip, config.branches != "frames"
+        self.dim, self.clips = config.hidden, retriever.clip_rows.rows if has_clips else _CLIPS
+        has_spans = has_clips and retriever.clip_rows.has_spans
+        self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if has_spans else {}
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
         found = []
-        for clips, frames, sampled, registers in self.windows.encode_windows(windows):
+        for clips, frames, sampled, registers, spans in self.windows.encode_windows(windows):
             tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
             coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
             stored = {} if registers is None else {"registers": registers}
-            found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens)), stored))
+            if spans is not None:
+                stored[CLIP_TIMES] = spans.T.reshape(-1, 1)
+            steps = 0 if self.frames_by_clip else min(sampled, len(tokens))
+            found.append(WindowVectors(coarse, tokens, steps, stored))
         return found
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:

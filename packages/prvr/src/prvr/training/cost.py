@@ -24,7 +24,7 @@ from prvr.types import Batch
 _PARTS = {
     "text encoder": ("query", "frame_query", "project_words", "read_words", "weigh_words"),
     "CLIP, text": ("backbone.text_model", "backbone.text_projection"),
-    "clip branch": ("clips",),
+    "clip branch": ("clips", "clip_rows"),
     "frame branch": ("frames", "frame_pool", "project_frames", "temporal", "weigh_frames"),
     "CLIP, pictures": ("backbone.vision_model", "backbone.visual_projection"),
     "fusion": (),

@@ -1,0 +1,193 @@
+"""Clip constructions, which say what the rows of the clip branch are, and poolings of frames.
+
+A construction is given the clip branch as a function, so that it can cut a video before the branch encodes it (adaptive
+segments), or join or move what the branch has encoded (proposals, deformable segments).
+"""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.config import ModelConfig
+from prvr.models.layers import AttentionPooling, attention_pooled, initialise
+
+Encode = Callable[[Tensor], Tensor]
+"""The clip branch: features of clips `(v, c, f)` to encoded clips `(v, c, d)`, c = `num_clips`."""
+
+
+@runtime_checkable
+class ClipConstruction(Protocol):
+    """What the rows of the clip branch are.
+
+    Attributes:
+        rows: p, how many rows a video has.
+        has_spans: whether it says which part of the video each row is; if not, rows are equal parts in order of time.
+    """
+
+    rows: int
+    has_spans: bool
+
+    def __call__(
+        self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+    ) -> tuple[Float[Tensor, "v p d"], Float[Tensor, "v p 2"] | None]:
+        """The rows of videos and their spans.
+
+        Args:
+            encode: the clip branch.
+            clips: `(v, c, f)` features of c equal parts.
+            frames: `(v, l, f)` features of frames.
+            mask: `(v, l)` True = valid.
+
+        Returns:
+            Rows, and where each begins and ends as shares of the video, 0 to 1; None for equal parts. A video with
+            fewer parts than p repeats one.
+        """
+        ...
+
+
+class EqualClips(nn.Module):
+    """The encoded clips: equal parts of the video."""
+
+    has_spans = False
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.rows = model.num_clips
+
+    def forward(
+        self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+    ) -> tuple[Float[Tensor, "v c d"], None]:
+        """The rows, see `ClipConstruction`."""
+        return encode(clips), None
+
+
+class Proposals(nn.Module):
+    """The mean of every run of neighbouring encoded clips, from runs of one clip to all of them (MS-SL, section 3.3).
+
+    Examples:
+        >>> proposals = Proposals(ModelConfig(video_dim=1, query_dim=1, num_clips=2))
+        >>> rows, spans = proposals(lambda x: x, torch.tensor([[[1.0], [3.0]]]), None, None)
+        >>> rows.flatten().tolist(), spans.tolist()
+        ([1.0, 3.0, 2.0], [[[0.0, 0.5], [0.5, 1.0], [0.0, 1.0]]])
+    """
+
+    has_spans = True
+    edges: Tensor
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.clips = model.num_clips
+        runs = [(first, first + size) for size in range(1, self.clips + 1) for first in range(self.clips - size + 1)]
+        self.rows = len(runs)
+        self.register_buffer("edges", torch.tensor(runs), persistent=False)
+
+    def forward(
+        self,
+        encode: Encode,
+        clips: Float[Tensor, "v c f"],
+        frames: Float[Tensor, "v l f"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+    ) -> tuple[Float[Tensor, "v p d"], Float[Tensor, "v p 2"]]:
+        """The rows, see `ClipConstruction`; those of shorter runs come first."""
+        encoded, (first, last) = encode(clips), self.edges.mT[..., None]
+        place = torch.arange(self.clips, device=encoded.device)
+        shares = ((first <= place) & (place < last)).to(encoded.dtype) / (last - first)
+        return shares @ encoded, (self.edges / self.clips).to(encoded.dtype).expand(len(clips), -1, -1)
+
+
+@runtime_checkable
+class FramePooling(Protocol):
+    """What queries are compared with of the encoded frames.
+
+    Attributes:
+        by_clip: whether there is a row for each row of the clip branch, which counts for queries whose best clip it is;
+            if not, the best row counts.
+    """
+
+    by_clip: bool
+
+    def __call__(
+        self,
+        frames: Float[Tensor, "v l d"],
+        valid: Bool[Tensor, "v l"],
+        scored: Bool[Tensor, "v l"] | None,
+        clips: Float[Tensor, "v p d"] | None,
+    ) -> tuple[Float[Tensor, "v r d"], Bool[Tensor, "v r"] | None]:
+        """The rows that queries are compared with, and which of them count; None = all.
+
+        Args:
+            frames: `(v, l, d)` encoded frames, 0 where invalid.
+            valid: `(v, l)` True = a frame of the video.
+            scored: `(v, l)` True = a frame that counts where frames are compared one by one; None = all.
+            clips: `(v, p, d)` rows of the clip branch, or None without it.
+        """
+        ...
+
+
+class EveryFrame(nn.Module):
+    """Frames one by one."""
+
+    by_clip = False
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+
+    def forward(
+        self,
+        frames: Float[Tensor, "v l d"],
+        valid: Bool[Tensor, "v l"],
+        scored: Bool[Tensor, "v l"] | None,
+        clips: Float[Tensor, "v p d"] | None,
+    ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
+        """The frames, see `FramePooling`."""
+        return frames, scored
+
+
+class PooledFrames(nn.Module):
+    """One vector of all frames by attention pooling (GMMFormer)."""
+
+    by_clip = False
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.weight = AttentionPooling(model.hidden).weight  # a parameter of its own, under the name in saved models
+
+    def forward(
+        self,
+        frames: Float[Tensor, "v l d"],
+        valid: Bool[Tensor, "v l"],
+        scored: Bool[Tensor, "v l"] | None,
+        clips: Float[Tensor, "v p d"] | None,
+    ) -> tuple[Float[Tensor, "v 1 d"], None]:
+        """One row per video, see `FramePooling`."""
+        return attention_pooled(frames, self.weight, valid)[:, None], None
+
+
+class KeyClipFrames(nn.Module):
+    r"""What each clip reads of the frames, by key clip guided attention (MS-SL, section 3.4).
+
+    $g_j = \sum_l \mathrm{softmax}_l(c_j \cdot W_1 f_l) \, W_2 f_l$ for the rows c of the clip branch. A query is
+    compared with that of its key clip, the row with the highest cosine.
+    """
+
+    by_clip = True
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.key, self.value = (nn.Linear(model.hidden, model.hidden, bias=False) for _ in range(2))
+        initialise(self.key, self.value)
+
+    def forward(
+        self,
+        frames: Float[Tensor, "v l d"],
+        valid: Bool[Tensor, "v l"],
+        scored: Bool[Tensor, "v l"] | None,
+        clips: Float[Tensor, "v p d"] | None,
+    ) -> tuple[Float[Tensor, "v p d"], None]:
+        """A row for each clip, see `FramePooling`."""
+        assert clips is not None  # the configuration sees to it
+        logits = (clips @ self.key(frames).mT).masked_fill(~valid[:, None], -torch.inf)
+        return logits.softmax(-1) @ self.value(frames), None
