@@ -20,8 +20,10 @@ from kills import killed
 from prvr.cli import main
 from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
+from prvr.data.synthetic import corpus_key
 from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate
+from prvr.evaluation.report import EvaluationReport
 from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
     Choices,
@@ -74,6 +76,8 @@ rows:
 - name: scores
   over: full
   plot: {what: scores}
+- name: by moments
+  untrained: training-free
 - name: MS-SL
   quoted: true
   published: {toy: [7.1, 140.1, 5.0]}
@@ -216,7 +220,9 @@ class TestStudy:
         self, done: Study, table: Path, choices: Choices
     ) -> None:
         wanted = runs(table, choices)
-        assert sorted(run.kind for run in wanted) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3
+        assert sorted(run.kind for run in wanted) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3 + [
+            "untrained"
+        ]
         assert all(done.result(run) is not None for run in wanted)
         assert perform_all(wanted, done, Machine(), lambda number, run: pytest.fail(run.key)) == {}
         by_key = reported(done, table, choices)
@@ -430,6 +436,41 @@ class TestCheckpoints:
         assert command is not None
         converted = bind(command[1].replace("NAME", "tvr").split()).keywords["output"]
         assert converted == tmp_path / "converted" / self.NAME
+
+
+class TestUntrained:
+    """Rows of a retriever without parameters."""
+
+    def test_it_is_evaluated_as_prvr_evaluate_does_and_shown(
+        self, done: Study, table: Path, choices: Choices, toy_cache: Path, tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:  # fmt: skip
+        result = done.result(by_row(table, choices)["by moments"])
+        assert result is not None
+        assert result.report is not None
+        corpus = ["--data-root", str(toy_cache / corpus_key()), "--collection", "toy-tiny"]
+        assert main(["evaluate", "training-free", *corpus, "--output", str(tmp_path / "alone.json")]) == 0
+        assert np.array_equal(EvaluationReport.from_json(tmp_path / "alone.json").ranks, result.report.ranks)
+        capsys.readouterr()
+        assert main(["papers", "show", str(table), "--output", str(done.folder), "--format", "markdown"]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if "by moments" in line)
+        assert f"{result.report.text_to_video.sumr:.1f}" in line
+
+    def test_only_the_data_decide(self, table: Path, choices: Choices) -> None:
+        def key(**keys: object) -> str:
+            changes = {name.replace("__", "."): value for name, value in keys.items()}
+            return by_row(table, Choices({**choices.keys, **changes}))["by moments"].key
+
+        assert key() == key(model__hidden=32, train__epochs=3)
+        assert key() != key(data__eval_split="val")
+        assert [run.seed for run in runs(table, choices, (0, 1)) if run.kind == "untrained"] == [0]
+
+    def test_nothing_is_built_on_it(self, tmp_path: Path) -> None:
+        rows = [{"name": "a", "untrained": "zero-shot"}, {"name": "b", "over": "a", "plot": {"what": "scores"}}]
+        with pytest.raises(ConfigError, match=r"row 'b': over 'a', which has no model"):
+            read_table(written(tmp_path, rows=rows))
+        with pytest.raises(ConfigError, match="training-free"):
+            read_table(written(tmp_path, rows=[{"name": "a", "untrained": "best"}]))
 
 
 class TestShow:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import explained
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -270,6 +271,26 @@ def test_evaluate_adds_it_as_a_stage(straight: RunResult, tmp_path: Path, capsys
     shutil.copytree(straight.output, tmp_path / "run")
     assert main(["evaluate", str(tmp_path / "run"), "--stage", "training_free,weight=0.5", "--device", "cpu"]) == 0
     assert "training_free" in capsys.readouterr().out
+
+
+def test_it_has_a_report_of_its_own_and_no_stages(
+    toy_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    data = ["--data-root", str(toy_root), "--collection", "toy-tiny"]
+    for name in ("zero-shot", "training-free"):
+        assert main(["evaluate", name, *data]) == 0
+        out = capsys.readouterr().out
+        assert "toy-tiny test:" in out
+        report = json.loads(Path(name, "evaluation_toy-tiny.json").read_text())
+        assert f"{report['text_to_video']['sumr']:.1f}" in out
+        assert f"{report['video_to_text']['sumr']:.1f}" in out
+        assert "--stage training_free" in explained(["evaluate", "training-free", *data, "--stage", "qb_norm"], capsys)
+        assert "--model.hidden" in explained(["evaluate", name, *data, "--model.hidden", "3"], capsys)
+        assert f"--model {name}" in explained(["pipeline", name, "--output", "x"], capsys)
+    reports = [str(Path(name, "evaluation_toy-tiny.json")) for name in ("zero-shot", "training-free")]
+    assert main(["compare", *reports, "--samples", "100"]) == 0
 
 
 def test_the_start_of_a_search_does_not_wait_for_scipy() -> None:

@@ -33,7 +33,7 @@ from prvr.data import (
 )
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.tables import zero_shot_table
-from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot, zero_shot_scores
+from prvr.evaluation.zero_shot import compare_zero_shot, evaluate_untrained, has_zero_shot, zero_shot_scores
 from prvr.video import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
@@ -235,6 +235,10 @@ class TestComparison:
         alone = report_from_scores(zero_shot_scores(corpus, "test"), split, EvaluationConfig(bootstrap=0)).text_to_video
         expected = [alone.r1, alone.r5, alone.r10, alone.r100, alone.sumr]
         assert values["zero-shot (joint encoder, no training)"] == pytest.approx(expected, abs=0.06)
+        moments = evaluate_untrained("training-free", split, EvaluationConfig(bootstrap=0)).text_to_video
+        expected = [moments.r1, moments.r5, moments.r10, moments.r100, moments.sumr]
+        assert values["training-free (the same, by moments)"] == pytest.approx(expected, abs=0.06)
+        assert moments.sumr != alone.sumr
         assert "Zero-shot is better" in out
         assert "a note" in out
         assert max(map(len, out.splitlines())) <= 80

@@ -16,6 +16,7 @@ from prvr.evaluation.encode import encode_split
 from prvr.models import load_pretrained, reconfigured
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
+from prvr.stages.joint_space import UNTRAINED
 from prvr.stages.pipelines import StageFiles, stage_settings
 
 __all__ = ["System", "SystemFiles", "choose_device", "open_system", "parse_stage", "read_system"]
@@ -107,6 +108,12 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
     from prvr.training import is_reranker_run, read_reranker_config  # searching an index does not need it
 
     path = Path(name).expanduser()
+    if name in UNTRAINED:
+        stage = str(name).replace("-", "_")
+        raise InputError(
+            f"{name}: the joint encoder alone is no trained model. Evaluate it with prvr evaluate {name}, search with "
+            f"prvr search FOLDER --model {name}, or add its score to a trained model, as the stage {stage}."
+        )
     if path.suffix in (".yaml", ".yml"):
         values = read_yaml_file(path)
         first, entries = values.get("first"), values.get("stages") or []

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from prvr.config import Config
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.zero_shot import ZeroShotComparison
+    from prvr.stages.joint_space import Untrained
     from prvr.systems import System as OpenSystem
 
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
 logger = logging.getLogger(__name__)
+_TOY = "hybrid-toy"  # whose data are evaluated where no corpus is named
 
 
 @Parameter(name="*")
@@ -74,9 +77,16 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     Rank every video of a split for every query, and report recalls with confidence intervals. With stages, report the
     first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
     not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
+
+    SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by single frames or by moments.
     """
+    from prvr.stages.joint_space import UNTRAINED
     from prvr.systems import open_system, parse_stage
 
+    data = parsed_keys({}, data__root=args.data_root, data__collection=args.collection)
+    if system in UNTRAINED:
+        evaluate_alone(args, chosen_data(args.preset or _TOY, None, system, data), system, keys)
+        return
     values = parsed_keys(keys)
     for key in values:
         if not key.startswith("model."):
@@ -84,7 +94,6 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     model = {key.removeprefix("model."): value for key, value in values.items()}
     stages = [parse_stage(text) for text in args.stage]
     opened = open_system(system, stages, device=device_of(args.device), model=model)
-    data = parsed_keys({}, data__root=args.data_root, data__collection=args.collection)
     config = chosen_data(args.preset, opened.config_file, system, data)
     (evaluate_targets if args.transfer else evaluate_split)(args, config, opened)
 
@@ -154,8 +163,43 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split)
-    for file, report, name in write_reports(args, system, evaluation, ["evaluation", *differs]):
+    for file, report, name in write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed):
         print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
+
+
+def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", keys: "Keys") -> None:
+    """Evaluates a retriever without parameters, prints the tables and writes a file for each kind of labels."""
+    from prvr.data import pack
+    from prvr.evaluation import EvaluationConfig
+    from prvr.evaluation.zero_shot import evaluate_untrained
+    from prvr.training.splits import cache_folder
+
+    for option, given in (
+        ("--stage", args.stage),
+        ("--transfer", args.transfer),
+        *((f"--{key}", True) for key in keys),
+    ):
+        if given:
+            raise CommandError(
+                f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
+                f"the model with --stage {name.replace('-', '_')}."
+            )
+    split, console = args.split or config.data.eval_split, stdout()
+    how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config))
+    with closing(pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed")) as packed:
+        reports = {
+            labelled.labels: {name: evaluate_untrained(name, labelled, how)}
+            for labelled in (packed, packed.with_dense_labels())
+            if labelled is not None
+        }
+    for labels, report in ((labels, report) for labels, some in reports.items() for report in some.values()):
+        if len(reports) > 1:
+            console.print(f"\n{labels} labels")
+        show_report(console, report, text_to_video=_ranks_sets(args, config))
+    console.print()
+    about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
+    for file, report, _ in write_reports(args, Path(name), reports, about):
+        print(f"{file}: {name}" + f", {report.labels} labels" * (len(reports) > 1))
 
 
 def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
@@ -184,7 +228,7 @@ def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSyste
         evaluation = evaluated(args, system, target, split)
         targets |= _rows(f"{label} {split}", evaluation)
         about = ["evaluation_on", label.replace("/", "-"), split]
-        files += [file for file, _, _ in write_reports(args, system, evaluation, about)]
+        files += [file for file, _, _ in write_reports(args, system.folder, evaluation, about, system.changed)]
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
@@ -226,20 +270,24 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
 
 
 def write_reports(
-    args: EvaluateOptions, system: "OpenSystem", evaluation: "Reports", about: Sequence[str]
+    args: EvaluateOptions,
+    folder: Path,
+    evaluation: "Reports",
+    about: Sequence[str],
+    changed: Mapping[str, object] = MappingProxyType({}),
 ) -> "list[tuple[Path, EvaluationReport, str]]":
-    """Writes a file for each report into the folder of the system, or the last ones where `--output` says.
+    """Writes a file for each report into a folder, or the last ones where `--output` says.
 
     Returns:
         The file, the report and the name of each.
     """
-    changed = ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in system.changed.items()]
-    how = [args.ties] * (args.ties != "worst") + changed
+    how = [args.ties] * (args.ties != "worst")
+    how += ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in changed.items()]
     written = []
     for labels, reports in evaluation.items():
         dense = ["dense_labels"] * (labels == "dense")
         parts = name_parts(args.stage, len(reports))
-        files = [system.folder / f"{'_'.join([*about, *added, *how, *dense])}.json" for added in parts]
+        files = [folder / f"{'_'.join([*about, *added, *how, *dense])}.json" for added in parts]
         if args.output is not None:
             files[-1] = args.output.with_stem("_".join([args.output.stem, *dense]))
         for file, (name, report) in zip(files, reports.items(), strict=True):

@@ -84,6 +84,7 @@ def zero_shot_table(comparison: ZeroShotComparison, note: str | None = None) -> 
     table = new_table("% of queries with a relevant video among the best k", caption, [""], _RECALLS)
     table.add_row("chance", *(f"{value:.1f}" for value in comparison.chance))
     table.add_row("zero-shot (joint encoder, no training)", *metric_cells(comparison.zero_shot, _RECALLS))
+    table.add_row("training-free (the same, by moments)", *metric_cells(comparison.training_free, _RECALLS))
     table.add_row("this model", *metric_cells(comparison.model, _RECALLS))
     return table
 

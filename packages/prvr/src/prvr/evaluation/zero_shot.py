@@ -1,7 +1,7 @@
 """Zero-shot retrieval, by the joint encoder of frames and texts alone, and a model compared with it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages.joint_space import JointInputs, JointSplit
+from prvr.stages.joint_space import UNTRAINED, JointInputs, JointSplit, Untrained
 from prvr.video import TextFeaturizer
 
 _LEVEL = 0.05
@@ -30,7 +30,7 @@ class ZeroShotComparison:
     Args:
         split: collection and split.
         chance: R@1, 5, 10, 100 and SumR of a random order of the gallery, in percent.
-        zero_shot: metrics of the joint encoder alone.
+        zero_shot, training_free: metrics of the joint encoder alone, by single frames and by moments.
         model: metrics of the trained model.
         sumr: SumR of the model minus SumR of zero-shot, paired by query and resampled by video.
         above_chance: whether zero-shot, and the model, are shown to be better than chance.
@@ -40,6 +40,7 @@ class ZeroShotComparison:
     split: str
     chance: tuple[float, ...]
     zero_shot: RetrievalMetrics
+    training_free: RetrievalMetrics
     model: RetrievalMetrics
     sumr: Difference
     above_chance: tuple[bool, bool] = (True, True)
@@ -58,7 +59,7 @@ class ZeroShotComparison:
             >>> from prvr.evaluation.significance import Interval
             >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
             >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)
-            >>> print(ZeroShotComparison("films test", (1.0,) * 5, metrics, metrics, worse).verdict)
+            >>> print(ZeroShotComparison("films test", (1.0,) * 5, metrics, metrics, metrics, worse).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
         """
         value, interval, p = self.sumr.value, self.sumr.interval, self.sumr.p_value
@@ -117,6 +118,27 @@ def zero_shot_scores(
     return torch.stack([(joint.text_vectors @ F.normalize(rows, dim=-1).T).amax(1) for rows in joint.frames()], 1)
 
 
+def evaluate_untrained(name: Untrained, split: PackedSplit, config: EvaluationConfig | None = None) -> EvaluationReport:
+    """The report of a retriever without parameters on a whole split.
+
+    Args:
+        name: `zero-shot` or `training-free`, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
+        split: a packed split.
+        config: the settings of the evaluation.
+
+    Raises:
+        prvr.data.DataError: the corpus of the split has no joint space.
+
+    Examples:
+        >>> from prvr.data import pack, write_corpus
+        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> evaluate_untrained("training-free", split).text_to_video.r1  # doctest: +SKIP
+        10.0
+    """
+    scores = zero_shot_scores(split.source.corpus, split.source.split, inputs=UNTRAINED[name])
+    return report_from_scores(scores, split, config)
+
+
 def compare_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> ZeroShotComparison:
     """A report compared with zero-shot retrieval and chance.
 
@@ -128,8 +150,8 @@ def compare_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpl
     Raises:
         prvr.data.DataError: the corpus has no zero-shot score, or the report has other queries.
     """
-    scores = zero_shot_scores(corpus, str(split.files.about["split"]))
-    alone = report_from_scores(scores, split, EvaluationConfig(ties=report.ties, seed=report.seed))
+    config, name = EvaluationConfig(ties=report.ties, seed=report.seed), str(split.files.about["split"])
+    alone = report_from_scores(zero_shot_scores(corpus, name), split, config)
     if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
         raise DataError(
             f"{report.split}: its queries or videos are not those of {split.name}. Evaluate the whole split."
@@ -140,6 +162,9 @@ def compare_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpl
         split=report.split,
         chance=(*chance, sum(chance)),
         zero_shot=alone.text_to_video,
+        training_free=report_from_scores(
+            zero_shot_scores(corpus, name, inputs="moments"), split, replace(config, bootstrap=0)
+        ).text_to_video,
         model=report.text_to_video,
         sumr=paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"],
         above_chance=(alone.above_chance, report.above_chance),

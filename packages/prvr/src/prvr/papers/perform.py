@@ -11,16 +11,18 @@ import torch
 
 from prvr.config import Config
 from prvr.corpora import benchmark_of
+from prvr.data import pack
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import check_features
+from prvr.evaluation.zero_shot import evaluate_untrained
 from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.systems import System, open_system
 from prvr.training import EpochProgress, Teacher, no_progress, open_splits, train, train_reranker
-from prvr.training.splits import run_corpus
+from prvr.training.splits import cache_folder, run_corpus
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +175,15 @@ def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
     study.save(run, _evaluated(open_system(run.folder, device=machine.device), run, machine))
 
 
+def _evaluate_untrained(run: Run, study: Study, machine: Machine) -> None:
+    data = run.config.data
+    config = EvaluationConfig.of_run(run.config.train, caption_sets=_ranks_sets(run.config))
+    with closing(
+        pack(run_corpus(run.config), data.eval_split, cache_dir=cache_folder(run.config) / "packed")
+    ) as packed:
+        study.save(run, evaluate_untrained(run.details["score"], packed, config))
+
+
 def _plot(run: Run, study: Study, machine: Machine) -> None:
     from prvr.plot import draw, save_figure
 
@@ -196,6 +207,7 @@ _KINDS = {
     "stage": _train_stage,
     "evaluate": _evaluate,
     "checkpoint": _evaluate_checkpoint,
+    "untrained": _evaluate_untrained,
     "plot": _plot,
 }
 

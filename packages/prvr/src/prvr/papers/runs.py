@@ -21,7 +21,9 @@ from prvr.training.run_folder import MAY_CHANGE
 _EARLIER = {"model.compat.lorentz_start": "printed"}
 """Keys whose default is not what runs did before there was the key: what these did."""
 _OF_A_CHECKPOINT = ("data.", "train.eval_")
-"""What the keys begin with that decide how a checkpoint is evaluated."""
+"""What the keys begin with that decide how a checkpoint is evaluated, or the joint encoder alone."""
+_READY: tuple[Kind | None, ...] = ("checkpoint", "untrained")
+"""Kinds of rows that are evaluated and need no training."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that decides the result but the seed, as dotted keys; a checkpoint brings its model along."""
+        """All that decides the result but the seed, as dotted keys; what is not trained brings its model along."""
         settings = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
-        prefixes = _OF_A_CHECKPOINT if self.kind == "checkpoint" else ("",)
+        prefixes = _OF_A_CHECKPOINT if self.kind in _READY else ("",)
         settings |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(prefixes)}
         if self.stage is not None:
             settings |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
@@ -183,13 +185,15 @@ def _run(table: Table, row: Row, name: str, sets: Mapping[str, DataSet], choices
             return None
         config = _with_data(source.config, name, data, choices)
         config = _with_split(config, data.keys.get("data.eval_split"))
-        if source.kind == "plot":
+        if source.kind in ("plot", "untrained"):
             return replace(source, config=config)
         return Run("evaluate", config, seed, _details(Evaluation()), over=source)
     if row.over is not None:
         base = _run(table, table.row(row.over), name, sets, choices, seed)
         return None if base is None else _over(table, row, base, choices)
     config = _config(table, row, name, data, choices, seed)
+    if row.untrained is not None:
+        return Run("untrained", config, seed, {"score": row.untrained}) if seed == 0 else None
     if row.checkpoint is None:
         teacher = None if row.teacher is None else _run(table, table.row(row.teacher), name, sets, choices, seed)
         return Run("train", config, seed, over=teacher)
@@ -231,7 +235,7 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     """The resolved configuration of a row: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
     user = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
-    if row.checkpoint is not None:
+    if row.kind in _READY:
         user = {key: value for key, value in user.items() if key.startswith(_OF_A_CHECKPOINT)}
     keys = {**flat(table.keys), **data.keys, **user, **flat(row.keys), "train.seed": seed}
     if row.teacher is not None:
@@ -240,7 +244,7 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.epochs == "by_cost":
         assert row.cost is not None
         config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))}, shared=True)
-    if (table.rule is not None or table.search) and row.checkpoint is None and config.train.protocol == "paper":
+    if (table.rule is not None or table.search) and row.kind not in _READY and config.train.protocol == "paper":
         raise InputError(
             f"{table.name}: {row.name!r} on {data.title}: train.protocol=paper selects on the split that is reported, "
             "but arms are judged and values are chosen before it is seen: set train.protocol to val or holdout"

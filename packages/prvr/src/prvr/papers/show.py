@@ -189,7 +189,7 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Resul
         protocol = _PROTOCOLS[config.train.protocol]
         if config.train.average:
             protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
-        trained = any(result.record["kind"] != "checkpoint" for result in results)
+        trained = any(result.record["kind"] not in ("checkpoint", "untrained") for result in results)
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
             f"ours: {f'{protocol}; ' * trained}{reports[0].split}, {sizes}; "

@@ -13,11 +13,12 @@ from prvr.config import preset_names, read_yaml_file, validated
 from prvr.config.load import read_yaml
 from prvr.config.strict import STRICT
 from prvr.errors import InputError, unknown_name
+from prvr.stages.joint_space import Untrained
 
 COLUMNS = ("r1", "r5", "r10", "r100", "sumr", "rsum", "mdr", "mnr")
 """Metrics that a column may hold, text to video; with `v2t_` before the name, video to text."""
 
-Kind = Literal["train", "stage", "evaluate", "checkpoint", "plot", "history"]
+Kind = Literal["train", "stage", "evaluate", "checkpoint", "untrained", "plot", "history"]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -75,7 +76,8 @@ class Row:
 
     It trains `base` with `keys`, unless it says otherwise: with `stage` it trains re-rankers over the row named in
     `over`, with `evaluate` it evaluates that row otherwise, with `plot` it draws it, with `checkpoint` it evaluates a
-    converted checkpoint of the authors. With `quoted` or `history` it runs nothing.
+    converted checkpoint of the authors, with `untrained` the joint encoder alone. With `quoted` or `history` it runs
+    nothing.
     """
 
     name: str
@@ -91,6 +93,8 @@ class Row:
     plot: Plot | None = None
     checkpoint: str | None = None
     """Name of a folder of `prvr convert checkpoint`, in the folder that `--checkpoints` names."""
+    untrained: Untrained | None = None
+    """A retriever without parameters, on a corpus that names a joint encoder."""
     quoted: bool = False
     """The numbers of another system, as the paper prints them."""
     history: dict[str, str] | None = None
@@ -130,7 +134,7 @@ class Row:
 
     @property
     def _ways(self) -> list[Kind]:
-        ways: list[Kind] = ["stage", "evaluate", "plot", "checkpoint", "history"]
+        ways: list[Kind] = ["stage", "evaluate", "plot", "checkpoint", "untrained", "history"]
         return [way for way in ways if getattr(self, way) is not None]
 
     @property
@@ -201,6 +205,8 @@ class Table:
             for what, other in (("over", row.over), ("control", row.control), ("teacher", row.teacher)):
                 if other is not None and other not in above:
                     raise InputError(f"row {row.name!r}: {what} {other!r}, expected the name of a row above it")
+                if other is not None and what != "control" and self.row(other).untrained is not None:
+                    raise InputError(f"row {row.name!r}: {what} {other!r}, which has no model. Name a row that trains")
             for name, numbers in row.published.items():
                 if name not in self.sets:
                     raise InputError(

@@ -8,11 +8,10 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
+from prvr.stages.joint_space import UNTRAINED
 from prvr.video import Identity
 
-ZERO_SHOT, TRAINING_FREE = "zero-shot", "training-free"
-UNTRAINED = (ZERO_SHOT, TRAINING_FREE)
-"""The names of models without parameters, which compare sentences with the joint space of the features."""
+ZERO_SHOT, TRAINING_FREE = UNTRAINED
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
 
     Args:
-        kind: a trained retriever, one of `UNTRAINED`, or a pipeline of a trained retriever and stages.
+        kind: a trained retriever, `zero-shot` or `training-free`, or a pipeline of a trained retriever and stages.
         name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other.

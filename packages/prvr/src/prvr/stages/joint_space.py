@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 JointInputs = Literal["joint", "moments"]
 """What a video is compared by: every frame, or adaptive moments."""
+Untrained = Literal["zero-shot", "training-free"]
+"""The name of a retriever without parameters."""
+UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free": "moments"}
+"""What each of these compares sentences with."""
 
 
 def moments_of(frames: Float[np.ndarray, "t d"]) -> "AdaptiveMoments":
