@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +110,50 @@ def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
     assert "broken.srt" not in capsys.readouterr().err
     (films / "broken.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nmended\n")
     assert names(search(films, "--said", "mended")) == ["broken.mp4"]
+
+
+CYRILLIC, CHINESE = ["Добрый вечер", "Мы едем в город завтра"], ["晚上好，请进来吧。", "我们明天早上去城里。"]
+JAPANESE = ["こんばんは、お元気ですか。", "明日の朝、町へ行きます。", "どうぞお入りください。", "本当にありがとう。"]
+POLISH = ["Dobry wieczór, proszę wejść.", "Zażółć gęślą jaźń, powiedział wąż.", "Śnieg spadł już w październiku."]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [
+        ("cp1251", CYRILLIC), ("koi8-r", CYRILLIC), ("gb18030", CHINESE), ("shift_jis", JAPANESE),
+        ("iso8859-2", POLISH), ("cp1250", POLISH), ("cp1252", ["Où êtes-vous allés hier soir ?", "À l’hôtel, près du café."]),
+    ],
+)  # fmt: skip
+def test_other_encodings_are_guessed_with_one_warning(
+    encoding: str, texts: list[str], films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("chardet")
+    content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{text}\n\n" for n, text in enumerate(texts))
+    (films / "silent.srt").write_bytes(content.encode(encoding))
+    search(films, "something red")
+    assert capsys.readouterr().err.count("silent.srt: not UTF-8; it was read as") == 1
+    with Library(films, encoder=NAME) as library:
+        sha256 = library.features().entries["silent.mp4"].sha256
+        assert [line.text for line in library.storage.lines(sha256)] == texts
+    search(films, "something red")
+    assert "silent.srt" not in capsys.readouterr().err
+    (films / "silent.srt").write_text(content, "utf-8")
+    search(films, "something red")
+    assert "silent.srt" not in capsys.readouterr().err
+    assert names(search(films, "--said", texts[0]))[0] == "silent.mp4"
+
+
+def test_without_chardet_files_are_latin_1(
+    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "chardet", None)
+    assert names(search(films, "--said", "Kühe")) == ["day 2/cows.mp4"]
+    assert "cows.de.srt: not UTF-8; it was read as CP1252. If its words are wrong, save it as UTF-8" in said_on(capsys)
+
+
+def said_on(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed on standard error, without line breaks."""
+    return " ".join(capsys.readouterr().err.split())
 
 
 def test_without_a_line_that_matches_videos_rank_as_before(films: Path) -> None:

@@ -1,6 +1,7 @@
 """Subtitles: the lines of files beside a video and of the text tracks inside it, by the decoders of FFmpeg."""
 
 import io
+import logging
 import re
 from collections.abc import Container, Iterable
 from contextlib import suppress
@@ -9,14 +10,17 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
-from prvr.errors import DataError, require
+from prvr.errors import DataError, MissingExtraError, require
+from prvr.reading import printable
 from prvr.video.decode import VideoFile, read_faults
 
+logger = logging.getLogger(__name__)
 FORMATS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 """Suffixes of subtitle files, and what FFmpeg calls the format of each."""
 _DRAWING = re.compile(r"\{[^}]*\\p[1-9].*?(?:\{[^}]*\\p0[^}]*\}|$)", re.DOTALL)
 _TAG = re.compile(r"\{\\[^}]*\}|</?[A-Za-z][^>]*>")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_CERTAIN = ("utf-8-sig", "utf-16")  # encodings that are recognised, not guessed
 _WITHOUT_END = Fraction(2)  # seconds that a line is shown whose end is missing, or before its start
 
 
@@ -59,7 +63,8 @@ def named_video(name: str, videos: Container[str]) -> tuple[str, str]:
 def parse_subtitles(content: bytes, name: str, language: str = "") -> list[SubtitleLine]:
     """The lines of a subtitle file, in order of time.
 
-    UTF-8, and UTF-16 with a byte order mark, are recognised; everything else is read as CP1252 (Latin-1).
+    UTF-8, and UTF-16 with a byte order mark, are recognised. Of everything else chardet guesses the encoding, which a
+    warning names; it is read as CP1252 (Latin-1) where chardet finds none or is not installed.
 
     Args:
         content: of the file.
@@ -70,11 +75,15 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
         DataError: it holds no line.
     """
     av, lines = require("av", "video", "Reading subtitles"), []
-    text = io.BytesIO(_decoded(content).replace("\0", "").encode())
+    encoding = _encoding(content)
+    text = io.BytesIO(content.decode(encoding, "replace").replace("\0", "").encode())
     with suppress(*read_faults()), av.open(text, format=FORMATS[PurePosixPath(name).suffix.lower()]) as container:
         lines = _lines(container.demux(), Fraction(0), language)
     if not lines:
         raise DataError(f"{name}: not subtitles, or broken; skipped. Save it again, as SubRip in UTF-8.")
+    if encoding not in _CERTAIN:
+        advice = "If its words are wrong, save it as UTF-8."
+        logger.warning("%s: not UTF-8; it was read as %s. %s", printable(name), encoding, advice)
     return lines
 
 
@@ -83,13 +92,19 @@ def read_tracks(video: VideoFile) -> list[SubtitleLine]:
     return _lines(video.text_packets(), video.origin)
 
 
-def _decoded(content: bytes) -> str:
+def _encoding(content: bytes) -> str:
+    utf_8, utf_16 = _CERTAIN
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", "replace")
+        return utf_16
     try:
-        return content.decode("utf-8-sig")
+        content.decode(utf_8)
     except UnicodeDecodeError:
-        return content.decode("cp1252", "replace")
+        with suppress(MissingExtraError):
+            chardet = require("chardet", "video", "Reading subtitles that are not UTF-8")
+            eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
+            return chardet.detect(content, encoding_era=eras)["encoding"] or "CP1252"
+        return "CP1252"
+    return utf_8
 
 
 def _lines(packets: Iterable[Any], origin: Fraction, language: str = "") -> list[SubtitleLine]:
