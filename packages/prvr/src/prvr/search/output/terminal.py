@@ -59,7 +59,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         if rank == result.fitting + 1:
             table.add_section()
             table.add_row("", Text("weaker matches", "italic"))
-        line = blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS)
+        line = Text(blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS))
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
         name = Text(file)
@@ -71,9 +71,9 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
                 name.append(f"\n{also} {rest}", "dim")
         for said in hit.lines[:1]:
             text = f"{clock(said.start)} {printable(said.text)}"
-            name.append("\n" + fill(text if plain else f"“{text}”", column), "italic")
+            line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
         sure = [percent(hit.confidence)] * known
-        table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, Text(line))
+        table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, line)
     return table
 
 
