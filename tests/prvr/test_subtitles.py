@@ -114,6 +114,7 @@ def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
 
 CYRILLIC, CHINESE = ["Добрый вечер", "Мы едем в город завтра"], ["晚上好，请进来吧。", "我们明天早上去城里。"]
 JAPANESE = ["こんばんは、お元気ですか。", "明日の朝、町へ行きます。", "どうぞお入りください。", "本当にありがとう。"]
+FRENCH = ["Où êtes-vous allés hier soir ?", "À l’hôtel, près du café."]
 POLISH = ["Dobry wieczór, proszę wejść.", "Zażółć gęślą jaźń, powiedział wąż.", "Śnieg spadł już w październiku."]
 
 
@@ -121,7 +122,7 @@ POLISH = ["Dobry wieczór, proszę wejść.", "Zażółć gęślą jaźń, powie
     ("encoding", "texts"),
     [
         ("cp1251", CYRILLIC), ("koi8-r", CYRILLIC), ("gb18030", CHINESE), ("shift_jis", JAPANESE),
-        ("iso8859-2", POLISH), ("cp1250", POLISH), ("cp1252", ["Où êtes-vous allés hier soir ?", "À l’hôtel, près du café."]),
+        ("iso8859-2", POLISH), ("cp1250", POLISH), ("cp1252", FRENCH),
     ],
 )  # fmt: skip
 def test_other_encodings_are_guessed_with_one_warning(
