@@ -102,7 +102,7 @@ LORENTZ = (
     ),
     Mutant(
         "_centroid.py",
-        "return safe_divide(weights, weights.sum(-1, keepdim=True).detach())",
+        "return _over(weights, weights.sum(-1, keepdim=True))",
         "return weights",
         "tiny weights underflow",
     ),

@@ -55,6 +55,13 @@ def test_curvatures_of_a_batch_and_temperatures_are_read_and_modules_are_named()
         lf.dist(x, x, nn.Curvature(1.0))  # type: ignore[arg-type]
 
 
+def test_one_wrong_point_of_many_is_refused() -> None:
+    x = lf.project(torch.randn(5, 2))
+    x[3, 0] += 1.0
+    with lorentz.checked(), pytest.raises(ValueError, match=r"^x: 1 of 5 points .* at index \(3,\)"):
+        lf.dist0(x)
+
+
 @pytest.mark.parametrize(("public", "argument"), POINTS)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_points_off_the_hyperboloid_are_refused_by_name_and_with_a_remedy(

@@ -1,13 +1,14 @@
 """TransformerDenoiser: its equation written out, sets and positions, masks, gradients, refusals."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from register_pipelines import spread_weights
 from torch import nn
 
-from regdiff import ConditionalDiffusion
+from regdiff import ConditionalDiffusion, make_scheduler
 from regdiff.transformer import TransformerDenoiser
 
 DIM, HEADS, STEPS, ROWS, NUM, LENGTH = 8, 2, 5, 3, 4, 6
@@ -61,11 +62,12 @@ def attend(module, x: torch.Tensor, keys: list[torch.Tensor]) -> torch.Tensor:
 def plain_loop(denoiser, x, timestep, condition, mask, condition_mask) -> torch.Tensor:
     """The docstring's equation, one register at a time."""
     output = torch.zeros_like(x)
+    widen = (lambda c: c) if isinstance(denoiser.condition_in, nn.Identity) else partial(affine, denoiser.condition_in)
     for row in range(len(x)):
         table = denoiser.time_table[timestep[row]]
         e = swish(affine(denoiser.time_out, swish(affine(denoiser.time_in, table))))
         norm = denoiser.condition_norm
-        seen = [normalised(c) * norm.weight + norm.bias for c in condition[row, condition_mask[row]]]
+        seen = [normalised(widen(c)) * norm.weight + norm.bias for c in condition[row, condition_mask[row]]]
         kept = [n for n in range(x.shape[1]) if mask[row, n]]
         h = {n: affine(denoiser.register_in, x[row, n]) for n in kept}
         if denoiser.positions is not None:
@@ -132,6 +134,26 @@ def test_rows_without_anything_valid_are_finite():
     torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
     output.sum().backward()
     assert all(p.grad.isfinite().all() for p in denoiser.parameters())
+
+
+def test_a_policy_of_few_numbers_reaches_the_goal_it_is_told():
+    # a condition of two numbers, normalised as it is, would only say which of them is larger
+    torch.manual_seed(0)
+    denoiser = TransformerDenoiser(32, 20, num_registers=4, register_dim=2, condition_dim=2)
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler("ddim", 20, prediction_type="v_prediction"), eta=0.0)
+
+    def paths(count):
+        goal = 2 * torch.rand(count, 1, 2) - 1
+        return torch.linspace(0.25, 1, 4)[:, None] * goal, goal
+
+    optimiser = torch.optim.Adam(denoiser.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimiser.zero_grad()
+        diffusion.loss(*paths(64)).backward()
+        optimiser.step()
+    path, goal = paths(200)
+    error = (diffusion.sample(torch.randn(200, 4, 2), goal, num_steps=10) - path).norm(dim=-1).mean(0)
+    assert float(error[-1]) < 0.3 * float(goal.norm(dim=-1).mean()), error
 
 
 def test_the_first_prediction_is_zero_and_training_moves_it():

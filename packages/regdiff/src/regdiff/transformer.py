@@ -19,11 +19,12 @@ class TransformerDenoiser(TimedDenoiser):
     r"""A denoiser whose registers see each other, modulated by time as in DiT (Peebles & Xie, ICCV 2023).
 
     With e = silu(W silu(W table[t])) and h = W x + position, each block adds three branches in turn,
-    h = h + gate * F(LN(h) * (1 + scale) + shift), F = self-attention, attention to LN(condition), W gelu(W .),
+    h = h + gate * F(LN(h) * (1 + scale) + shift), F = self-attention, attention to LN(W condition), W gelu(W .),
     each with its own (shift, scale, gate) = W e; the output is W (LN(h) * (1 + scale) + shift). The layers that give
     shift, scale and gate start at zero, and so does the last one: the first prediction is 0, whatever the input.
 
-    Without positions the registers are a set: permuting them permutes the output.
+    Without positions the registers are a set: permuting them permutes the output. A sequence, such as the actions of a
+    policy, needs `num_registers`. A condition as wide as the model has no W, and its length is lost in LN.
 
     Args:
         dim: Width d of the model.
@@ -75,10 +76,10 @@ class TransformerDenoiser(TimedDenoiser):
         self.positions = (
             None if num_registers is None else nn.Parameter(POSITION_STD * torch.randn(1, num_registers, dim))
         )
-        self.condition_norm = nn.LayerNorm(self.condition_dim)
-        self.layers = nn.ModuleList(
-            _Block(dim, num_heads, self.condition_dim, mlp_ratio * dim, dropout) for _ in range(layers)
-        )
+        # of a few raw numbers LN would keep next to nothing: of two, which one is larger
+        self.condition_in = nn.Identity() if condition_dim == dim else nn.Linear(condition_dim, dim)
+        self.condition_norm = nn.LayerNorm(dim)
+        self.layers = nn.ModuleList(_Block(dim, num_heads, mlp_ratio * dim, dropout) for _ in range(layers))
         self.out_modulation = nn.Linear(dim, 2 * dim)
         self.out = nn.Linear(dim, self.register_dim)
         for linear in (self.out_modulation, self.out):
@@ -125,7 +126,7 @@ class TransformerDenoiser(TimedDenoiser):
                 )
             h = h + self.positions[:, : sample.shape[1]]
         time = F.silu(self.time_code(timestep)).unsqueeze(1)
-        sequence = self.condition_norm(sequence)
+        sequence = self.condition_norm(self.condition_in(sequence))
         for layer in self.layers:
             h = layer(h, time, sequence, mask, sequence_mask)
         return masked(self.out(_modulate(h, *self.out_modulation(time).chunk(2, dim=-1))), mask)
@@ -139,10 +140,10 @@ def _modulate(x: Float[Tensor, "b n d"], shift: Tensor, scale: Tensor) -> Float[
 class _Block(nn.Module):
     """Self-attention, cross-attention and MLP, each modulated and gated by time."""
 
-    def __init__(self, dim: int, num_heads: int, condition_dim: int, hidden: int, dropout: float) -> None:
+    def __init__(self, dim: int, num_heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.self_attention = MultiheadAttention(dim, num_heads, dropout=dropout)
-        self.cross_attention = MultiheadAttention(dim, num_heads, condition_dim, dropout)
+        self.cross_attention = MultiheadAttention(dim, num_heads, dropout=dropout)
         self.mlp_in = nn.Linear(dim, hidden)
         self.mlp_out = nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(dropout)
@@ -154,7 +155,7 @@ class _Block(nn.Module):
         self,
         h: Float[Tensor, "b n d"],
         time: Float[Tensor, "b o d"],
-        condition: Float[Tensor, "b m s"],
+        condition: Float[Tensor, "b m d"],
         mask: Bool[Tensor, "b n"] | None,
         condition_mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b n d"]:
