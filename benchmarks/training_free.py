@@ -1,8 +1,9 @@
 """Retrieval without training: the best frame (`zero-shot`) against adaptive moments (TF-PRVR), by disturbance.
 
     python benchmarks/training_free.py --root ROOT --collection tvr             # simulated frames at every level
-    python benchmarks/training_free.py --root ROOT --collection tvr --needle    # 5 s in two hours
     python benchmarks/training_free.py --root ROOT --collection toy-demo        # the corpus's own joint features
+    python benchmarks/training_free.py --root ROOT --collection tvr --needle    # 5 to 80 s in two hours
+    python benchmarks/training_free.py --root ROOT --collection tvr --ideas --sentences MINILM --seeds 0 1 2
 
 A corpus without a joint encoder gives its captions, their token features and their moments, such as public annotations
 with token features of a sentence encoder. Its frames are then simulated in the space of the sentences, two a second:
@@ -12,15 +13,36 @@ with token features of a sentence encoder. Its frames are then simulated in the 
 moments: sentence vectors (mean of the tokens, centred by the training captions) of the moments at that time, each plus
 `gap` times a unit vector of its own, since what is seen is not what is said; events: the same for training captions,
 8 s each on average, where no moment is; own: a unit vector of the video; mean: that of its sentences; walk: a
-stationary process that forgets in 3 s; white: new in each frame. All are of unit length, or expected so. One level
-changes at a time, around the middle, which was chosen on `val` by zero-shot alone: about the SumR that papers print.
+stationary process that forgets in 3 s; white: new in each frame; `common` times a vector that all videos share is added for the
+ideas. All are of unit length, or expected so. One level changes at a time, around the middle, which was chosen on `val` by zero-shot alone: about the SumR that papers print.
 `smooth` is nearer to CLIP, whose frames are much alike and far from their sentences.
 
 Rule, written before the first run: adaptive moments replace zero-shot if SumR is higher in the middle and on toy-large,
 the 95 % interval of the difference over videos above 0, mean IoU is not lower there, and no level loses more than 2.
+
+--needle: films of two hours at one frame per second, `gap` 1 (with 3, everything is at chance), with one moment of each
+length of `LENGTHS_IN_FILM` among events; a sentence must find its film and its moment. Contenders: `zero-shot` is what
+search does, single frames and windows of 120 s; `equal windows` has means of four frames, as many rows as adaptive
+moments; `shots` are cut where neighbouring frames differ most. Intervals are over the films of all seeds.
+
+--ideas: changes of training-free search (moments of unit length), each beside a control that should do nothing or less.
+
+    weakest part      whole sentence + lowest score of its parts, split at conjunctions; control: + mean of the parts
+    wordings          mean of four wordings of the sentence; control: one wording
+    centred           moments minus the mean of the collection's; control: minus as long a vector of random direction
+    hubs by moments   QB-Norm, its bank one moment of each video; control: a bank of sentences, which users do not have
+    motion            moment + half the difference of its neighbours; control: minus it
+    frames            (1 - w) moment + w frame of it, the best sum; control: the sum of the best of each
+    beta 0            no propagation
+
+Rule, written before the first run: an idea is kept if the 95 % interval of its gain in SumR over videos is above 0 on at
+least two of the corpora (TVR and ActivityNet in the middle, toy-demo, toy-large), and it loses more than 2 on none of
+them and at no other level that is run. w is chosen from `WEIGHTS` on every second video of a corpus, at the first level
+that is run; only the other videos are reported for `frames` and its control.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -36,13 +58,26 @@ from prvr.evaluation.zero_shot import has_zero_shot
 from prvr.scoring import best_moment
 from prvr.search.results import WindowTimeline, merged_moments
 from prvr.search.sync import cut
-from prvr.segments import AdaptiveMoments, adaptive_moments, unit_frames
-from prvr.stages.joint_space import JointSplit
+from prvr.segments import (
+    AdaptiveMoments,
+    adaptive_moments,
+    adaptive_segments,
+    level_cuts,
+    moments_between_edges,
+    segment_features,
+    unit_frames,
+)
+from prvr.stages import QueryBank
+from prvr.stages.joint_space import JointSplit, joint_encoders
+from prvr.video import open_featurizer
 
 RATE = 2.0  # simulated frames per second
 WINDOW = 120.0  # seconds: windows of zero-shot, which do not overlap
 LENGTHS = (5.0, 15.0)  # seconds of moments: short, middle, long
-NEEDLES, HOURS, NEEDLE = 50, 2.0, 5.0
+FILMS, HOURS, LENGTHS_IN_FILM = 30, 2.0, (5.0, 10.0, 20.0, 40.0, 80.0)
+WORDINGS = ("{}", "a video of {}", "a scene in which {}", "this shows {}")
+PARTS = re.compile(r",? (?:and|then|while|before|after|as|against|in front of|on(?= an? [\w-]+ background)) |, ")
+WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True)
@@ -52,6 +87,7 @@ class Levels:
     drift: float = 1.0
     noise: float = 3.0
     topic: float = 0.0
+    common: float = 0.0
 
 
 MIDDLE = Levels()
@@ -62,6 +98,7 @@ GRID: dict[str, tuple[dict[str, float], ...]] = {
     "drift": tuple({"drift": value} for value in (0.0, 2.0, 4.0)),
     "topic": tuple({"topic": value} for value in (0.5, 1.0, 2.0)),
     "smooth": tuple({"gap": value, "noise": 0.5, "background": 2.0} for value in (3.0, 4.0, 5.0)),
+    "common": ({"common": 2.0},),
 }
 
 
@@ -77,6 +114,7 @@ class Queries(NamedTuple):
     owner: np.ndarray
     moments: np.ndarray
     relevant: np.ndarray
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, split: Split, vectors: np.ndarray) -> "Queries":
@@ -86,7 +124,8 @@ class Queries(NamedTuple):
             row[[numbers[video] for video in split.relevant(caption)]] = True
         moments = [split.moments[caption.id] for caption in split.captions]
         spans = np.array([(moment.start, moment.end) for moment in moments])
-        return cls(vectors, np.array([numbers[c.video_id] for c in split.captions]), spans, relevant)
+        owner = np.array([numbers[caption.video_id] for caption in split.captions])
+        return cls(vectors, owner, spans, relevant, tuple(caption.text for caption in split.captions))
 
 
 def durations(split: Split, queries: Queries) -> np.ndarray:
@@ -111,12 +150,14 @@ def sentence_vectors(corpus: Corpus, split: Split) -> np.ndarray:
         return unit(np.stack([tokens.read(caption.id).mean(0) for caption in split.captions]).astype(np.float64))
 
 
-def events(captions: np.ndarray, length: int, gap: float, generator: np.random.Generator) -> np.ndarray:
+def events(
+    captions: np.ndarray, length: int, gap: float, generator: np.random.Generator, rate: float = RATE
+) -> np.ndarray:
     """Captions that follow each other without a pause, one row per frame."""
     rows = np.empty((length, captions.shape[1]))
     first = 0
     while first < length:
-        last = first + max(1, round(generator.exponential(8.0) * RATE))
+        last = first + max(1, round(generator.exponential(8.0) * rate))
         rows[first:last] = seen(captions[generator.integers(len(captions), size=1)], gap, generator)
         first = last
     return rows
@@ -126,31 +167,38 @@ def seen(vectors: np.ndarray, gap: float, generator: np.random.Generator) -> np.
     return unit(vectors + gap * directions(generator, *vectors.shape))
 
 
-def disturbed(content: np.ndarray, levels: Levels, generator: np.random.Generator) -> np.ndarray:
+def disturbed(content: np.ndarray, levels: Levels, generator: np.random.Generator, rate: float = RATE) -> np.ndarray:
     length, dim = content.shape
-    keep = np.exp(-1 / (3 * RATE))
+    keep = np.exp(-1 / (3 * rate))
     walk = generator.standard_normal((length, dim)) / dim**0.5
     for i in range(1, length):
         walk[i] = keep * walk[i - 1] + (1 - keep**2) ** 0.5 * walk[i]
     white = generator.standard_normal((length, dim)) / dim**0.5
     own = directions(generator, 1, dim)
     rows = content + levels.background * own + levels.drift * walk + levels.noise * white
+    rows += levels.common * directions(np.random.default_rng(0), 1, dim)
     return unit(rows).astype(np.float32)
 
 
 def simulated(
-    vectors: np.ndarray, moments: np.ndarray, duration: float, captions: np.ndarray, levels: Levels, seed: str
+    vectors: np.ndarray,
+    moments: np.ndarray,
+    duration: float,
+    captions: np.ndarray,
+    levels: Levels,
+    seed: str,
+    rate: float = RATE,
 ) -> Video:
     generator = np.random.default_rng(int.from_bytes(sha256(seed.encode()).digest()[:8], "little"))
-    length = max(1, round(duration * RATE))
-    times = (np.arange(length) + 0.5) / RATE
-    inside = (times[:, None] >= moments[:, 0]) & (times[:, None] < np.maximum(moments[:, 1], moments[:, 0] + 1 / RATE))
+    length = max(1, round(duration * rate))
+    times = (np.arange(length) + 0.5) / rate
+    inside = (times[:, None] >= moments[:, 0]) & (times[:, None] < np.maximum(moments[:, 1], moments[:, 0] + 1 / rate))
     content = inside @ seen(vectors, levels.gap, generator)
     covered = inside.any(1)
     content[covered] = unit(content[covered])
-    content[~covered] = events(captions, length, levels.gap, generator)[~covered]
+    content[~covered] = events(captions, length, levels.gap, generator, rate)[~covered]
     content += levels.topic * unit(vectors.mean(0))
-    return Video(disturbed(content, levels, generator), duration)
+    return Video(disturbed(content, levels, generator, rate), duration)
 
 
 class Method(NamedTuple):
@@ -168,6 +216,29 @@ def unit_moments(frames: np.ndarray) -> AdaptiveMoments:
     """Moments as an index that holds unit vectors would store them."""
     moments = adaptive_moments(frames)
     return AdaptiveMoments(unit(moments.vectors), moments.spans)
+
+
+def unpropagated(frames: np.ndarray) -> AdaptiveMoments:
+    """Moments of unit length with beta 0."""
+    segments = adaptive_segments(frames)
+    moments = moments_between_edges(segment_features(unit_frames(frames), segments.spans), segments)
+    return AdaptiveMoments(unit(moments.vectors), moments.spans)
+
+
+def means(frames: np.ndarray, edges: np.ndarray) -> AdaptiveMoments:
+    spans = np.stack([edges[:-1], edges[1:]], 1)
+    return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
+
+
+def equal_windows(frames: np.ndarray) -> AdaptiveMoments:
+    """Means of four frames."""
+    return means(frames, np.append(np.arange(0, len(frames), 4), len(frames)))
+
+
+def shots(frames: np.ndarray) -> AdaptiveMoments:
+    """Means between the frames whose difference stands out, by the rule that cuts the levels of adaptive segments."""
+    steps = np.linalg.norm(np.diff(unit_frames(frames), axis=0), axis=1)
+    return means(frames, np.union1d([0, len(frames)], level_cuts(steps) - 1))
 
 
 def frames_and_moments(frames: np.ndarray) -> AdaptiveMoments:
@@ -203,6 +274,13 @@ METHODS = {
     "adaptive, beta 0": Method(lambda frames: adaptive_moments(frames, 0.0), around_best),
     "adaptive, unit length": Method(unit_moments, around_best),
     "frames + adaptive": Method(frames_and_moments, around_best),
+}
+FILM_METHODS = {
+    "zero-shot": METHODS["zero-shot"],
+    "equal windows": Method(equal_windows, around_best),
+    "shots": Method(shots, around_best),
+    "training-free": Method(unit_moments, around_best),
+    "training-free, beta 0": Method(unpropagated, around_best),
 }
 
 
@@ -316,34 +394,219 @@ def read(corpus: Corpus, split: str, videos: int) -> Captions:
     return Captions(test.video_ids, queries, durations(test, queries), unit(training - mean))
 
 
-def gallery(captions: Captions, levels: Levels) -> Iterator[Video]:
+def gallery(captions: Captions, levels: Levels, seed: int = 0) -> Iterator[Video]:
     queries = captions.queries
     for number, name in enumerate(captions.ids):
         own = queries.owner == number
         yield simulated(
-            queries.vectors[own], queries.moments[own], captions.durations[number], captions.training, levels, name
+            queries.vectors[own],
+            queries.moments[own],
+            captions.durations[number],
+            captions.training,
+            levels,
+            f"{name} {seed}" if seed else name,
         )
 
 
-def haystacks(captions: Captions, levels: Levels) -> tuple[Iterator[Video], Queries]:
-    """Long videos of training captions, each with a few seconds of one test caption."""
-    generator = np.random.default_rng(0)
-    chosen = generator.choice(len(captions.queries.owner), NEEDLES, replace=False)
-    starts = generator.uniform(0, HOURS * 3600 - NEEDLE, NEEDLES)
-    spans = np.stack([starts, starts + NEEDLE], 1)
-    vectors = captions.queries.vectors[chosen]
+def films(captions: Captions, levels: Levels, seed: int) -> tuple[Iterator[Video], Queries]:
+    """Long videos of training captions, in each a moment of every length, each of another test caption."""
+    generator = np.random.default_rng(seed)
+    count, duration = len(LENGTHS_IN_FILM), HOURS * 3600
+    chosen = generator.choice(len(captions.queries.owner), (FILMS, count), replace=False)
+    lengths = np.array(LENGTHS_IN_FILM)
+    places = generator.permuted(np.tile(np.arange(count), (FILMS, 1)), axis=1)
+    starts = places * duration / count + generator.uniform(0, duration / count - lengths, (FILMS, count))
+    spans, vectors = np.stack([starts, starts + lengths], 2), captions.queries.vectors[chosen]
     videos = (
-        simulated(vectors[i : i + 1], spans[i : i + 1], HOURS * 3600, captions.training, levels, f"needle {i}")
-        for i in range(NEEDLES)
+        simulated(vectors[i], spans[i], duration, captions.training, levels, f"film {seed} {i}", 1.0)
+        for i in range(FILMS)
     )
-    return videos, Queries(vectors, np.arange(NEEDLES), spans, np.eye(NEEDLES, dtype=bool))
+    owner = np.arange(FILMS).repeat(count)
+    return videos, Queries(
+        vectors.reshape(-1, vectors.shape[-1]), owner, spans.reshape(-1, 2), np.eye(FILMS, dtype=bool)[owner]
+    )
 
 
-def needle_cells(each: Outcome, queries: Queries) -> list[str]:
-    first = each.scores.argmax(1) == queries.owner
-    touch = (each.moments[:, 0] < queries.moments[:, 1]) & (each.moments[:, 1] > queries.moments[:, 0])
-    shares = [f"{100 * some.mean():.1f}" for some in (first, touch, first & touch)]
-    return [*shares, f"{np.median(np.diff(each.moments)):.1f} s"]
+def mean_of(values: np.ndarray) -> str:
+    """The mean of one value per film, and half of its 95 % interval."""
+    return f"{values.mean():.3f} ± {1.96 * values.std(ddof=1) / len(values) ** 0.5:.3f}"
+
+
+def film_table(captions: Captions, levels: Levels, seeds: Sequence[int]) -> list[list[str]]:
+    """The shortest moments: recall of the film, and IoU of the moment in it, also minus zero-shot; IoU by length."""
+    found: dict[str, list[list[np.ndarray]]] = {name: [] for name in FILM_METHODS}
+    for seed in seeds:
+        videos, queries = films(captions, levels, seed)
+        outcomes, frames = run(videos, queries, FILM_METHODS)
+        for name, each in outcomes.items():
+            place = ranks(torch.from_numpy(each.scores), torch.from_numpy(queries.relevant)).numpy()
+            ious = np.array([overlap(*pair) for pair in zip(each.moments, queries.moments, strict=True)])
+            rows = np.full(len(place), each.rows.sum() / frames.sum())
+            found[name].append([part.reshape(FILMS, -1) for part in (place, ious, rows)])
+    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
+    table, first = [], joined["zero-shot"]
+    for name, (place, ious, rows) in joined.items():
+        needle = place[:, 0]
+        table.append(
+            [
+                name,
+                mean_of(100.0 * (needle == 1)),
+                mean_of(100.0 * (needle == 1) - 100.0 * (first[0][:, 0] == 1)),
+                f"{100 * (needle <= 5).mean():.1f}",
+                mean_of(ious[:, 0]),
+                mean_of(ious[:, 0] - first[1][:, 0]),
+                f"{100 * (ious[:, 0] > 0.5).mean():.1f}",
+                ", ".join(f"{100 * value:.0f}" for value in (place == 1).mean(0)),
+                ", ".join(f"{value:.3f}" for value in ious.mean(0)),
+                f"{rows.mean():.2f}",
+            ]
+        )
+    return table
+
+
+FILM_HEAD = ["", "R@1", "minus zero-shot", "R@5", "IoU", "minus zero-shot", "> .5", "R@1 by length", "IoU by length"]
+
+
+class Asked(NamedTuple):
+    """The queries in all wordings `(w, q, d)`, their parts with the first of each query, and other sentences."""
+
+    wordings: np.ndarray
+    parts: np.ndarray
+    starts: np.ndarray
+    others: np.ndarray
+
+
+def sentence_encoder(corpus: Corpus, folder: str | None) -> Callable[[Sequence[str]], np.ndarray]:
+    """What encodes any sentences as those of the corpus are: its joint encoder, or the model in a folder."""
+    if has_zero_shot(corpus):
+        side = open_featurizer(joint_encoders(corpus).frames)
+        return lambda texts: unit(np.stack([side.sentence(text) for text in texts]))
+    from transformers import AutoModel, AutoTokenizer
+
+    if folder is None:
+        raise SystemExit("--ideas needs --sentences FOLDER: the sentence encoder of the corpus")
+    tokens, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    mean = sentence_vectors(corpus, corpus.split("train")).mean(0)
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        rows = []
+        with torch.inference_mode():
+            for first in range(0, len(texts), 64):
+                batch = tokens(list(texts[first : first + 64]), padding=True, truncation=True, return_tensors="pt")
+                mask = batch["attention_mask"][..., None]
+                rows.append((model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1))
+        return unit(unit(torch.cat(rows).double().numpy()) - mean)
+
+    return encode
+
+
+def asked(queries: Queries, encode: Callable[[Sequence[str]], np.ndarray], others: np.ndarray) -> Asked:
+    wordings = np.stack([encode([wording.format(text) for text in queries.texts]) for wording in WORDINGS])
+    if (alike := np.einsum("qd,qd->q", wordings[0], queries.vectors).min()) < 0.99:
+        raise SystemExit(f"--sentences is not the encoder of the corpus: a caption has a cosine of {alike:.2f}")
+    parts = [[part for part in PARTS.split(text) if " " in part.strip()] for text in queries.texts]
+    parts = [some if len(some) > 1 else [text] for some, text in zip(parts, queries.texts, strict=True)]
+    starts = np.cumsum([0, *map(len, parts)])[:-1]
+    print(f"{np.mean([len(some) > 1 for some in parts]):.0%} of the sentences have several parts")
+    return Asked(wordings, encode([part for some in parts for part in some]), starts, others)
+
+
+def best(vectors: np.ndarray, rows: Iterable[np.ndarray]) -> np.ndarray:
+    """The highest cosine of each vector with the rows of each video."""
+    vectors = vectors.astype(np.float32)
+    return np.stack([(vectors @ each.astype(np.float32).T).max(1) for each in rows], 1)
+
+
+def moved(rows: np.ndarray, sign: float) -> np.ndarray:
+    return unit(rows + sign * np.gradient(rows, axis=0)) if len(rows) > 1 else rows
+
+
+def by_bank(scores: np.ndarray, bank: np.ndarray) -> np.ndarray:
+    return QueryBank.of(torch.from_numpy(bank)).normalise(torch.from_numpy(scores)).numpy()
+
+
+def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict[str, np.ndarray]:
+    """The scores of all queries with all videos by each idea and its control."""
+    generator = np.random.default_rng(0)
+    found = [unit_moments(video.frames) for video in videos]
+    moments = [each.vectors for each in found]
+    frames = [unit_frames(video.frames) for video in videos]
+    whole, zero_shot = best(queries.vectors, moments), best(queries.vectors, frames)
+    parts = best(asked.parts, moments)
+    several = np.diff(np.append(asked.starts, len(parts)))[:, None]
+    mean = np.concatenate(moments).mean(0)
+    other = np.linalg.norm(mean) * directions(generator, len(mean))
+    bank = best(np.stack([rows[generator.integers(len(rows))] for rows in moments]), moments)
+    np.fill_diagonal(bank, bank.min())
+    scores = {
+        "training-free": whole,
+        "zero-shot": zero_shot,
+        "weakest part": whole + np.minimum.reduceat(parts, asked.starts),
+        "weakest part, control": whole + np.add.reduceat(parts, asked.starts) / several,
+        "wordings": best(asked.wordings.mean(0), moments),
+        "wordings, control": best(asked.wordings[1], moments),
+        "centred": best(queries.vectors, [unit(rows - mean) for rows in moments]),
+        "centred, control": best(queries.vectors, [unit(rows - other) for rows in moments]),
+        "hubs by moments": by_bank(whole, bank),
+        "hubs, control": by_bank(whole, best(asked.others, moments)),
+        "motion": best(queries.vectors, [moved(rows, 1.0) for rows in moments]),
+        "motion, control": best(queries.vectors, [moved(rows, -1.0) for rows in moments]),
+        "beta 0": best(queries.vectors, [unpropagated(video.frames).vectors for video in videos]),
+    }
+    mixed: dict[float, list[np.ndarray]] = {weight: [] for weight in WEIGHTS}
+    vectors = queries.vectors.astype(np.float32)
+    for rows, each in zip(frames, found, strict=True):
+        single = vectors @ rows.astype(np.float32).T
+        around = np.repeat(vectors @ each.vectors.astype(np.float32).T, np.diff(each.spans)[:, 0], axis=1)
+        for weight, columns in mixed.items():
+            columns.append(((1 - weight) * around + weight * single).max(1))
+    for weight, columns in mixed.items():
+        scores[f"frames, {weight}"] = np.stack(columns, 1)
+        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * zero_shot
+    return scores
+
+
+def forwards_ahead(videos: Sequence[Video], queries: Queries) -> None:
+    """Prints the share of captions whose video has a higher score than the same video backwards, by method."""
+    pairs = [[unit_moments(frames).vectors for frames in (v.frames, v.frames[::-1])] for v in videos]
+    for name, change in (("training-free", 0.0), ("motion", 1.0), ("motion, control", -1.0)):
+        ahead = []
+        for query, number in zip(queries.vectors, queries.owner, strict=True):
+            one, other = ((moved(rows, change) @ query).max() for rows in pairs[number])
+            ahead.append(one > other)
+        print(f"{name}: forwards ahead for {100 * np.mean(ahead):.1f} % of the captions")
+
+
+class Ideas:
+    """The ranks of each idea over all seeds of one level after the other, and the weight of frames from the first."""
+
+    def __init__(self, queries: Queries, seeds: int) -> None:
+        self.owner, self.weight = np.tile(queries.owner, seeds), None
+
+    def table(self, scores: Sequence[dict[str, np.ndarray]], relevant: torch.Tensor) -> list[list[str]]:
+        place = {
+            name: np.concatenate([ranks(torch.from_numpy(each[name]), relevant).numpy() for each in scores])
+            for name in scores[0]
+        }
+        even = self.owner % 2 == 0
+        if self.weight is None:
+            sums = {w: RetrievalMetrics.from_ranks(torch.from_numpy(place[f"frames, {w}"][even])).sumr for w in WEIGHTS}
+            self.weight = max(sums, key=sums.__getitem__)
+        rows = []
+        for name, each in place.items():
+            if name.startswith("frames") and f" {self.weight}" not in name:
+                continue
+            some = ~even if name.startswith("frames") else np.ones_like(even)
+            metrics = RetrievalMetrics.from_ranks(torch.from_numpy(each[some]))
+            row = [name, f"{metrics.r1:.1f}", f"{metrics.sumr:.1f}"]
+            for base in ("training-free", "zero-shot"):
+                lead = paired_test(place[base][some], each[some], self.owner[some], samples=2000)["sumr"]
+                row.append(f"{lead.value:+.1f} ({lead.interval.low:+.1f} to {lead.interval.high:+.1f})")
+            rows.append(row)
+        return rows
+
+
+IDEA_HEAD = ["", "R@1", "SumR", "minus training-free", "minus zero-shot"]
 
 
 def own_features(corpus: Corpus, split: str) -> tuple[Iterator[Video], Queries]:
@@ -362,35 +625,56 @@ def main() -> None:
         split="test",
         videos=option(250, "simulated videos of the gallery"),
         needle=False,
+        ideas=False,
+        sentences=option(None, "folder of the sentence encoder of the captions, for --ideas"),
+        seeds=option([0], "of simulated frames, for --needle and --ideas"),
+        noise=option([1.0, 2.0, 3.0], "levels of --needle"),
         methods=option([*METHODS], "zero-shot first"),
         kinds=option(["middle", *GRID], "which levels are changed"),
     )
     print(environment())
     corpus = open_corpus(args.root, args.collection)
     methods = {name: METHODS[name] for name in args.methods}
+    name, written = f"{args.collection} {args.split}", []
     if has_zero_shot(corpus):
-        videos, queries = own_features(corpus, args.split)
-        outcomes, frames = run(videos, queries, methods)
-        table = figures(outcomes, frames, queries)
-        show(f"{args.collection} {args.split}, own features", ["", *HEAD], [[r["method"], *cells(r)] for r in table])
+        stream, queries = own_features(corpus, args.split)
+        if args.ideas:
+            encode, videos = sentence_encoder(corpus, None), list(stream)
+            others = encode([caption.text for caption in corpus.split("train").captions])
+            scores = idea_scores(videos, queries, asked(queries, encode, others))
+            table = Ideas(queries, 1).table([scores], torch.from_numpy(queries.relevant))
+            show(f"{name}, own features", IDEA_HEAD, table)
+            forwards_ahead(videos, queries)
+        else:
+            table = figures(*run(stream, queries, methods), queries)
+            show(f"{name}, own features", ["", *HEAD], [[row["method"], *cells(row)] for row in table])
         write_figures(args, table)
         return
     captions = read(corpus, args.split, args.videos)
+    queries = captions.queries
     if args.needle:
-        videos, queries = haystacks(captions, MIDDLE)
-        outcomes, _ = run(videos, queries, methods)
-        rows = [[name, *needle_cells(each, queries)] for name, each in outcomes.items()]
-        show("5 s in two hours", ["", "video first", "touches", "both", "median length"], rows)
-        write_figures(args, rows)
+        for noise in args.noise:
+            levels = replace(MIDDLE, gap=1.0, noise=noise)
+            rows = film_table(captions, levels, args.seeds)
+            show(f"{name}, needles: {levels}", [*FILM_HEAD, "rows per frame"], rows)
+            written.append({"levels": asdict(levels), "rows": rows})
+        write_figures(args, written)
         return
-    written = []
     grid = {"middle": ({},), **GRID}
+    if args.ideas:
+        sentences = asked(queries, sentence_encoder(corpus, args.sentences), captions.training[:2000])
+        ideas = Ideas(queries, len(args.seeds))
     for kind, change in [(name, each) for name in args.kinds for each in grid[name]]:
         levels = replace(MIDDLE, **change)
-        outcomes, frames = run(gallery(captions, levels), captions.queries, methods)
-        table = figures(outcomes, frames, captions.queries)
+        title = f"{name}, {kind}: {levels}"
+        if args.ideas:
+            scores = [idea_scores(list(gallery(captions, levels, seed)), queries, sentences) for seed in args.seeds]
+            rows = ideas.table(scores, torch.from_numpy(queries.relevant))
+            written.append({"kind": kind, "levels": asdict(levels), "rows": rows})
+            show(title, IDEA_HEAD, rows)
+            continue
+        table = figures(*run(gallery(captions, levels), queries, methods), queries)
         written += [{"kind": kind, "levels": asdict(levels), **row} for row in table]
-        title = f"{args.collection} {args.split}, {kind}: {levels}"
         show(title, ["", *HEAD], [[row["method"], *cells(row)] for row in table])
     write_figures(args, written)
 
