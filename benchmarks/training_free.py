@@ -13,8 +13,9 @@ with token features of a sentence encoder. Its frames are then simulated in the 
 moments: sentence vectors (mean of the tokens, centred by the training captions) of the moments at that time, each plus
 `gap` times a unit vector of its own, since what is seen is not what is said; events: the same for training captions,
 8 s each on average, where no moment is; own: a unit vector of the video; mean: that of its sentences; walk: a
-stationary process that forgets in 3 s; white: new in each frame; `common` times a vector that all videos share is added for the
-ideas. All are of unit length, or expected so. One level changes at a time, around the middle, which was chosen on `val` by zero-shot alone: about the SumR that papers print.
+stationary process that forgets in 3 s; white: new in each frame; a vector that all videos share times `common`, which
+is 0 but for --ideas. All are of unit length, or expected so. One level changes at a time, around the middle, which was
+chosen on `val` by zero-shot alone: about the SumR that papers print.
 `smooth` is nearer to CLIP, whose frames are much alike and far from their sentences.
 
 Rule, written before the first run: adaptive moments replace zero-shot if SumR is higher in the middle and on toy-large,
@@ -35,10 +36,10 @@ moments; `shots` are cut where neighbouring frames differ most. Intervals are ov
     frames            (1 - w) moment + w frame of it, the best sum; control: the sum of the best of each
     beta 0            no propagation
 
-Rule, written before the first run: an idea is kept if the 95 % interval of its gain in SumR over videos is above 0 on at
-least two of the corpora (TVR and ActivityNet in the middle, toy-demo, toy-large), and it loses more than 2 on none of
-them and at no other level that is run. w is chosen from `WEIGHTS` on every second video of a corpus, at the first level
-that is run; only the other videos are reported for `frames` and its control.
+Rule, written before the first run: an idea is kept if the 95 % interval of its gain in SumR over videos is above 0 on
+at least two of the corpora (TVR and ActivityNet in the middle, toy-demo, toy-large), and it loses more than 2 on none
+of them and at no other level that is run. w is chosen from `WEIGHTS` on every second video of a corpus, at the first
+level that is run; only the other videos are reported for `frames` and its control.
 """
 
 import re
