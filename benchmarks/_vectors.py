@@ -20,6 +20,10 @@ AT_ONCE = 1_000  # videos
 # Shares of the squared length of a clip. Pairs of clips of a video then have cosine 0.73, of two videos 0.18.
 COMMON, TOPIC, VIDEO, EVENT, DRIFT = 0.178, 0.15, 0.31, 0.26, 0.06
 QUERY = 0.5  # cosine of a query with the clip that it means
+MOMENTS = 0.27  # adaptive moments per frame
+
+KINDS = {"trained": (CLIPS, 0.7, 0.3), "zero-shot": (CLIPS, 0.0, 1.0), "training-free": (1, 1.0, 0.0)}
+"""What an index can be of: clips of a window, and the weights of clips and frames."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,9 @@ class BenchModel:
 SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)
 
 
-def bench_model(queries: np.ndarray) -> BenchModel:
-    return BenchModel(queries, ModelIdentity("zero-shot", "bench", "0" * 64, SPEC.encoder, SPEC.encoder))
+def bench_model(queries: np.ndarray, kind: str = "trained") -> BenchModel:
+    identity = ModelIdentity("zero-shot", "bench", "0" * 64, SPEC.encoder, SPEC.encoder)
+    return BenchModel(queries, identity, DIM, *KINDS[kind])
 
 
 def open_index(folder: Path, model: BenchModel, backend: str) -> VideoIndex:
@@ -91,13 +96,15 @@ def statistics(videos: int = 200) -> tuple[float, float]:
     return float(within.mean()), float(across)
 
 
-def write_index(folder: Path, videos: int, frames: int, queries: int) -> tuple[np.ndarray, float]:
+def write_index(
+    folder: Path, videos: int, frames: int, queries: int, kind: str = "trained"
+) -> tuple[np.ndarray, float]:
     """Writes an index; returns the queries, each near a clip of some video, and the seconds of writing alone."""
     folder.mkdir(parents=True)
     generator = np.random.default_rng(3)
     meant = np.sort(generator.integers(videos, size=queries))
     texts, spent = [], 0.0
-    manifest = Manifest.new(bench_model(np.empty((0, DIM))), SPEC, None, None, bank=0)
+    manifest = Manifest.new(bench_model(np.empty((0, DIM)), kind), SPEC, None, None, bank=0)
     for first in range(0, videos, AT_ONCE):
         number = min(AT_ONCE, videos - first)
         clips, fine = some_videos(first, number, frames)
@@ -105,15 +112,21 @@ def write_index(folder: Path, videos: int, frames: int, queries: int) -> tuple[n
             clip = clips[video, generator.integers(CLIPS)]
             texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
         start = time.perf_counter()
-        vectors = [_video(manifest, first + i, clips[i], fine[i]) for i in range(number)]
+        vectors = [_video(manifest, first + i, clips[i], fine[i], kind) for i in range(number)]
         manifest = append_rows(folder, manifest, vectors)
         spent += time.perf_counter() - start
     manifest.write(folder)
     return np.stack(texts).astype(np.float32), spent
 
 
-def _video(manifest: Manifest, number: int, clips: np.ndarray, frames: np.ndarray) -> VideoVectors:
-    name = f"{number:09d}"
-    entry = VideoEntry(name, name, 0, 0, name.zfill(64), max(60.0, len(frames) / 2), len(frames), 640, 360, "h264")
-    window = np.array([(0.0, 60.0, len(frames), len(clips), len(frames))], manifest.files[WINDOWS])
-    return VideoVectors(entry, {WINDOWS: window, "clips": pack_rows(clips), "frames": pack_rows(frames)})
+def _video(manifest: Manifest, number: int, clips: np.ndarray, frames: np.ndarray, kind: str) -> VideoVectors:
+    name, duration = f"{number:09d}", max(60.0, len(frames) / 2)
+    entry = VideoEntry(name, name, 0, 0, name.zfill(64), duration, len(frames), 640, 360, "h264")
+    rows = [(0.0, 60.0, len(frames), len(clips), len(frames))]
+    if kind == "training-free":  # every moment is a window
+        starts = np.linspace(0, len(frames), round(MOMENTS * len(frames)), endpoint=False).astype(int)
+        clips, frames = unit(np.add.reduceat(frames, starts)), frames[:0]
+        edges = [*(starts / 2).tolist(), duration]
+        rows = [(*edges[i : i + 2], 0, 1, 0) for i in range(len(starts))]
+    windows = np.array(rows, manifest.files[WINDOWS])
+    return VideoVectors(entry, {WINDOWS: windows, "clips": pack_rows(clips), "frames": pack_rows(frames)})

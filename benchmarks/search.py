@@ -2,13 +2,16 @@
 
     python benchmarks/search.py                                              # about a minute
     python benchmarks/search.py --videos 1000 10000 --backends exact faiss milvus:server
+    python benchmarks/search.py --frames 240 --videos 1000 10000 --models zero-shot training-free --backends exact
 
 Vectors with the statistics of real ones (32 clips and --frames frames of 384 numbers per video) are written as an index
 in a temporary folder (--folder names another, which is kept and used again). Every contender runs in a process of its
 own, and they take turns: `plain` multiplies every query with every vector as it is stored, no more; `plain32` with
 float32 vectors in memory; `exact`, `faiss` and `milvus:...` are whole searches for the ten best videos.
 `milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. With one thread,
-times are those of the processor, which leaves out what a server computes. --json keeps what was measured; --table makes
+times are those of the processor, which leaves out what a server computes. Ratios are those to the first contender.
+--models compares indexes of the same frames: all frames and 32 clips of each video, or adaptive moments, one for every
+3.7 frames. --json keeps what was measured; --table makes
 one table of several such files.
 """
 
@@ -17,7 +20,7 @@ import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,7 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import DIM, bench_model, open_index, statistics, write_index
+from _vectors import DIM, KINDS, bench_model, open_index, statistics, write_index
 
 K = 10
 
@@ -49,10 +52,11 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
 
 
-def plain(folder: Path, queries: int, float32: bool) -> Tasks:
-    """The product of each query with all rows, file by file: what is left if nothing else costs anything."""
+def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
+    """The product of each query with all rows that count, file by file: what is left if nothing else costs anything."""
     (place,) = folder.glob("rows/*")
-    rows = [torch.from_numpy(np.memmap(place / name, "<f2", "c").reshape(-1, DIM)) for name in ("clips", "frames")]
+    names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:], strict=True) if weight]
+    rows = [torch.from_numpy(np.memmap(place / name, "<f2", "c").reshape(-1, DIM)) for name in names]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
     now = clock()
@@ -69,9 +73,9 @@ def plain(folder: Path, queries: int, float32: bool) -> Tasks:
     return {"search": search}
 
 
-def searched(folder: Path, queries: int, backend: str, server: int | None) -> Tasks:
+def searched(folder: Path, queries: int, backend: str, server: int | None, kind: str) -> Tasks:
     """Whole searches by a backend that is brought up to date first."""
-    model, now = bench_model(np.load(folder / "queries.npy")[:queries]), clock()
+    model, now = bench_model(np.load(folder / "queries.npy")[:queries], kind), clock()
     index = open_index(folder, model, backend)
     start = now()
     index._in_step(index.source)
@@ -94,10 +98,10 @@ def searched(folder: Path, queries: int, backend: str, server: int | None) -> Ta
     return {"search": search}
 
 
-def exact_hits(folder: Path) -> list[list[str]]:
+def exact_hits(folder: Path, kind: str) -> list[list[str]]:
     """What should be found, by the scores of all videos, a group of queries at a time."""
     queries = np.load(folder / "queries.npy")
-    index = open_index(folder, bench_model(queries), "exact")
+    index = open_index(folder, bench_model(queries, kind), "exact")
     return [[hit.video_id for hit in result.hits] for result in index.search_many([*map(str, range(len(queries)))], K)]
 
 
@@ -115,30 +119,33 @@ def milvus_server(folder: Path) -> Iterator[Any]:
         server.cleanup()
 
 
-def measure(folder: Path, args: Any) -> Comparison:
-    """All contenders on one index."""
+def measure(folders: dict[str, Path], args: Any) -> Comparison:
+    """All contenders on one index, or on that of each model."""
     contenders = []
     with ExitStack() as stack:
-        for backend in args.backends:
+        for kind, backend in product(folders, args.backends):
+            folder = folders[kind]
+            name = backend if len(folders) == 1 else f"{kind}, {backend}"
             if backend.startswith("plain"):
-                contenders.append(Contender(backend, plain, (folder, args.queries, backend == "plain32")))
+                contenders.append(Contender(name, plain, (folder, args.queries, backend == "plain32", kind)))
                 continue
             address, process = backend, None
             if backend == "milvus:server":
                 data = stack.enter_context(tempfile.TemporaryDirectory(prefix="prvr-milvus-"))
                 server = stack.enter_context(milvus_server(Path(data) / "data"))
                 address, process = f"milvus:http://127.0.0.1:{server.listen_port}", server.server_proc.pid
-            contenders.append(Contender(backend, searched, (folder, args.queries, address, process)))
+            contenders.append(Contender(name, searched, (folder, args.queries, address, process, kind)))
         return compare(contenders, rounds=args.rounds, measure=returned, threads=args.threads)
 
 
 def rows_of(about: dict[str, Any], comparison: Comparison) -> Iterator[list[Any]]:
+    first = next(iter(comparison.measured["search"]))
     for name, rounds in comparison.measured["search"].items():
         last = dict(rounds[-1])
         yield [
             f"{about['videos']:,}",
             name,
-            *(comparison.ratio("search", name, "plain", p) for p in ("p50", "p95")),
+            *(comparison.ratio("search", name, first, p) for p in ("p50", "p95")),
             f"{last['recall']:.3f}" if "recall" in last else "",
             f"{last['sync'] / about['writing']:.2f}" if last.get("bytes") else "",
             f"{last['bytes'] / about['videos']:,.0f}" if "bytes" in last else "",
@@ -147,14 +154,16 @@ def rows_of(about: dict[str, Any], comparison: Comparison) -> Iterator[list[Any]
 
 
 def table(measured: list[dict[str, Any]]) -> None:
-    """Ratios to the plain product in the same rounds, and how times grow from one size to the next."""
+    """Ratios to the first contender in the same rounds, and how times grow from one size to the next."""
     runs = [
         (entry["about"], Comparison(entry["measured"]))
         for entry in sorted(measured, key=lambda entry: entry["about"]["videos"])
     ]
-    head = ["videos", "contender", "p50 / plain", "p95 / plain", "recall@10", "sync / writing the index"]
+    head = ["videos", "contender", "p50 / first", "p95 / first", "recall@10", "sync / writing the index"]
     head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
-    show("ratios to the plain product", head, [row for about, comparison in runs for row in rows_of(about, comparison)])
+    show(
+        "ratios to the first contender", head, [row for about, comparison in runs for row in rows_of(about, comparison)]
+    )
     names = dict.fromkeys(name for _, comparison in runs for name in comparison.measured["search"])
     grown = []
     for name in names:
@@ -176,6 +185,7 @@ def main() -> None:
         queries=50,
         rounds=5,
         backends=["plain", "plain32", "exact", "faiss"],
+        models=option(["trained"], choices=list(KINDS)),
         folder=option(None, "kept; the indexes in it are used again", type=Path),
         table=option([], "only print the tables of such files", type=Path),
     )
@@ -186,16 +196,19 @@ def main() -> None:
     measured = []
     with tempfile.TemporaryDirectory(prefix="prvr-search-") as temporary:
         for videos in args.videos:
-            folder = (args.folder or Path(temporary)) / str(videos)
-            if not (folder / "about.json").exists():
-                queries, writing = write_index(folder, videos, args.frames, args.queries)
-                np.save(folder / "queries.npy", queries)
-                (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder)))
-                (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))
-            about = json.loads((folder / "about.json").read_text())
-            each = folder_bytes(folder / "rows") / videos
-            print(f"{videos:,} videos: {each:,.0f} bytes per video in the index ...", flush=True)
-            measured.append({"about": about, "measured": measure(folder, args).figures()})
+            folders = {}
+            for kind in args.models:
+                suffix = "" if kind == "trained" else f"-{kind}"
+                folders[kind] = folder = (args.folder or Path(temporary)) / f"{videos}{suffix}"
+                if not (folder / "about.json").exists():
+                    queries, writing = write_index(folder, videos, args.frames, args.queries, kind)
+                    np.save(folder / "queries.npy", queries)
+                    (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder, kind)))
+                    (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))
+                each = folder_bytes(folder / "rows") / videos
+                print(f"{videos:,} videos, {kind}: {each:,.0f} bytes per video in the index ...", flush=True)
+            about = json.loads((folders[args.models[0]] / "about.json").read_text())
+            measured.append({"about": about, "measured": measure(folders, args).figures()})
             if args.json:
                 args.json.write_text(json.dumps(measured))
     table(measured)
