@@ -631,7 +631,7 @@ def main() -> None:
         seeds=option([0], "of simulated frames, for --needle and --ideas"),
         noise=option([1.0, 2.0, 3.0], "levels of --needle"),
         methods=option([*METHODS], "zero-shot first"),
-        kinds=option(["middle", *GRID], "which levels are changed"),
+        kinds=option(["middle", *GRID], "which levels are changed; with --ideas only the first of each"),
     )
     print(environment())
     corpus = open_corpus(args.root, args.collection)
@@ -665,7 +665,7 @@ def main() -> None:
     if args.ideas:
         sentences = asked(queries, sentence_encoder(corpus, args.sentences), captions.training[:2000])
         ideas = Ideas(queries, len(args.seeds))
-    for kind, change in [(name, each) for name in args.kinds for each in grid[name]]:
+    for kind, change in [(name, each) for name in args.kinds for each in grid[name][: 1 if args.ideas else None]]:
         levels = replace(MIDDLE, **change)
         title = f"{name}, {kind}: {levels}"
         if args.ideas:
