@@ -648,6 +648,7 @@ def main() -> None:
         needle=False,
         ideas=False,
         sentences=option(None, "folder of the sentence encoder of the captions, for --ideas"),
+        bank=option("toy-demo", "collection of toy videos whose training captions are the bank of the control of hubs"),
         seeds=option([0], "of simulated frames, for --needle and --ideas"),
         noise=option([2.0, 3.0, 4.0], "levels of --needle"),
         methods=option([*METHODS], "zero-shot first"),
@@ -661,7 +662,7 @@ def main() -> None:
         stream, queries = own_features(corpus, args.split)
         if args.ideas:
             encode, videos = sentence_encoder(corpus, None), list(stream)
-            others = encode([caption.text for caption in corpus.split("train").captions])
+            others = encode([caption.text for caption in open_corpus(args.root, args.bank).split("train").captions])
             scores = idea_scores(videos, queries, asked(queries, encode, others))
             table = Ideas(queries, 1).table([scores], torch.from_numpy(queries.relevant))
             show(f"{name}, own features", IDEA_HEAD, table)
