@@ -508,26 +508,28 @@ def sentence_encoder(corpus: Corpus, folder: str | None) -> Callable[[Sequence[s
     mean = sentence_vectors(corpus, corpus.split("train")).mean(0)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        rows = []
+        rows, some = [], sorted(set(texts), key=len)
         with torch.inference_mode():
-            for first in range(0, len(texts), 64):
-                batch = tokens(list(texts[first : first + 64]), padding=True, truncation=True, return_tensors="pt")
+            for first in range(0, len(some), 64):
+                batch = tokens(some[first : first + 64], padding=True, truncation=True, return_tensors="pt")
                 mask = batch["attention_mask"][..., None]
                 rows.append((model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1))
-        return unit(unit(torch.cat(rows).double().numpy()) - mean)
+        numbers = {text: i for i, text in enumerate(some)}
+        return unit(unit(torch.cat(rows).double().numpy()[[numbers[text] for text in texts]]) - mean)
 
     return encode
 
 
 def asked(queries: Queries, encode: Callable[[Sequence[str]], np.ndarray], others: np.ndarray) -> Asked:
-    wordings = np.stack([encode([wording.format(text) for text in queries.texts]) for wording in WORDINGS])
-    if (alike := np.einsum("qd,qd->q", wordings[0], queries.vectors).min()) < 0.99:
-        raise SystemExit(f"--sentences is not the encoder of the corpus: a caption has a cosine of {alike:.2f}")
     parts = [[part for part in PARTS.split(text) if " " in part.strip()] for text in queries.texts]
     parts = [some if len(some) > 1 else [text] for some, text in zip(parts, queries.texts, strict=True)]
-    starts = np.cumsum([0, *map(len, parts)])[:-1]
     print(f"{np.mean([len(some) > 1 for some in parts]):.0%} of the sentences have several parts")
-    return Asked(wordings, encode([part for some in parts for part in some]), starts, others)
+    wordings = [wording.format(text) for wording in WORDINGS for text in queries.texts]
+    vectors = encode([*wordings, *(part for some in parts for part in some)])
+    wordings, parts_of = vectors[: len(wordings)].reshape(len(WORDINGS), len(parts), -1), vectors[len(wordings) :]
+    if (alike := np.median(np.einsum("qd,qd->q", wordings[0], queries.vectors))) < 0.99:
+        raise SystemExit(f"--sentences is not the encoder of the corpus: captions have a cosine of {alike:.2f}")
+    return Asked(wordings, parts_of, np.cumsum([0, *map(len, parts)])[:-1], others)
 
 
 def best(vectors: np.ndarray, rows: Iterable[np.ndarray]) -> np.ndarray:
