@@ -71,8 +71,8 @@ def overlap(start: float, end: float, first: float, last: float) -> float:
     return max(0.0, min(end, last) - max(start, first)) / (max(end, last) - min(start, first))
 
 
-def by_hand(frames: np.ndarray, sentence: np.ndarray) -> float:
-    vectors = adaptive_moments(frames[:, : len(sentence)]).vectors
+def by_hand(frames: np.ndarray, sentence: np.ndarray, beta: float = 0.7) -> float:
+    vectors = adaptive_moments(frames[:, : len(sentence)], beta).vectors
     return float((vectors @ sentence / np.linalg.norm(vectors, axis=1)).max())
 
 
@@ -243,15 +243,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
 # As a stage.
 
 
-def test_search_adds_the_best_moment_of_the_best_window(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [{}, {"beta": 0.0}])
+def test_search_adds_the_best_moment_of_the_best_window(keys: dict[str, float], tmp_path: Path) -> None:
     features, model = features_of(50, 90, 30), tiny_model(tmp_path / "model")
     sentence = open_featurizer("toy").sentence(QUERY).astype(np.float64)
-    stage = {"kind": "training_free", "weight": 2.0}
+    stage = {"kind": "training_free", "weight": 2.0, **keys}
     with make_index(tmp_path / "alone", model, features) as index:
         alone = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
     with make_index(tmp_path / "both", open_model(model, TOY, stages=[stage]), features) as index:
         both = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
-    expected = {name: score + 2 * by_hand(features.read(name), sentence) for name, score in alone.items()}
+    expected = {name: score + 2 * by_hand(features.read(name), sentence, **keys) for name, score in alone.items()}
     assert both == pytest.approx(expected, abs=3e-3)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +15,7 @@ from prvr.data.sampling import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
-from prvr.stages.joint_space import JOINT_ROWS, JointInputs, moments_of
+from prvr.stages.joint_space import JointInputs, joint_rows, moments_of
 from prvr.video import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 
 
@@ -34,12 +35,15 @@ class JointEncoder:
         encoder: what the features are.
         text: the text side of the same encoder.
         inputs: a window is compared by its frames, or by its moments.
+        beta: of moments, see `prvr.segments.adaptive_moments`.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
     """
 
-    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, inputs: JointInputs = "joint") -> None:
+    def __init__(
+        self, encoder: FeatureSpec, text: TextFeaturizer, inputs: JointInputs = "joint", beta: float = 0.7
+    ) -> None:
         if not encoder.joint_dim:
             raise DataError(
                 f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
@@ -51,7 +55,8 @@ class JointEncoder:
                 f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
                 "side of the encoder."
             )
-        self.dim, self._text, self._rows = encoder.joint_dim, text, JOINT_ROWS[inputs]
+        self.dim, self._text = encoder.joint_dim, text
+        self._rows = partial(joint_rows, inputs=inputs, beta=beta)
         self.sets = {"frames": RowSet(self.dim)}
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:

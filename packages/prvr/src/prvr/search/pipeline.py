@@ -21,6 +21,7 @@ from prvr.search.rescoring import Rescorer
 from prvr.search.snapshot import Snapshot
 from prvr.search.trained import TrainedModel, WindowEncoder
 from prvr.stages import Pipeline, Stage
+from prvr.stages.joint_space import JointStage
 from prvr.stages.pipelines import read_stages
 from prvr.video import FeatureSpec, TextFeaturizer
 
@@ -162,7 +163,8 @@ def _encoder(
         case "features":
             return RetrieverEncoder(stage, encoder, text, device)
         case "joint" | "moments":
-            return JointEncoder(encoder, text, stage.inputs)
+            beta = stage.beta if isinstance(stage, JointStage) else JointStage.beta
+            return JointEncoder(encoder, text, stage.inputs, beta)
         case "first":
             return None
 

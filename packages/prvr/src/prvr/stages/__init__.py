@@ -5,7 +5,7 @@ from prvr.stages.diffusion.candidate_reranker import CandidateReranker, reranker
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.network import RerankerInputs
 from prvr.stages.diffusion.reranking import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
-from prvr.stages.joint_space import TrainingFreeStage, ZeroShotSettings, ZeroShotStage
+from prvr.stages.joint_space import TrainingFreeSettings, TrainingFreeStage, ZeroShotSettings, ZeroShotStage
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.pipelines import Pipeline
 from prvr.stages.qb_norm import QBNormSettings, QBNormStage, QueryBank, qb_norm
@@ -35,6 +35,7 @@ __all__ = [
     "RetrieverStage",
     "ScoreMatrix",
     "Stage",
+    "TrainingFreeSettings",
     "TrainingFreeStage",
     "ZeroShotSettings",
     "ZeroShotStage",

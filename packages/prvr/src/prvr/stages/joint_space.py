@@ -1,6 +1,6 @@
 """Scores without training as a stage: cosines in the joint space of an encoder of images and text, such as CLIP."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -34,7 +34,7 @@ UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free"
 """What each of these compares sentences with."""
 
 
-def moments_of(frames: Float[np.ndarray, "t d"]) -> "AdaptiveMoments":
+def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "AdaptiveMoments":
     """The moments of a video by `prvr.segments.adaptive_moments`, of any frames that an encoder gives.
 
     Frames of zeros have no direction and are left out, as is the second of exactly two equal frames: where the sampling
@@ -43,6 +43,7 @@ def moments_of(frames: Float[np.ndarray, "t d"]) -> "AdaptiveMoments":
 
     Args:
         frames: `(t, d)` at least one frame.
+        beta: how far segments share their features, in [0, 1).
 
     Examples:
         >>> scenes = np.repeat(np.eye(4), 10, axis=0) + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
@@ -57,16 +58,16 @@ def moments_of(frames: Float[np.ndarray, "t d"]) -> "AdaptiveMoments":
     places = np.flatnonzero(frames.any(1) & ~second)
     if not len(places):
         return AdaptiveMoments(np.zeros((1, frames.shape[1])), np.array([[0, len(frames)]]))
-    moments = adaptive_moments(frames[places])
+    moments = adaptive_moments(frames[places], beta)
     starts = np.append(0, places[moments.spans[1:, 0]])
     return AdaptiveMoments(moments.vectors, np.stack([starts, np.append(starts[1:], len(frames))], 1))
 
 
-JOINT_ROWS: dict[JointInputs, Callable[[Float32[np.ndarray, "t d"]], Float32[np.ndarray, "m d"]]] = {
-    "joint": lambda frames: frames,
-    "moments": lambda frames: moments_of(frames).vectors.astype(np.float32),
-}
-"""The rows that a sentence is compared with, from the frames of a video."""
+def joint_rows(
+    frames: Float32[np.ndarray, "t d"], inputs: JointInputs, beta: float = 0.7
+) -> Float32[np.ndarray, "m d"]:
+    """The rows of a video that a sentence is compared with: its frames, or its moments by `moments_of`."""
+    return frames if inputs == "joint" else moments_of(frames, beta).vectors.astype(np.float32)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -79,6 +80,14 @@ class ZeroShotSettings:
     """The weight of the score, which is added to the score so far."""
 
 
+@dataclass(frozen=True, config=STRICT)
+class TrainingFreeSettings(ZeroShotSettings):
+    """The use of the score of moments."""
+
+    beta: float = Field(default=0.7, ge=0, lt=1)
+    """How far the segments of a video share their features before moments are made of them; 0: not at all."""
+
+
 class JointStage(Stage):
     """Adds a score of the joint encoder: the cosine of the text with the row of the video that it fits best.
 
@@ -89,6 +98,7 @@ class JointStage(Stage):
     """
 
     inputs: ClassVar[JointInputs]
+    beta: float = 0.7  # of moments
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
         self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()
@@ -101,7 +111,7 @@ class JointStage(Stage):
             DataError: the corpus of the split is unknown, or has no joint space.
         """
         source = split.source
-        return JointSplit(source.corpus, source.split, split.video_ids, inputs=self.inputs)
+        return JointSplit(source.corpus, source.split, split.video_ids, inputs=self.inputs, beta=self.beta)
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds the scores."""
@@ -119,14 +129,22 @@ class TrainingFreeStage(JointStage):
     """Adds the training-free score: the cosine of the text with the best matching moment of the video.
 
     Moments are those of `moments_of`; in search, those of the window of the video that the first stage likes best.
+
+    Args:
+        settings: the use of the score.
     """
 
     kind = "training_free"
     inputs = "moments"
 
+    def __init__(self, settings: TrainingFreeSettings | None = None) -> None:
+        settings = settings or TrainingFreeSettings()
+        super().__init__(settings)
+        self.beta = settings.beta
+
 
 STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder alone.", ZeroShotSettings)
-STAGES.register("training_free", TrainingFreeStage, "Adds the score of the moments of the encoder.", ZeroShotSettings)
+STAGES.register("training_free", TrainingFreeStage, "Adds the score of the encoder's moments.", TrainingFreeSettings)
 
 
 class JointScorer(nn.Module):
@@ -169,6 +187,7 @@ class JointSplit:
         texts: any texts; None for the captions of these videos.
         text: the text side of the encoder of the frames; None opens it by its name if it is needed.
         inputs: what a video is compared by.
+        beta: of moments, see `moments_of`.
 
     Attributes:
         text_vectors: `(q, d)` joint vectors of the texts.
@@ -186,10 +205,12 @@ class JointSplit:
         texts: tuple[str, ...] | None = None,
         text: TextFeaturizer | None = None,
         inputs: JointInputs = "joint",
+        beta: float = 0.7,
     ) -> None:
         content = corpus.split(split)
         self.corpus, self.encoders = corpus, joint_encoders(corpus)
         self.inputs: JointInputs = inputs
+        self.beta = beta
         self.video_ids = tuple(content.video_ids) if video_ids is None else video_ids
         videos = set(self.video_ids)
         indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
@@ -217,7 +238,7 @@ class JointSplit:
                 )
             for video in self.video_ids:
                 frames = np.asarray(features.read(video)[:, : self.encoders.joint_dim], np.float32)
-                yield torch.from_numpy(JOINT_ROWS[self.inputs](frames))
+                yield torch.from_numpy(joint_rows(frames, self.inputs, self.beta))
 
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, `size` at a time."""
