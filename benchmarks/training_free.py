@@ -249,10 +249,10 @@ def best_segment(frames: np.ndarray) -> AdaptiveMoments:
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
 
 
-def pyramid(frames: np.ndarray) -> AdaptiveMoments:
+def pyramid(frames: np.ndarray, least: int = 6) -> AdaptiveMoments:
     """Windows of 6, 12, 24, ... frames up to the whole video, about as many as segments; their spans overlap."""
     count = len(frames)
-    sizes = [6 << level for level in range(count.bit_length()) if 6 << level < count] + [count]
+    sizes = [least << level for level in range(count.bit_length()) if least << level < count] + [count]
     edges = [np.append(np.arange(0, count, size), count) for size in sizes]
     spans = np.concatenate([np.stack([some[:-1], some[1:]], 1) for some in edges])
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
@@ -291,6 +291,9 @@ METHODS = {
     "adaptive, beta 0": Method(lambda frames: adaptive_moments(frames, 0.0), around_best),
     "adaptive, unit length": Method(unit_moments, around_best),
     "frames + adaptive": Method(frames_and_moments, around_best),
+    "best segment": Method(best_segment, span_of_best),
+    "windows of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
+    "windows of 1, 2, 4, ... frames": Method(lambda frames: pyramid(frames, 1), span_of_best),
 }
 FILM_METHODS = {
     "zero-shot": METHODS["zero-shot"],
@@ -298,9 +301,7 @@ FILM_METHODS = {
     "shots": Method(shots, around_best),
     "training-free": Method(unit_moments, around_best),
     "training-free, beta 0": Method(unpropagated, around_best),
-    "best segment": Method(best_segment, span_of_best),
-    "best of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
-}
+} | {name: METHODS[name] for name in ("best segment", "windows of 6, 12, 24, ... frames")}
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
