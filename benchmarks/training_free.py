@@ -274,6 +274,14 @@ def around_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> 
     return best_moment(torch.from_numpy(np.repeat(scores, np.diff(parts.spans)[:, 0])), duration)
 
 
+def around_best_of_all(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
+    """The rule of search where spans overlap: every frame has the highest score of those that hold it."""
+    line = np.full(parts.spans[-1, 1], -np.inf, np.float32)
+    for (first, last), score in zip(parts.spans, scores, strict=True):
+        line[first:last] = np.maximum(line[first:last], score)
+    return best_moment(torch.from_numpy(line), duration)
+
+
 def around_best_in_windows(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
     """The rule of search."""
     windows = [
@@ -293,7 +301,7 @@ METHODS = {
     "frames + adaptive": Method(frames_and_moments, around_best),
     "best segment": Method(best_segment, span_of_best),
     "windows of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
-    "windows of 1, 2, 4, ... frames": Method(lambda frames: pyramid(frames, 1), span_of_best),
+    "windows of 1, 2, 4, ... frames": Method(lambda frames: pyramid(frames, 1), around_best_of_all),
 }
 FILM_METHODS = {
     "zero-shot": METHODS["zero-shot"],
@@ -301,7 +309,7 @@ FILM_METHODS = {
     "shots": Method(shots, around_best),
     "training-free": Method(unit_moments, around_best),
     "training-free, beta 0": Method(unpropagated, around_best),
-} | {name: METHODS[name] for name in ("best segment", "windows of 6, 12, 24, ... frames")}
+} | {name: METHODS[name] for name in [*METHODS][-3:]}
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
