@@ -249,11 +249,12 @@ def best_segment(frames: np.ndarray) -> AdaptiveMoments:
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
 
 
-def pyramid(frames: np.ndarray, least: int = 6) -> AdaptiveMoments:
+def pyramid(frames: np.ndarray, least: int = 6, growth: int = 2) -> AdaptiveMoments:
     """Windows of 6, 12, 24, ... frames up to the whole video, about as many as segments; their spans overlap."""
-    count = len(frames)
-    sizes = [least << level for level in range(count.bit_length()) if least << level < count] + [count]
-    edges = [np.append(np.arange(0, count, size), count) for size in sizes]
+    count, sizes = len(frames), [least]
+    while sizes[-1] < count:
+        sizes.append(sizes[-1] * growth)
+    edges = [np.append(np.arange(0, count, size), count) for size in sizes]  # the last: the whole video
     spans = np.concatenate([np.stack([some[:-1], some[1:]], 1) for some in edges])
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
 
@@ -302,6 +303,7 @@ METHODS = {
     "best segment": Method(best_segment, span_of_best),
     "windows of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
     "windows of 1, 2, 4, ... frames": Method(lambda frames: pyramid(frames, 1), around_best_of_all),
+    "windows of 1, 4, 16, ... frames": Method(lambda frames: pyramid(frames, 1, 4), around_best_of_all),
 }
 FILM_METHODS = {
     "zero-shot": METHODS["zero-shot"],
@@ -309,7 +311,7 @@ FILM_METHODS = {
     "shots": Method(shots, around_best),
     "training-free": Method(unit_moments, around_best),
     "training-free, beta 0": Method(unpropagated, around_best),
-} | {name: METHODS[name] for name in [*METHODS][-3:]}
+} | {name: METHODS[name] for name in [*METHODS][-4:]}
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
