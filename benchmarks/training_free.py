@@ -21,7 +21,7 @@ chosen on `val` by zero-shot alone: about the SumR that papers print.
 Rule, written before the first run: adaptive moments replace zero-shot if SumR is higher in the middle and on toy-large,
 the 95 % interval of the difference over videos above 0, mean IoU is not lower there, and no level loses more than 2.
 
---needle: films of two hours at one frame per second, `gap` 1 (with 3, everything is at chance), with one moment of each
+--needle: films of two hours at one frame per second, `gap` 1, which is easier than the middle, with one moment of each
 length of `LENGTHS_IN_FILM` among events; a sentence must find its film and its moment. Contenders: `zero-shot` is what
 search does, single frames and windows of 120 s; `equal windows` has means of four frames, as many rows as adaptive
 moments; `shots` are cut where neighbouring frames differ most. Intervals are over the films of all seeds.
