@@ -86,6 +86,12 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     assert original.ranks.tolist() == slow_ranks(scores, [set(own) for own in split.relevant])
     assert found.text_to_text == original.text_to_text  # siblings are what they are
     assert found.chance > original.chance
+    assert out.count("mAP") == out.count("moment retrieval") == 2
+    assert original.lists is not None
+    assert found.lists is not None
+    assert found.lists.right == pytest.approx(sum(map(len, right)) / len(right))
+    own = sum(v in videos for v, videos in zip(found.query_to_video.tolist(), right, strict=True))
+    assert [part.moments[0].queries for part in (original, found)] == [len(right), own]  # right in its own video only
 
 
 def test_stages_and_names_of_files(

@@ -5,7 +5,7 @@ Evaluation and search call the same functions, so that the metric and the ranked
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -229,14 +229,114 @@ def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | Non
         (10.0, 30.0)
     """
     level = moment_level(float(scores.max()), float(scores.median()) if usual is None else usual)
-    keep = (scores >= level).tolist()
-    first = last = int(scores.argmax())
-    while first > 0 and keep[first - 1]:
-        first -= 1
-    while last < len(keep) - 1 and keep[last + 1]:
-        last += 1
-    unit = duration / len(keep)
-    return first * unit, (last + 1) * unit
+    start, stop = _run_around(scores[None], scores.argmax()[None], scores.new_tensor([level]))
+    unit = duration / len(scores)
+    return int(start) * unit, int(stop) * unit
+
+
+def _run_around(
+    scores: Float[Tensor, "n t"], place: Int[Tensor, " n"], level: Float[Tensor, " n"]
+) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """The first of the neighbours around a place that reach the level, and the one after the last."""
+    steps, below = torch.arange(scores.shape[1], device=scores.device), scores < level[:, None]
+    start = torch.where(below & (steps < place[:, None]), steps + 1, 0).amax(1)
+    return start, torch.where(below & (steps > place[:, None]), steps, len(steps)).amin(1)
+
+
+@dataclass(frozen=True)
+class MomentLists:
+    """Moments of one video for each of n queries, the best one first.
+
+    Args:
+        start, stop: `(n, m)` where each begins and ends, in a video from 0 to `length`.
+        score: `(n, m)` the highest score in it.
+        valid: `(n, m)` True = a moment; the first of each query is one.
+        length: of the video.
+    """
+
+    start: Float[Tensor, "n m"]
+    stop: Float[Tensor, "n m"]
+    score: Float[Tensor, "n m"]
+    valid: Bool[Tensor, "n m"]
+    length: float
+
+
+def ranked_moments(scores: Float[Tensor, "n t"], overlap: float = 0.5) -> MomentLists:
+    """Several moments of a video: the best one, then that around the highest score outside of all before, and so on.
+
+    Each is bounded as [best_moment][prvr.scoring.best_moment] bounds the first, by a third of the way from the median
+    to its own highest score; only steps above the median begin one. A moment whose intersection over union with a
+    better one is above `overlap` is left out (non-maximum suppression).
+
+    Args:
+        scores: `(n, t)` of n queries with each step of one video in order of time.
+        overlap: in [0, 1].
+
+    Returns:
+        times in steps, from 0 to t.
+
+    Examples:
+        >>> found = ranked_moments(torch.tensor([[0.1, 0.9, 0.8, 0.1, 0.1, 0.5, 0.1]]))
+        >>> [part.tolist() for part in (found.start, found.stop, found.valid)]
+        [[[1.0, 5.0]], [[3.0, 6.0]], [[True, True]]]
+    """
+    places, usual, rest = torch.arange(scores.shape[1], device=scores.device), scores.median(1).values, scores
+    start = stop = score = scores[:, :0]
+    valid = torch.zeros_like(score, dtype=torch.bool)
+    while True:
+        highest, place = rest.max(1)
+        is_moment = highest > usual if score.shape[1] else torch.ones_like(highest, dtype=torch.bool)
+        if not bool(is_moment.any()):
+            return MomentLists(start, stop, score, valid, float(scores.shape[1]))
+        first, end = (x[:, None].to(scores) for x in _run_around(scores, place, (highest + 2 * usual) / 3))
+        rest = rest.masked_fill((places >= first) & (places < end), -torch.inf)
+        covered = (valid & (overlaps(first, end, start, stop) > overlap)).any(1)
+        start, stop = torch.cat([start, first], 1), torch.cat([stop, end], 1)
+        score = torch.cat([score, highest[:, None]], 1)
+        valid = torch.cat([valid, (is_moment & ~covered)[:, None]], 1)
+
+
+def ranked_spans(scores: Float[Tensor, "n c"], spans: Float[Tensor, "c 2"], overlap: float = 0.5) -> MomentLists:
+    """The clips of a video as its moments, where clips say which part of it they are, after non-maximum suppression.
+
+    Args:
+        scores: `(n, c)` of n queries with each clip.
+        spans: `(c, 2)` where each begins and ends, as shares of the video.
+        overlap: a clip whose intersection over union with a better one is above it is left out.
+
+    Returns:
+        times as shares of the video.
+
+    Examples:
+        >>> spans = torch.tensor([[0.0, 0.5], [0.0, 0.75], [0.5, 1.0]])
+        >>> found = ranked_spans(torch.tensor([[0.8, 0.9, 0.1]]), spans)
+        >>> found.stop.tolist(), found.valid.tolist()
+        ([[0.75, 1.0]], [[True, True]])
+    """
+    (first, last), rest = spans.T, scores
+    near = (overlaps(first[:, None], last[:, None], first[None], last[None]) > overlap).fill_diagonal_(True)
+    clips, score = torch.zeros_like(scores[:, :0], dtype=torch.int64), scores[:, :0]
+    while bool((rest > -torch.inf).any()):
+        highest, clip = rest.max(1, keepdim=True)
+        rest = rest.masked_fill(near[clip[:, 0]], -torch.inf)
+        clips, score = torch.cat([clips, clip], 1), torch.cat([score, highest], 1)
+    return MomentLists(first[clips], last[clips], score, score > -torch.inf, 1.0)
+
+
+def overlaps(
+    start: Float[Tensor, "#n #m"],
+    stop: Float[Tensor, "#n #m"],
+    other_start: Float[Tensor, "#n #m"],
+    other_stop: Float[Tensor, "#n #m"],
+) -> Float[Tensor, "n m"]:
+    """Intersection over union of moments with others, in [0, 1]; shapes are broadcast.
+
+    Examples:
+        >>> overlaps(*(torch.tensor([[x]]) for x in (48.0, 58.0, 53.0, 58.0))).item()
+        0.5
+    """
+    shared = (torch.minimum(stop, other_stop) - torch.maximum(start, other_start)).clamp_min(0)
+    return shared / (stop - start + other_stop - other_start - shared)
 
 
 def moment_level(highest: float, usual: float) -> float:

@@ -346,10 +346,11 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
     """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""
-    from prvr.evaluation.tables import blocks_table, groups_table, metrics_table, tags_table, text_video_table
+    from prvr.evaluation import tables
 
-    first = text_video_table(report) if text_to_video else metrics_table(report)
-    for table in (first, groups_table(report), tags_table(report), blocks_table(report)):
+    first = tables.text_video_table(report) if text_to_video else tables.metrics_table(report)
+    others = (tables.moments_table, tables.groups_table, tables.tags_table, tables.blocks_table)
+    for table in (first, *(make(report) for make in others)):
         if table is not None:
             console.print()
             console.print(table)

@@ -2,13 +2,13 @@
 
 from prvr.evaluation.compare import compare_reports
 from prvr.evaluation.encode import encode_split
+from prvr.evaluation.lists import ranked_rows
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import find_moments
 from prvr.evaluation.rank import (
     EvaluationConfig,
     evaluate,
     moment_groups,
-    ranked_rows,
     report_from_scores,
     tag_metrics,
 )

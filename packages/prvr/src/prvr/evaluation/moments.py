@@ -8,11 +8,10 @@ import torch
 
 from prvr.data.packed import PackedSplit
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
-from prvr.evaluation.rank import ranked_rows
-from prvr.scoring import at_steps, best_moment, clip_scores
+from prvr.evaluation.lists import ranked_rows, video_moments
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
-from prvr.types import FirstStage, Texts, VideoEmbedding, query_vectors
+from prvr.types import FirstStage, Texts
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,16 @@ def find_moments(
     where = device_of(retriever, device)
     if encoded is None:
         encoded = encode_split(pipeline, split, device=where, seed=seed)
+
+    def moment_of(text: Texts, video: int) -> tuple[float | None, float | None]:
+        """The best moment; None if the length of the video is unknown."""
+        duration = float(split.durations[video])
+        found = video_moments(retriever, encoded, split, text, video) if duration > 0 else None
+        if found is None:
+            return None, None
+        unit = duration / found.length
+        return float(found.start[0, 0]) * unit, float(found.stop[0, 0]) * unit
+
     with evaluation_mode(pipeline, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]
         scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])
@@ -97,7 +106,7 @@ def find_moments(
             times = float(split.moments.start[query]), float(split.moments.end[query])
             start, end = (None, None) if np.isnan(times).any() else times
             hits = tuple(
-                Hit(split.video_ids[v], value, *_moment(retriever, encoded, split, own, v))
+                Hit(split.video_ids[v], value, *moment_of(own, v))
                 for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
             )
             video = split.video_ids[int(split.query_to_video[query])]
@@ -106,33 +115,3 @@ def find_moments(
                 ExampleQuery(split.query_ids[query], split.captions[query], hits, video, start, end, relevant)
             )
         return tuple(examples)
-
-
-def _moment(
-    retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
-) -> tuple[float | None, float | None]:
-    """The best moment, the same as in search: by the score of frames and clips at the time of each frame, or the part
-    of the video that the best clip is, where clips say so.
-    """
-    duration = float(split.durations[video])
-    if not duration > 0:  # NaN: unknown
-        return None, None
-    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
-    part, row = encoded.videos[index], video - encoded.slices[index].start
-    clips = None if part.clips is None else part.clips[row]
-    if clips is not None and part.clip_spans is not None:
-        best = clip_scores(query_vectors(text), clips[None])[0, 0].argmax()
-        start, end = (part.clip_spans[row, best].float() * duration).tolist()
-        return start, end
-    frames = None
-    if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
-        frames = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
-    if clips is not None and frames is not None:  # each step of time is scored as a video of its own
-        every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
-        steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
-        line = retriever.score(text, steps).total[0]
-    elif (tokens := clips if frames is None else frames) is not None:
-        line = clip_scores(query_vectors(text), tokens[None])[0, 0]
-    else:
-        return None, None
-    return best_moment(line.float().cpu(), duration)

@@ -1,8 +1,8 @@
 """Evaluation: rank every video of a split for every query, report recalls with their uncertainty."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.attention import BlockUse, watched
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
+from prvr.evaluation.lists import RankedLists, ranked_rows
 from prvr.evaluation.metrics import (
     RECALLS,
     RankCounts,
@@ -29,7 +30,7 @@ from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.streaming import stream_counts, stream_set_counts
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.stages.pipelines import Pipeline, as_pipeline, rescored
+from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.types import Direction, FirstStage, query_vectors
 
 RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
@@ -46,6 +47,8 @@ class EvaluationConfig:
         seed: the seed of the bootstrap, and of samples that the model draws.
         caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
             computes all scores a second time.
+        lists: also report what takes the whole list of each query: mAP and nDCG if a query has several right videos,
+            moment retrieval if moments are known; without stages, computes all scores a second time.
         video_batch: number of videos that are encoded and scored at a time; affects memory and speed only.
         query_batch: number of queries that are encoded and scored at a time; affects memory and speed only.
     """
@@ -54,6 +57,7 @@ class EvaluationConfig:
     bootstrap: int = 1000
     seed: int = 0
     caption_sets: bool = False
+    lists: bool = True
     video_batch: int = 64
     query_batch: int = 256
 
@@ -99,8 +103,10 @@ def evaluate(
         with watched(pipeline.first) as blocks:
             encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
     with evaluation_mode(pipeline, where, config.seed):
+        lists = RankedLists(split, config.ties, config.lists)
         count = _count_stages if pipeline.stages else _count_first
-        counts = count(pipeline, split, encoded, config)
+        counts = count(pipeline, split, encoded, config, lists)
+        moments = lists.moment_metrics(pipeline.first, encoded)
         owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(
             query_vectors(encoded.text), owner.to(where), config.ties, config.query_batch
@@ -108,49 +114,12 @@ def evaluate(
     misses = len(owner) - len(siblings)
     text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
     report = _report(split, counts, text_to_text, config, pipeline.describe())
-    return replace(report, blocks=tuple(blocks))
+    return replace(report, blocks=tuple(blocks), lists=lists.metrics(), moments=moments)
 
 
-def ranked_rows(
-    pipeline: Pipeline,
-    encoded: EncodedSplit,
-    direction: Direction,
-    size: int = 256,
-    *,
-    only: Sequence[int] | None = None,
-) -> Iterator[tuple[slice, Float[Tensor, "r n"]]]:
-    """The score matrix after all stages, some rows at a time.
-
-    Use it within `evaluation_mode`, or in evaluation mode and without gradients.
-
-    Args:
-        pipeline: computes the scores.
-        encoded: the result of `encode_split` for the pipeline, or for one with further stages.
-        direction: rows are texts ("t2v") or videos ("v2t").
-        size: number of rows at a time.
-        only: indices of rows, which are computed one at a time; None for all.
-
-    Yields:
-        The rows, and their scores with the whole gallery.
-
-    Raises:
-        InputError: a stage has an encoder of its own, and `encoded` was computed without it.
-    """
-    first = ScoreMatrix(pipeline.first, encoded, block=size)
-    own = encoded.stages or (None,) * len(pipeline.stages)
-    matrices = []
-    for stage, some in zip(pipeline.stages, own, strict=False):  # `encoded` may be that of more stages
-        if stage.encoder is not None and some is None:
-            raise InputError(f"stage {stage.kind!r} has an encoder of its own: pass the pipeline to encode_split")
-        matrices.append(
-            first if stage.encoder is None or some is None else ScoreMatrix(stage.encoder, some, block=size)
-        )
-    bound = pipeline.bind(direction, matrices, pipeline.prepare(direction, partial(first.with_bank, direction)))
-    for rows in first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only):
-        yield rows, rescored(bound, first.rows(direction, rows), rows)
-
-
-def _count_first(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig) -> _Counts:
+def _count_first(
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, lists: RankedLists
+) -> _Counts:
     """Both directions from blocks of the first stage's scores.
 
     The blocks of one part of the gallery follow each other, so that one part at a time is prepared for scoring.
@@ -162,6 +131,8 @@ def _count_first(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, 
     def score(queries: Int[Tensor, " r"], videos: slice) -> Tensor:
         return first.score(encoded.text[queries], prepared(videos.start)).total
 
+    for rows, scores in ranked_rows(pipeline, encoded, "t2v", config.query_batch) if lists.needed else ():
+        lists.add(rows, scores)
     return _count_blocks(score, split, encoded.slices, config, encoded.text.device)
 
 
@@ -195,7 +166,9 @@ def _count_blocks(
     return to_video.cpu()[place], to_text.cpu(), sets
 
 
-def _count_stages(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig) -> _Counts:
+def _count_stages(
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, lists: RankedLists
+) -> _Counts:
     """Each direction by itself, some rows with the whole gallery at a time."""
     finite = query_vectors(encoded.text).isfinite().all(1)
     if not bool(finite.all()):
@@ -207,6 +180,8 @@ def _count_stages(pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit,
     for direction, parts in counts.items():
         for rows, scores in ranked_rows(pipeline, encoded, direction, config.query_batch):
             parts.append(count_rows(matrix, direction, rows, scores))
+            if direction == "t2v" and lists.needed:
+                lists.add(rows, scores)
             if config.caption_sets and direction == "v2t":
                 whole = [slice(0, len(owner))]
                 sets.append(stream_set_counts(lambda q, _, of=scores: of.mT[q], owner, whole, [rows]))
@@ -254,7 +229,10 @@ def report_from_scores(
     if tuple(scores.shape) != expected:
         raise InputError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
     counts = _count_blocks(lambda q, v: scores[q, v], split, [slice(0, len(split))], config, scores.device)
-    return _report(split, counts, None, config, ())
+    lists = RankedLists(split, config.ties, config.lists)
+    if lists.needed:
+        lists.add(slice(0, len(scores)), scores)
+    return replace(_report(split, counts, None, config, ()), lists=lists.metrics())
 
 
 def moment_groups(

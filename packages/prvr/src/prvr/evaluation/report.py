@@ -6,7 +6,7 @@ import json
 import zipfile
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int, Real
@@ -42,6 +42,41 @@ class TagMetrics:
 
 
 @dataclass(frozen=True)
+class ListMetrics:
+    """Metrics that look at all right videos of a query, means over the queries in percent.
+
+    Args:
+        map: mean average precision.
+        ndcg: normalised discounted cumulative gain of the whole list, with gain 1 for a right video.
+        right: right videos of a query, on average.
+    """
+
+    map: float
+    ndcg: float
+    right: float
+
+
+@dataclass(frozen=True)
+class MomentMetrics:
+    """Recall of moments: the queries, in percent, with a right moment among the first k.
+
+    Args:
+        task: `vcmr`: among the moments of all videos; `svmr`: among those of the query's own video.
+        iou: the least intersection over union with the true moment at which a moment is right.
+        r1, r5, r10, r100: recall at 1, 5, 10 and 100.
+        queries: the number of queries with a known moment.
+    """
+
+    task: Literal["vcmr", "svmr"]
+    iou: float
+    r1: float
+    r5: float
+    r10: float
+    r100: float
+    queries: int
+
+
+@dataclass(frozen=True)
 class EvaluationReport:
     """The metrics of a model on a split, and the ranks that they are computed from.
 
@@ -66,6 +101,8 @@ class EvaluationReport:
         labels: the relevance labels: the original ones of the captions, or dense ones.
         changed: keys of the first stage's configuration that differ from training, with their values.
         blocks: what each block of attention of the first stage does; empty if it has none, or is compiled.
+        lists: mAP and nDCG; None if every query has one right video, or lists were not evaluated.
+        moments: moment retrieval; empty if no moment is known, or lists were not evaluated.
     """
 
     split: str
@@ -88,6 +125,8 @@ class EvaluationReport:
     labels: Labels = "original"
     changed: dict[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockUse, ...] = field(default=(), compare=False)
+    lists: ListMetrics | None = None
+    moments: tuple[MomentMetrics, ...] = ()
 
     @property
     def above_chance(self) -> bool:

@@ -28,6 +28,8 @@ def metrics_table(report: EvaluationReport) -> Table:
         f"chance: SumR {report.chance:.1f}{below}\n{TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
+    if (lists := report.lists) is not None:
+        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} right videos for a query"
     sumr = report.intervals.get("sumr")
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
@@ -112,6 +114,19 @@ def groups_table(report: EvaluationReport) -> Table | None:
     caption = f"{queries:,} of {len(report.query_ids):,} queries have a known moment"
     rows = {f"({group.low:g}, {group.high:g}]": group.metrics for group in report.groups}
     return _metrics_table("text to video by moment-to-video ratio", caption, "ratio", _PARTS, rows)
+
+
+def moments_table(report: EvaluationReport) -> Table | None:
+    """Recall of moments, in the corpus and in the query's own video; None if the report has none."""
+    if not report.moments:
+        return None
+    names = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
+    caption = f"{report.moments[0].queries:,} of {len(report.query_ids):,} queries have a known moment"
+    table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "R@5", "R@10", "R@100"))
+    for one in report.moments:
+        numbers = (one.iou, one.r1, one.r5, one.r10, one.r100)
+        table.add_row(names[one.task], *(f"{value:.1f}" for value in numbers))
+    return table
 
 
 def tags_table(report: EvaluationReport) -> Table | None:

@@ -248,7 +248,7 @@ class RetrievalTask:
 
     def select(self, epoch: int) -> Selection:
         """SumR, text to video, on the split that selects."""
-        report = self._evaluate(self.selection, bootstrap=0)
+        report = self._evaluate(self.selection, bootstrap=0, lists=False)
         metrics = asdict(report.text_to_video)
         notes = {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
         return Selection("SumR", {"model": Score(epoch, metrics["sumr"], metrics)}, metrics, notes)
@@ -266,13 +266,13 @@ class RetrievalTask:
         if run.folder.evaluation.exists():
             return EvaluationReport.from_json(run.folder.evaluation)
         with run.stop.at_once():  # all training is saved: a resumed run comes back here
-            report = self._evaluate(split, bootstrap=1000)
+            report = self._evaluate(split)
         run.folder.save_report(report)
         logger.info("SumR %.1f on %s", report.text_to_video.sumr, split.name)
         return report
 
-    def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
-        config = EvaluationConfig.of_run(self.config.train, bootstrap=bootstrap)
+    def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
+        config = EvaluationConfig.of_run(self.config.train, **changes)
         return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 

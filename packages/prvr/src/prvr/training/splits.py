@@ -30,7 +30,7 @@ from prvr.data.pack import repack
 from prvr.data.synthetic import corpus_key
 from prvr.errors import InputError, TrainingError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
-from prvr.evaluation.rank import ranked_rows
+from prvr.evaluation.lists import ranked_rows
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import Pipeline

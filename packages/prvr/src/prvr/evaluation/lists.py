@@ -1,0 +1,252 @@
+"""Ranked lists: the videos of each query after all stages, mAP and nDCG of them, and the moments in them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Real
+from torch import Tensor
+
+from prvr.data.packed import PackedSplit
+from prvr.errors import InputError
+from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
+from prvr.evaluation.report import ListMetrics, MomentMetrics
+from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
+from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
+from prvr.stages.pipelines import Pipeline, rescored
+from prvr.types import Direction, FirstStage, Texts, VideoEmbedding, query_vectors
+
+IOUS = (0.3, 0.5, 0.7)
+"""The overlaps with the true moment at which a moment is right."""
+_TASKS: tuple[Literal["vcmr", "svmr"], ...] = ("vcmr", "svmr")
+_LEVEL: dict[Ties, float] = {"worst": 1.0, "mean": 0.5, "best": 0.0}
+"""The share of items at the same score that counts as above."""
+DEPTH = 100
+"""The number of videos of each query whose moments are ranked."""
+
+
+def ranked_rows(
+    pipeline: Pipeline,
+    encoded: EncodedSplit,
+    direction: Direction,
+    size: int = 256,
+    *,
+    only: Sequence[int] | None = None,
+) -> Iterator[tuple[slice, Float[Tensor, "r n"]]]:
+    """The score matrix after all stages, some rows at a time.
+
+    Use it within `evaluation_mode`, or in evaluation mode and without gradients.
+
+    Args:
+        pipeline: computes the scores.
+        encoded: the result of `encode_split` for the pipeline, or for one with further stages.
+        direction: rows are texts ("t2v") or videos ("v2t").
+        size: number of rows at a time.
+        only: indices of rows, which are computed one at a time; None for all.
+
+    Yields:
+        The rows, and their scores with the whole gallery.
+
+    Raises:
+        InputError: a stage has an encoder of its own, and `encoded` was computed without it.
+    """
+    first = ScoreMatrix(pipeline.first, encoded, block=size)
+    own = encoded.stages or (None,) * len(pipeline.stages)
+    matrices = []
+    for stage, some in zip(pipeline.stages, own, strict=False):  # `encoded` may be that of more stages
+        if stage.encoder is not None and some is None:
+            raise InputError(f"stage {stage.kind!r} has an encoder of its own: pass the pipeline to encode_split")
+        matrices.append(
+            first if stage.encoder is None or some is None else ScoreMatrix(stage.encoder, some, block=size)
+        )
+    bound = pipeline.bind(direction, matrices, pipeline.prepare(direction, partial(first.with_bank, direction)))
+    for rows in first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only):
+        yield rows, rescored(bound, first.rows(direction, rows), rows)
+
+
+def positives_places(
+    scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Ties = "worst"
+) -> Real[Tensor, "q k"]:
+    """The place of each relevant video in the list of its query, ascending; NaN where a query has fewer than others.
+
+    The j-th of them, by score, stands at j plus the number of irrelevant videos that score higher, and at the same
+    score all (worst), half (mean) or none (best) of those.
+
+    Args:
+        scores: `(q, v)` similarities, higher is better.
+        relevant: `(q, v)` relevant videos.
+        ties: the place among irrelevant videos with the same score.
+
+    Returns:
+        `(q, k)` 1-based places, k the most relevant videos that a query has.
+
+    Examples:
+        >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.5, 0.1]]), torch.tensor([[True, False, True, False]])
+        >>> [positives_places(scores, relevant, ties).tolist() for ties in ("worst", "mean", "best")]
+        [[[1.0, 3.0]], [[1.0, 2.5]], [[1.0, 2.0]]]
+    """
+    count = relevant.sum(1, keepdim=True)
+    own = scores.masked_fill(~relevant, -torch.inf).topk(int(count.max()), 1).values
+    wrong = scores.masked_fill(relevant, -torch.inf).sort(1).values  # of these, the relevant ones are not counted
+    higher, level = (
+        (scores.shape[1] - torch.searchsorted(wrong, own, right=right)).clamp(max=scores.shape[1] - count)
+        for right in (True, False)
+    )
+    number = torch.arange(1, own.shape[1] + 1, device=scores.device)
+    return (number + higher + _LEVEL[ties] * (level - higher)).masked_fill(number > count, torch.nan)
+
+
+class RankedLists:
+    """What is kept of the lists of all queries, row by row, for the metrics of a report.
+
+    Args:
+        split: a packed split.
+        ties: the place among equal scores.
+        wanted: False keeps nothing.
+    """
+
+    def __init__(self, split: PackedSplit, ties: Ties, wanted: bool = True) -> None:
+        self.split = split
+        self.ties: Ties = ties
+        start, end, _ = split.moments
+        own = np.array([owner in videos for owner, videos in zip(split.query_to_video, split.relevant, strict=True)])
+        self.timed = own & (end > start) & (split.durations[split.query_to_video] > 0)
+        """`(q,)` queries with a known moment in a video that is right for them."""
+        self.several = wanted and any(len(videos) > 1 for videos in split.relevant)
+        self.needed = wanted and (self.several or bool(self.timed.any()))
+        """Whether any metric needs these lists."""
+        self.precision, self.gain = list[Tensor](), list[Tensor]()
+        self.columns, self.scores, self.right = list[Tensor](), list[Tensor](), list[Tensor]()
+
+    def add(self, rows: slice, scores: Float[Tensor, "r v"]) -> None:
+        """Adds the scores of some queries with the whole gallery; all queries, in order, before anything is asked."""
+        relevant = torch.zeros(scores.shape, dtype=torch.bool)
+        for row, videos in zip(relevant, self.split.relevant[rows], strict=True):
+            row[list(videos)] = True
+        relevant = relevant.to(scores.device)
+        if self.several:
+            places = positives_places(scores, relevant, self.ties).double()
+            number = torch.arange(1, places.shape[1] + 1, device=places.device).double()
+            ideal = (1 + number).log2().reciprocal().masked_fill(places.isnan(), 0).sum(1)
+            self.precision.append((number / places).nanmean(1).cpu())
+            self.gain.append(((1 + places).log2().reciprocal().nansum(1) / ideal).cpu())
+        columns = best_columns(scores, min(DEPTH, scores.shape[1]))
+        self.columns.append(columns.cpu())
+        self.scores.append(scores.gather(1, columns).double().cpu())
+        self.right.append(relevant.gather(1, columns).cpu())
+
+    def metrics(self) -> ListMetrics | None:
+        """mAP and nDCG; None if every query has one right video."""
+        if not self.several:
+            return None
+        precision, gain = (float(100 * torch.cat(parts).mean()) for parts in (self.precision, self.gain))
+        return ListMetrics(precision, gain, float(np.mean([len(videos) for videos in self.split.relevant])))
+
+    def moment_metrics(self, retriever: FirstStage, encoded: EncodedSplit) -> tuple[MomentMetrics, ...]:
+        """Moment retrieval in the corpus and in the query's own video; empty if no moment is known.
+
+        A moment of a video scores as its video does, less by as much as its highest step is below that of the best
+        moment there: so the best moments stand in the order of their videos. Moments of another right video are left
+        out, since the true times in it are unknown.
+
+        Args:
+            retriever: the first stage, which scores the steps of a video.
+            encoded: the result of `encode_split` for this split.
+        """
+        if not (self.needed and self.timed.any()):
+            return ()
+        columns, scores, right = torch.cat(self.columns), torch.cat(self.scores), torch.cat(self.right)
+        asked, owner = torch.from_numpy(self.timed), torch.from_numpy(self.split.query_to_video)
+        own_score = scores.masked_fill(columns != owner[:, None], -torch.inf).amax(1)  # -inf: beyond the videos listed
+        # By task, IoU and query: the score of the best right moment, the wrong ones above it, and those level with it.
+        best = torch.full((len(_TASKS), len(IOUS), len(owner)), -torch.inf, dtype=torch.float64)
+        above, level = torch.zeros_like(best), torch.zeros_like(best)
+        ious = torch.tensor(IOUS, dtype=torch.float64)[:, None, None]
+
+        queries = asked.nonzero()[:, 0]
+        for video, some in _by_video(owner[queries]):
+            rows = queries[some]
+            found = self._moments(retriever, encoded, video, rows)
+            if found is None:
+                return ()
+            wrong = self._overlaps(found, video, rows) < ious
+            score = torch.stack([own_score[rows, None] + found.score, found.score])[:, None]
+            best[:, :, rows] = top = score.masked_fill(wrong, -torch.inf).amax(3)
+            above[:, :, rows] = (wrong & (score > top[..., None])).sum(3).double()
+            level[:, :, rows] = (wrong & (score == top[..., None])).sum(3).double()
+
+        queries, places = (asked[:, None] & ~right).nonzero().T
+        for video, some in _by_video(columns[queries, places]):
+            rows = queries[some]
+            found = self._moments(retriever, encoded, video, rows)
+            assert found is not None
+            score, top = scores[rows, places[some], None] + found.score, best[0][:, rows, None]
+            above[0][:, rows] += (score > top).sum(2)
+            level[0][:, rows] += (score == top).sum(2)
+
+        ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, asked]
+        return tuple(
+            MomentMetrics(task, iou, *(recall_at_k(ranks[i, j], k) for k in RECALLS), queries=len(asked.nonzero()))
+            for i, task in enumerate(_TASKS)
+            for j, iou in enumerate(IOUS)
+        )
+
+    def _moments(
+        self, retriever: FirstStage, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
+    ) -> MomentLists | None:
+        """Moments of a video for some queries, scored relative to the best one; -inf is no moment."""
+        text = encoded.text[rows.to(encoded.text.device)]
+        found = video_moments(retriever, encoded, self.split, text, video)
+        if found is None:
+            return None
+        return replace(found, score=(found.score - found.score[:, :1]).masked_fill(~found.valid, -torch.inf))
+
+    def _overlaps(self, found: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
+        """Intersection over union of moments with the true one of each query."""
+        unit, true = float(self.split.durations[video]) / found.length, self.split.moments
+        return overlaps(found.start * unit, found.stop * unit, *(torch.from_numpy(x)[rows, None] for x in true[:2]))
+
+
+def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"]]]:
+    """Each video that occurs, and where it does."""
+    order = videos.argsort(stable=True)
+    numbers, sizes = videos[order].unique_consecutive(return_counts=True)
+    return zip(numbers.tolist(), order.split(sizes.tolist()), strict=True)
+
+
+def video_moments(
+    retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
+) -> MomentLists | None:
+    """The moments of a video for some queries, the best first, on the host; the best one is that of search.
+
+    By the score of frames and clips at the time of each frame, of clips alone, or of the parts of the video that clips
+    are, where clips say so. None if the retriever keeps neither clips nor frames.
+
+    Args:
+        retriever: the first stage.
+        encoded: the result of `encode_split` for this split.
+        split: the packed split.
+        text: the embeddings of the queries.
+        video: the number of the video.
+    """
+    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
+    part, row = encoded.videos[index], video - encoded.slices[index].start
+    clips = None if part.clips is None else part.clips[row]
+    if clips is not None and part.clip_spans is not None:
+        line = clip_scores(query_vectors(text), clips[None])[:, 0]
+        return ranked_spans(line.double().cpu(), part.clip_spans[row].double().cpu())
+    frames = None
+    if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
+        frames = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
+    if clips is not None and frames is not None:  # each step of time is scored as a video of its own
+        every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
+        steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
+        line = retriever.score(text, steps).total
+    elif (tokens := clips if frames is None else frames) is not None:
+        line = clip_scores(query_vectors(text), tokens[None])[:, 0]
+    else:
+        return None
+    return ranked_moments(line.double().cpu())

@@ -1,0 +1,258 @@
+"""Metrics of whole lists: mAP and nDCG against ir-measures, moment retrieval against a plain loop, and both by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from ir_measures import AP, nDCG
+from reports import printed
+from retrievers import MeanPooling
+from torch import Tensor
+
+from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
+from prvr.evaluation.lists import IOUS, positives_places
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.tables import metrics_table, moments_table
+from prvr.scoring import best_moment, ranked_moments, ranked_spans
+from prvr.stages import EncodedSplit
+from prvr.types import Scores, VideoEmbedding
+
+VIDEOS, STEPS, SECONDS = 12, 20, 40.0
+
+
+class Lines(MeanPooling):
+    """Scores each step of each video as it is told; a query and a video are known by their numbers.
+
+    A frame is (video, step). A video scores as its best step.
+    """
+
+    def __init__(self, lines: Tensor) -> None:
+        super().__init__(2, 1)
+        self.lines = lines  # (q, v, t)
+
+    def score(self, text: Tensor, video: VideoEmbedding) -> Scores:
+        assert video.frames is not None
+        number, step = video.frames[..., 0].long(), video.frames[..., 1].long()
+        return Scores(self.lines[text[:, 0].long()][:, number, step].amax(2))
+
+    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
+        return video
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Three queries for each of 12 videos of 40 s; query v#0 also fits the next video, and v#2 has no known moment."""
+    root, generator = tmp_path_factory.mktemp("lists"), np.random.default_rng(3)
+    captions = [Caption(f"v{v}#{k}", f"v{v}", f"sentence {v} {k}") for v in range(VIDEOS) for k in range(3)]
+    moments = {}
+    for caption in captions:
+        start = 2.0 * generator.integers(0, 14)
+        stop = start + 2.0 * generator.integers(1, 7)
+        known = not caption.id.endswith("#2")
+        moments[caption.id] = Moment(start, stop, SECONDS) if known else Moment(np.nan, np.nan, SECONDS)
+    relevance = {f"v{v}#0": {f"v{v}", f"v{(v + 1) % VIDEOS}"} for v in range(VIDEOS)}
+    write_layout(
+        root / "mine",
+        TextData(captions={"test": captions}, moments=moments, relevance=relevance),
+        videos=((f"v{v}", generator.normal(size=(STEPS, 4))) for v in range(VIDEOS)),
+        queries=((caption.id, generator.normal(size=(2, 3))) for caption in captions),
+    )
+    with pack(open_corpus(root, "mine"), "test", cache_dir=root, settings=PackSettings(clips=4)) as packed:
+        yield packed
+
+
+def encoded_as_numbers(split: Any, size: int) -> EncodedSplit:
+    number = torch.arange(1.0 * VIDEOS)[:, None].expand(VIDEOS, STEPS)
+    frames = torch.stack([number, torch.arange(1.0 * STEPS).expand(VIDEOS, STEPS)], 2)
+    everything = torch.ones(VIDEOS, STEPS, dtype=torch.bool)
+    parts = [
+        VideoEmbedding(torch.zeros(len(some), 4, 2), some, mask)
+        for some, mask in zip(frames.split(size), everything.split(size), strict=True)
+    ]
+    return EncodedSplit(torch.arange(1.0 * len(split.query_ids))[:, None], tuple(parts))
+
+
+def slow_moments(line: list[float]) -> list[tuple[int, int, float]]:
+    """Moments of one video, best first, step by step."""
+    usual, rest, found = sorted(line)[(len(line) - 1) // 2], dict(enumerate(line)), []
+    while rest:
+        place = max(rest, key=lambda step: (rest[step], -step))
+        if found and rest[place] <= usual:
+            break
+        level, first, last = (rest[place] + 2 * usual) / 3, place, place
+        while first > 0 and line[first - 1] >= level:
+            first -= 1
+        while last + 1 < len(line) and line[last + 1] >= level:
+            last += 1
+        found.append((first, last + 1, rest[place]))
+        rest = {step: score for step, score in rest.items() if not first <= step <= last}
+    kept: list[tuple[int, int, float]] = []
+    for start, stop, score in found:  # the best one first
+        if all(iou(start, stop, first, last) <= 0.5 for first, last, _ in kept):
+            kept.append((start, stop, score))
+    return kept
+
+
+def iou(start: float, stop: float, first: float, last: float) -> float:
+    shared = max(0.0, min(stop, last) - max(start, first))
+    return shared / (stop - start + last - first - shared)
+
+
+@given(npst.arrays(np.float64, st.integers(1, 30), elements=st.floats(-1, 1, width=16), unique=True))
+def test_moments_of_a_video_agree_with_a_loop_and_begin_with_the_best(line: np.ndarray) -> None:
+    found = ranked_moments(torch.from_numpy(np.stack([line, -line])))
+    for row, scores in enumerate((line, -line)):
+        listed = [
+            (start, stop, score)
+            for start, stop, score, valid in zip(
+                *(part[row].tolist() for part in (found.start, found.stop, found.score, found.valid)), strict=True
+            )
+            if valid
+        ]
+        assert listed == slow_moments(scores.tolist())
+        assert listed[0][:2] == best_moment(torch.from_numpy(scores), float(len(line)))
+
+
+def test_moments_by_hand() -> None:
+    line = torch.tensor([[0.0, 0.0, 0.9, 0.0, 0.0, 0.3, 0.3, 0.6, 0.3, 0.0, 0.0]])
+    found = ranked_moments(line)  # 0.6 asks for 0.2 of its neighbours
+    assert [part.tolist() for part in (found.start, found.stop, found.valid)] == [[[2, 5]], [[3, 9]], [[True, True]]]
+    line = torch.tensor([[0.0, 0.0, 0.0, 0.9, 0.8, 0.25, 0.0, 0.0]])  # the step of 0.25 asks for itself and both others
+    assert ranked_moments(line).valid.tolist() == [[True, False]]  # 3 to 6 holds 3 to 5: two thirds of it
+    assert ranked_moments(line, overlap=0.7).valid.tolist() == [[True, True]]
+    assert ranked_moments(torch.zeros(1, 4)).stop.tolist() == [[4]]  # nothing stands out: the whole video
+
+
+@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+@pytest.mark.parametrize("size", [1, 5, 12])
+def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, size: int) -> None:
+    """Recall of the right moment among all moments, one query at a time, on a grid of scores with many ties."""
+    generator = np.random.default_rng(size)
+    lines = torch.from_numpy(generator.integers(0, 7, (3 * VIDEOS, VIDEOS, STEPS)) / 4.0)
+    for query, own in enumerate(split.query_to_video.tolist()):  # often, but not always, above what else there is
+        if not np.isnan(start := split.moments.start[query] / 2):
+            lines[query, own, int(start) : int(split.moments.end[query] / 2)] += generator.integers(0, 5) / 4
+    model, encoded = Lines(lines), encoded_as_numbers(split, size)
+    report = evaluate(model, split, EvaluationConfig(ties=ties, bootstrap=0, query_batch=7), encoded=encoded)
+    ranks: dict[tuple[str, float], list[float]] = {(task, bound): [] for task in ("vcmr", "svmr") for bound in IOUS}
+    share = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
+    for query, own in enumerate(split.query_to_video.tolist()):
+        true = split.moments.start[query], split.moments.end[query]
+        if np.isnan(true[0]):
+            continue
+        everywhere = {video: slow_moments(lines[query, video].tolist()) for video in range(VIDEOS)}
+        for (task, bound), found in ranks.items():
+            right, wrong = [], []
+            for video, moments in everywhere.items():
+                if video != own and (task == "svmr" or video in split.relevant[query]):
+                    continue
+                for start, stop, score in moments:
+                    hit = video == own and iou(2.0 * start, 2.0 * stop, *true) >= bound
+                    (right if hit else wrong).append(score)
+            best = max(right, default=np.inf)
+            place = 1 + sum(score > best for score in wrong) + share * sum(score == best for score in wrong)
+            found.append(place if right else np.inf)
+    assert {(one.task, one.iou): one.queries for one in report.moments} == dict.fromkeys(ranks, 2 * VIDEOS)
+    for one in report.moments:
+        expected = [100 * np.mean([rank <= k for rank in ranks[one.task, one.iou]]) for k in (1, 5, 10, 100)]
+        assert [one.r1, one.r5, one.r10, one.r100] == pytest.approx(expected)
+    assert any(0 < one.r1 < one.r100 < 100 for one in report.moments if one.task == "vcmr")
+
+
+@given(npst.arrays(np.float64, 8, elements=st.floats(-1, 1, width=16), unique=True), st.integers(0, 10**6))
+def test_moments_of_clips_that_say_where_they_lie_agree_with_a_loop(scores: np.ndarray, seed: int) -> None:
+    spans = np.sort(np.random.default_rng(seed).integers(0, 15, (8, 2)), 1) / 16 + [0, 1 / 16]
+    found, kept = ranked_spans(torch.from_numpy(scores[None]), torch.from_numpy(spans)), list[int]()
+    for clip in np.argsort(-scores, kind="stable"):
+        if all(iou(*spans[clip], *spans[other]) <= 0.5 for other in kept):
+            kept.append(clip)
+    assert found.start[found.valid].tolist() == spans[kept, 0].tolist()
+    assert found.score[found.valid].tolist() == scores[kept].tolist()
+
+
+def test_a_perfect_system_finds_every_moment_and_a_video_in_the_wrong_place_costs_the_corpus_alone(split: Any) -> None:
+    lines = torch.zeros(3 * VIDEOS, VIDEOS, STEPS)
+    for query, own in enumerate(split.query_to_video.tolist()):
+        start, end = split.moments.start[query], split.moments.end[query]
+        if not np.isnan(start):
+            lines[query, own, int(start / 2) : int(end / 2)] = 1.0
+    config, encoded = EvaluationConfig(bootstrap=0), encoded_as_numbers(split, 5)
+    perfect = evaluate(Lines(lines), split, config, encoded=encoded)
+    assert {(one.task, one.r1) for one in perfect.moments} == {("vcmr", 100.0), ("svmr", 100.0)}
+    lines[:, 11, 3] = 2.0  # for every query the last video stands first
+    worse = {(one.task, one.iou): one for one in evaluate(Lines(lines), split, config, encoded=encoded).moments}
+    others = 100 * (2 * VIDEOS - 3) / (2 * VIDEOS)  # of three queries the last video is right: v10#0, v11#0 and v11#1
+    for bound in IOUS:
+        assert worse["vcmr", bound].r1 <= 100 - others + 1e-9
+        assert worse["vcmr", bound].r5 >= others
+        assert worse["svmr", bound].r1 >= others
+
+
+def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any, tmp_path: Any) -> None:
+    model, encoded = Lines(torch.rand(3 * VIDEOS, VIDEOS, STEPS)), encoded_as_numbers(split, 5)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=0), encoded=encoded)
+    report.to_json(tmp_path / "evaluation.json")
+    read = EvaluationReport.from_json(tmp_path / "evaluation.json")
+    assert (read.moments, read.lists) == (report.moments, report.lists)
+    assert len(report.moments) == 6
+    shown = printed(moments_table(report))
+    for text in ("in the corpus (VCMR)", "SVMR", "0.7", f"{report.moments[0].r1:.1f}", "24 of 36 queries"):
+        assert text in shown
+    assert report.lists is not None
+    assert f"mAP {report.lists.map:.1f}, nDCG {report.lists.ndcg:.1f}" in printed(metrics_table(report))
+    short = evaluate(model, split, EvaluationConfig(bootstrap=0, lists=False), encoded=encoded)
+    assert (short.lists, short.moments, moments_table(short)) == (None, (), None)
+    assert replace(report, lists=None, moments=()) == short
+
+
+@given(
+    npst.arrays(np.float64, (5, 9), elements=st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0])),
+    npst.arrays(np.bool_, (5, 9)),
+    st.sampled_from(["worst", "mean", "best"]),
+)
+def test_places_of_relevant_videos_agree_with_a_loop(scores: np.ndarray, relevant: np.ndarray, ties: Any) -> None:
+    relevant[:, 0] = True
+    found = positives_places(torch.from_numpy(scores), torch.from_numpy(relevant), ties)
+    share = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
+    for row, right, places in zip(scores, relevant, found, strict=True):
+        own, wrong = np.sort(row[right])[::-1], row[~right]
+        expected = [n + sum(wrong > score) + share * sum(wrong == score) for n, score in enumerate(own, 1)]
+        assert places[: len(own)].tolist() == expected
+        assert bool(places[len(own) :].isnan().all())
+
+
+def test_map_and_ndcg_agree_with_ir_measures(split: Any) -> None:
+    scores = torch.rand(len(split.query_ids), VIDEOS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
+    qrels = {
+        query: {split.video_ids[video]: 1 for video in videos}
+        for query, videos in zip(split.query_ids, split.relevant, strict=True)
+    }
+    run = {
+        query: dict(zip(split.video_ids, row, strict=True))
+        for query, row in zip(split.query_ids, scores.tolist(), strict=True)
+    }
+    expected = ir_measures.calc_aggregate([AP, nDCG], qrels, run)
+    assert found is not None
+    assert found.map == pytest.approx(100 * expected[AP], abs=1e-9)
+    assert found.ndcg == pytest.approx(100 * expected[nDCG], abs=1e-9)
+    assert found.right == pytest.approx(4 / 3)
+
+
+def test_map_and_ndcg_by_hand(split: Any) -> None:
+    scores = torch.zeros(len(split.query_ids), VIDEOS)
+    scores[torch.arange(len(scores)), torch.from_numpy(split.query_to_video)] = 1.0  # the second right one is a tie
+    found = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
+    assert found is not None
+    assert found.map == pytest.approx(100 * (2 + (1 + 2 / 12) / 2) / 3)  # places 1 and 12 of a third of the queries
+    assert found.ndcg == pytest.approx(100 * (2 + (1 + 1 / np.log2(13)) / (1 + 1 / np.log2(3))) / 3)
+    best = report_from_scores(scores, split, EvaluationConfig(bootstrap=0, ties="best")).lists
+    assert best is not None
+    assert (best.map, best.ndcg) == (pytest.approx(100), pytest.approx(100))
