@@ -1,20 +1,25 @@
 """Metrics of whole lists: mAP and nDCG against ir-measures, moment retrieval against a plain loop, and both by hand."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ir_measures
 import numpy as np
 import pytest
 import torch
+from commands import explained
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from ir_measures import AP, nDCG
+from ir_measures import AP, Success, nDCG
 from reports import printed
 from retrievers import MeanPooling
+from runs_of_retrievers import write_run
 from torch import Tensor
 
+from prvr.cli import main
 from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.lists import IOUS, positives_places
@@ -210,6 +215,32 @@ def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any,
     short = evaluate(model, split, EvaluationConfig(bootstrap=0, lists=False), encoded=encoded)
     assert (short.lists, short.moments, moments_table(short)) == (None, (), None)
     assert replace(report, lists=None, moments=()) == short
+
+
+def test_a_run_file_gives_other_programs_the_numbers_of_the_report(
+    toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = write_run(tmp_path / "run", toy_root, "toy-tiny")
+    for name in ("lists.trec", "sub/lists.json"):
+        options = ["--stage", "qb_norm", "--output", str(tmp_path / "last.json"), "--run-file", str(tmp_path / name)]
+        assert main(["evaluate", str(folder), *options, "--device", "cpu", "-q"]) == 0
+        assert f"{tmp_path / name}: the best videos of each query" in capsys.readouterr().out
+    report = EvaluationReport.from_json(tmp_path / "last.json")
+    asked = open_corpus(toy_root, "toy-tiny").split("test")
+    qrels = {caption.id: dict.fromkeys(asked.relevant(caption), 1) for caption in asked.captions}
+    run = {query: dict[str, float]() for query in report.query_ids}
+    for one in ir_measures.read_trec_run(str(tmp_path / "lists.trec")):
+        run[one.query_id][one.doc_id] = one.score
+    assert run == json.loads((tmp_path / "sub" / "lists.json").read_text())
+    measures = [Success @ 1, Success @ 5, Success @ 10, AP, nDCG]
+    found, metrics, lists = ir_measures.calc_aggregate(measures, qrels, run), report.text_to_video, report.lists
+    assert lists is not None
+    expected = (metrics.r1, metrics.r5, metrics.r10, lists.map, lists.ndcg)
+    assert [100 * found[one] for one in measures] == pytest.approx(expected, abs=1e-6)
+    first = (tmp_path / "lists.trec").read_text().splitlines()[:2]
+    assert [line.split()[1:4:2] + line.split()[5:] for line in first] == [["Q0", "1", "prvr"], ["Q0", "2", "prvr"]]
+    refused = ["evaluate", str(folder), "--transfer", str(toy_root / "toy-tiny"), "--run-file", "x"]
+    assert "--run-file cannot be used with --transfer" in explained(refused, capsys)
 
 
 @given(

@@ -56,6 +56,8 @@ class EvaluateOptions:
         ties: the rank among equal scores
         output: the file of the last report, after all stages (default: evaluation.json in the folder of the system,
             with the stages' names appended)
+        run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
+            format of TREC
     """
 
     stage: Stages = field(default_factory=list)
@@ -67,6 +69,7 @@ class EvaluateOptions:
     table: Literal["auto", "prvr", "t2v"] = "auto"
     ties: Literal["worst", "mean", "best"] = "worst"
     output: Annotated[Path | None, Parameter(metavar="FILE.json")] = None
+    run_file: Annotated[Path | None, Parameter(metavar="FILE")] = None
     device: Device = "auto"
 
 
@@ -165,6 +168,8 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     differs += [split] * (split != config.data.eval_split)
     for file, report, name in write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed):
         print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
+    if args.run_file is not None:
+        print(f"{args.run_file}: the best videos of each query")
 
 
 def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", keys: "Keys") -> None:
@@ -206,8 +211,9 @@ def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSyste
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
     from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
-    if args.output is not None:
-        raise CommandError("--output cannot be used with --transfer, which writes a file for each target into the run.")
+    for option, value in {"--output": args.output, "--run-file": args.run_file}.items():
+        if value is not None:
+            raise CommandError(f"{option} cannot be used with --transfer, which evaluates on several corpora.")
     folders = [Path(target).expanduser() for target in args.transfer]
     if len(set(folders)) < len(folders):
         raise CommandError(f"--transfer {' '.join(args.transfer)}: the same corpus twice.")
@@ -243,7 +249,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
     under dense ones where it has them.
     """
-    from prvr.evaluation import EvaluationConfig, encode_split, evaluate
+    from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
 
     device = device_of(args.device)
     how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
@@ -257,7 +263,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
             query_batch=how.query_batch,
             seed=how.seed,
         )
-        return {
+        reports = {
             labelled.labels: {
                 name: replace(
                     evaluate(part, labelled, how, encoded=encoded, device=device), changed=dict(system.changed)
@@ -267,6 +273,9 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
             for labelled in (packed, packed.with_dense_labels())
             if labelled is not None
         }
+        if args.run_file is not None:
+            write_run(args.run_file, system.pipeline, encoded, device=device)
+    return reports
 
 
 def write_reports(

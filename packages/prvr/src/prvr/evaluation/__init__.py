@@ -2,7 +2,7 @@
 
 from prvr.evaluation.compare import compare_reports
 from prvr.evaluation.encode import encode_split
-from prvr.evaluation.lists import ranked_rows
+from prvr.evaluation.lists import ranked_rows, write_run
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import find_moments
 from prvr.evaluation.rank import (
@@ -26,4 +26,5 @@ __all__ = [
     "ranked_rows",
     "report_from_scores",
     "tag_metrics",
+    "write_run",
 ]

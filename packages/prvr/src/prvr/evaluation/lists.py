@@ -1,8 +1,10 @@
 """Ranked lists: the videos of each query after all stages, mAP and nDCG of them, and the moments in them."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,8 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
+from prvr.data.atomic import write_file
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
+from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
 from prvr.evaluation.report import ListMetrics, MomentMetrics
 from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
@@ -65,6 +69,47 @@ def ranked_rows(
     bound = pipeline.bind(direction, matrices, pipeline.prepare(direction, partial(first.with_bank, direction)))
     for rows in first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only):
         yield rows, rescored(bound, first.rows(direction, rows), rows)
+
+
+def write_run(
+    path: Path | str,
+    pipeline: Pipeline,
+    encoded: EncodedSplit,
+    *,
+    depth: int = DEPTH,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Writes the best videos of every query after all stages, as other evaluation programs read them.
+
+    In the format of TREC, a line `QUERY Q0 VIDEO RANK SCORE prvr` for each; or, if the file's name ends in `.json`, one
+    object of objects, `{QUERY: {VIDEO: SCORE}}`. Of equal scores the video that comes first in the gallery is first.
+
+    Args:
+        path: the file, written whole or not at all.
+        pipeline: computes the scores.
+        encoded: the result of `encode_split`.
+        depth: number of videos for each query.
+        device: of the embeddings.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    lists: dict[str, dict[str, float]] = {}
+    with evaluation_mode(pipeline, torch.device(device), 0):
+        for rows, scores in ranked_rows(pipeline, encoded, "t2v"):
+            columns = best_columns(scores, min(depth, scores.shape[1]))
+            values = scores.gather(1, columns).tolist()
+            for query, some, line in zip(encoded.query_ids[rows], columns.tolist(), values, strict=True):
+                lists[query] = {str(encoded.video_ids[v]): float(f"{x:.9g}") for v, x in zip(some, line, strict=True)}
+    if Path(path).suffix == ".json":
+        text = json.dumps(lists, allow_nan=False) + "\n"
+    else:
+        text = "".join(
+            f"{query} Q0 {video} {rank} {score} prvr\n"
+            for query, videos in lists.items()
+            for rank, (video, score) in enumerate(videos.items(), 1)
+        )
+    write_file(Path(path), lambda file: file.write(text.encode()))
 
 
 def positives_places(
