@@ -22,12 +22,14 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.register_profile("nightly", settings.get_profile("local"), max_examples=300, print_blob=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
 torch.set_num_threads(1)
+SEED = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+"""Without a GPU, `torch.manual_seed` records a stack trace for each kind of device, longer than many tests take."""
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """Every test starts from the same random state, in any order and on any worker."""
-    torch.manual_seed(0)
+    SEED(0)
     np.random.seed(0)  # noqa: NPY002  the libraries below draw from the global generator
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from search_files import make_features, make_index, some_videos
 from training_runs import Runs, StraightRuns, make_config
 from video_files import hostile_folder
@@ -13,6 +14,14 @@ from prvr.data import Corpus, PackedSplit, open_corpus, pack
 from prvr.search import VideoIndex
 from prvr.training import RunResult, Splits, open_splits
 from prvr.video import VideoFeatures
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_pictures() -> Iterator[None]:
+    """Runs leave an empty picture, since curves take as long as a tiny run; test_training_curves.py draws them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prvr.training.run_folder.curves_figure", lambda history, title: Figure((1, 1)))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,12 @@ HISTORY = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the curves are drawn, as in `prvr train`."""
+    monkeypatch.setattr("prvr.training.run_folder.curves_figure", curves_figure)
+
+
 @pytest.mark.parametrize(
     ("history", "saved"),
     [
