@@ -71,7 +71,6 @@ def test_stages_of_pipelines_without_opening_data(
     stages = "[{kind: qb_norm}, {kind: retriever, run: runs/r}, {kind: diffusion, run: runs/rerankers, top_k: 7}]"
     (tmp_path / "system.yaml").write_text(f"first: runs/r\nstages: {stages}\n")
     found = described([str(tmp_path / "system.yaml")], capsys)
-    assert found["total"] == described([str(run)], capsys)["total"]
     stages = {stage["part"]: stage for stage in found["stages"]}
     assert stages["qb_norm"]["parameters"] == 0
     assert stages["retriever, text encoder"]["query"] == found["parts"][0]["query"]
@@ -80,6 +79,7 @@ def test_stages_of_pipelines_without_opening_data(
     assert stages["diffusion, text to video"]["step"] == expected.step
     assert stages["diffusion, video to text"]["query"] == 0 < stages["diffusion, video to text"]["video"]
     own = described([str(rerankers)], capsys)
+    assert found["total"] == own["total"]  # both are over the same run
     assert [stage["part"] for stage in own["stages"]] == ["diffusion, text to video", "diffusion, video to text"]
     assert own["stages"][0]["query"] < expected.query  # 2 candidates and not 7
     assert main(["pipeline", str(rerankers), "--output", str(tmp_path / "folder")]) == 0

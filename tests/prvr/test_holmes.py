@@ -372,11 +372,11 @@ def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Split
     assert second["info_nce_clips"] < first["info_nce_clips"]
     assert all(np.isfinite(list(line.values())).all() for line in (first, second))
     assert prvr.Retriever.from_pretrained(tmp_path / "run" / "best").config == config.model
-    # Afterwards some queries are relabelled: without relabelling the first step after the warm-up has another loss.
-    plainly = load_config("holmes-toy", changes | {"loss.evidence.relabelling": "none"})
-    other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
-    assert other[0]["loss"] == first
-    assert other[1]["loss"]["evidence"] != second["evidence"]
+    if query == "pooled":  # Afterwards queries are relabelled: without, the first step after the warm-up differs.
+        plainly = load_config("holmes-toy", changes | {"loss.evidence.relabelling": "none"})
+        other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
+        assert other[0]["loss"] == first
+        assert other[1]["loss"]["evidence"] != second["evidence"]
 
 
 class TestConfiguration:

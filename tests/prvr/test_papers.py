@@ -86,6 +86,7 @@ KEYS = {
     "data.collection": "toy-tiny",
     "model.hidden": 16,
     "model.lorentz_dim": 15,
+    "model.blocks": [{"space": "euclidean"}, {"space": "lorentz", "width": 2.0}],
     "train.epochs": 1,
     "train.batch_size": 30,
     "stage.train.epochs": 1,

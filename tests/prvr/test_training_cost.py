@@ -1,6 +1,7 @@
 """Parameters and operations of the parts of a model, against what torch counts while the model computes."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ def small(preset: str) -> Config:
     return load_config(preset, changes | {"train.batch_size": VIDEOS, "data.captions_per_video": CAPTIONS}, shared=True)
 
 
+@cache
+def total_of(preset: str) -> PartCost:
+    return PartCost.total(describe(small(preset)))
+
+
 def batch(config: Config, videos: int, queries: int) -> Batch:
     return meta_batch(config.model, [FRAMES] * videos, [WORDS] * queries, torch.arange(queries) * videos // queries)
 
@@ -39,8 +45,7 @@ def counted(function: Any) -> int:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_step_is_what_torch_counts_while_it_is_computed(preset: str) -> None:
-    config = small(preset)
-    total = PartCost.total(describe(config))
+    config, total = small(preset), total_of(preset)
     retriever = build_retriever(config.model).train().to("meta")
     objective = Objective(config.loss, config.model, retriever.registers).train().to("meta")
     some = batch(config, VIDEOS, VIDEOS * CAPTIONS)
@@ -51,8 +56,7 @@ def test_a_step_is_what_torch_counts_while_it_is_computed(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_query_a_video_and_a_pair(preset: str) -> None:
-    config = small(preset)
-    total = PartCost.total(describe(config))
+    config, total = small(preset), total_of(preset)
     retriever: Any = build_retriever(config.model).eval().to("meta")
     one = batch(config, 1, 1)
     text, video, _ = retriever.encode(one)
