@@ -1,5 +1,5 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
-#   make demo | test | shapes | films | lint | docs | bench | wheels | examples | clean
+#   make demo | test | test-fast | shapes | films | lint | docs | bench | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ TEST_ARGS ?=
 WORKERS ?= 2
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test shapes films lint format docs bench wheels examples clean
+.PHONY: help venv demo test test-fast shapes films lint format docs bench wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -32,6 +32,9 @@ demo:  ## search with the model that ships, then train a small one and search wi
 
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
+
+test-fast: venv  ## a part of the tests in less than a minute, for while you write code (tests/fast.txt)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) @tests/fast.txt
 
 # tests/shapes.txt leaves out compiled code, which the checks cannot be traced in, and tests of whole programs, of training
 # and of many options, where they double the time and find nothing more.
