@@ -13,7 +13,7 @@ from torch import Tensor
 import prvr
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl")
+SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2")
 
 
 def drawn_weights(seed: int, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """Losses against plain loops over queries and videos, which the benchmark of losses times."""
 
+import itertools
 import math
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from prvr.losses import (
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
+    matching_loss,
     query_structure_loss,
     triplet_loss,
     triplet_pairs_loss,
@@ -203,3 +205,23 @@ def test_without_negatives_or_pairs_loss_and_gradient_are_finite(loss: Any, own:
     assert expected is None or value.item() == pytest.approx(expected, abs=1e-6)
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
+
+
+@given(batches, st.integers(2, 4))
+def test_matching_is_the_best_of_all_assignments(case: tuple[Tensor, ...], clips: int) -> None:
+    _, owner, _, text = case
+    rows = torch.randn(4, clips, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(clips))
+    cosines = torch.nn.functional.cosine_similarity(text[:, None, None], rows[None], dim=-1)
+    best: list[float] = []
+    for v in range(4):
+        queries = [q for q, video in enumerate(owner.tolist()) if video == v]
+        if len(queries) > 1:
+            size = min(len(queries), clips)
+            pairs = [
+                [float(cosines[q, v, c]) for q, c in zip(some, taken, strict=True)]
+                for some in itertools.combinations(queries, size)
+                for taken in itertools.permutations(range(clips), size)
+            ]
+            best += max(pairs, key=sum)
+    expected = 1 - sum(best) / len(best) if best else 0.0
+    assert float(matching_loss(text, rows, owner)) == pytest.approx(expected, abs=1e-12)

@@ -1,8 +1,10 @@
 """Laws of the retrievers, and every part a configuration can choose."""
 
+import copy
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -430,3 +432,30 @@ def test_a_registered_block_is_built_and_trained_and_an_unknown_one_refused(last
         validated(ModelConfig, SMALL | {"blocks": [{"space": "lorenz"}]})
     with pytest.raises(ConfigError, match=r"fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"):
         validated(ModelConfig, SMALL | {"fusion": "sum"})
+
+
+def test_clips_and_frames_share_the_guide_of_their_fusion(tmp_path: Path) -> None:
+    """It is one parameter, saved once, that both branches read and train."""
+    retriever, batch = build(fusion="token_guided"), make_batch([9, 3])
+    guides = [name for name, _ in retriever.named_parameters() if name.endswith("guide.token")]
+    assert guides == [name for name in retriever.state_dict() if name.endswith("guide.token")]
+    assert guides == ["clips.layers.0.fusion.guide.token"]
+    before = retriever(batch).video
+    grads = [
+        torch.autograd.grad(part.square().sum(), retriever.get_parameter(guides[0]), retain_graph=True)[0]
+        for part in (before.clips, before.frames)
+    ]
+    assert all(bool(grad.abs().max() > 0) for grad in grads)
+    copied = copy.deepcopy(retriever)
+    with torch.no_grad():
+        copied.get_parameter(guides[0]).neg_()
+    moved = copied(batch).video
+    assert not torch.equal(moved.frames, before.frames)
+    torch.testing.assert_close(retriever(batch).video.frames, before.frames)
+    retriever.save_pretrained(tmp_path)
+    loaded = Retriever.from_pretrained(tmp_path).double().eval()
+    torch.testing.assert_close(loaded(batch).video.frames, before.frames, rtol=1e-5, atol=1e-5)
+    alone = build(fusion="token_guided", branches="frames")
+    assert [name for name, _ in alone.named_parameters() if name.endswith("guide.token")] == [
+        "frames.layers.0.fusion.guide.token"
+    ]

@@ -20,6 +20,7 @@ SYSTEMS = (
     "diffusionret-msrvtt",
     "dreamprvr-tvr",
     "gmmformer-tvr",
+    "gmmformer-v2-tvr",
     "hlformer-tvr",
     "holmes-tvr",
     "holmes-words-tvr",

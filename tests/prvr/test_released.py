@@ -34,6 +34,7 @@ TERMS = {
     "info_nce_frames": "frame_nce",
     "diversity": "div",
     "query_structure": "qsp",
+    "matching": "matching",
     "entailment": "pop",
     "prior_kl": "pvs",
     "diffusion": "dre",
@@ -57,6 +58,8 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
         "frame_scale_scores_unnorm": out.scores.frames_dot,
         "eval_score": out.scores.total,
     }
+    if golden.system == "gmmformer-v2":
+        found |= {"first_clips": out.video.clips[:, :4], "some_frames": out.video.frames[:, ::16]}
     if golden.system == "ms-sl":
         found |= {"proposals": out.video.clips[:, ::100]}
     if golden.system == "hlformer":
@@ -284,6 +287,8 @@ BUILT = {
     },
     "dreamprvr-tvr": {},
     "holmes-words-tvr": {},
+    "ms-sl-tvr": {},
+    "gmmformer-v2-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32
 NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"
@@ -299,7 +304,7 @@ RULES = {
     r"gru\.weight_ih": (0.0, math.sqrt(2 / (CODE + 3 * CODE))),  # Xavier, over the three gates at once
     r"gru\.weight_hh": (0.0, math.sqrt(1 / (3 * CODE))),  # orthonormal columns
     r"gru\.bias": (0.0, 0.0),
-    r"query_tokens$": (0.0, 1.0),
+    r"(query_tokens|weight_token)$": (0.0, 1.0),
     NORM + r"\.weight$": (1.0, 0.0),
     r"bias$": (0.0, 0.0),
     r"weight$": (0.0, 0.02),

@@ -220,6 +220,11 @@ class TransportSettings(LossSettings):
     """Entropic regularisation of the transport, or temperature of the softmax."""
 
 
+_loss("matching", "transport:Matching", "Each query has a clip of its own (GMMFormer v2).", "pooled", "clips")(
+    LossSettings
+)
+
+
 @_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")
 @dataclass(frozen=True, config=STRICT)
 class DistillationSettings(LossSettings):

@@ -43,6 +43,12 @@ FUSIONS.register(
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
     needs=("fusion_temperature",),
 )
+FUSIONS.register(
+    "token_guided",
+    "prvr.models.fusion:token_guided",
+    "A learned vector, one for clips and frames, asks each block for its weights (GMMFormer v2).",
+    needs=("fusion_temperature",),
+)
 CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
 CLIPS.register(
     "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
@@ -202,7 +208,7 @@ class ModelConfig:
     """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
     fusion: Annotated[str, _registered(FUSIONS)] = "mean_guided"
     fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
-    """tau of the softmax over blocks of fusion='mean_guided'."""
+    """tau of the softmax over blocks of fusion='mean_guided' and 'token_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
     padded_rows: Literal["auto", "compute", "drop"] = "auto"

@@ -17,7 +17,7 @@ from prvr.losses.matching import (
 )
 from prvr.losses.queries import diversity_loss, query_structure_loss
 from prvr.losses.term import LossInputs, Negatives, Term
-from prvr.losses.transport import intra_video_loss, transport_targets
+from prvr.losses.transport import intra_video_loss, matching_loss, transport_targets
 
 __all__ = [
     "Entailment",
@@ -37,6 +37,7 @@ __all__ = [
     "intra_video_loss",
     "key_clip_nce_loss",
     "key_clip_triplet_loss",
+    "matching_loss",
     "query_structure_loss",
     "transport_targets",
     "triplet_loss",

@@ -3,13 +3,16 @@ r"""Which clips of a video each of its queries is about, as targets and as a los
 Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask says which queries there are.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from prvr.config import AnyModelConfig, ModelConfig, released_part
-from prvr.config.losses import TransportSettings
+from prvr.config.losses import LossSettings, TransportSettings
 from prvr.losses.evidence import dirichlet_loss, evidence_of
 from prvr.losses.term import LossInputs, Term
 
@@ -160,6 +163,70 @@ def intra_video_loss(
     losses = dirichlet_loss(evidence_of(similarity, temperature), target) * mask
     counts = mask.sum(1)
     return (losses.sum(1) / counts.clamp_min(1)).sum() / (counts > 0).sum().clamp_min(1)
+
+
+class _Assignment(torch.autograd.Function):
+    """Which query takes which clip, as zeros and ones: no gradient passes through the choice."""
+
+    @staticmethod
+    def forward(cosines: Tensor, mask: Tensor) -> Tensor:
+        chosen = torch.zeros_like(cosines)
+        if cosines.device.type != "meta":  # on which shapes alone are computed
+            table = cosines.detach().float().cpu().numpy()
+            for v, queries in enumerate(mask.cpu().numpy()):
+                rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
+                chosen[v, torch.from_numpy(rows), torch.from_numpy(columns)] = float(queries.sum() > 1)
+        return chosen
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def matching_loss(
+    text: Float[Tensor, "q d"],
+    clips: Float[Tensor, "v c d"],
+    query_to_video: Int[Tensor, " q"],
+    most: int | None = None,
+) -> Float[Tensor, ""]:
+    r"""One minus the mean cosine of queries and clips matched one to one (optimal matching loss of GMMFormer v2).
+
+    $1 - \frac1{|M|} \sum_{(q,j) \in M} \cos(q, c_j)$, where M holds, for each video with several queries, the pairs of
+    the assignment with the highest sum (Kuhn 1955); a clip is matched with one query at most.
+
+    Args:
+        text: queries.
+        clips: clips of the videos, c.
+        query_to_video: the video of each query.
+        most: the most queries of any video, see `queries_of_videos`.
+
+    Returns:
+        From 0 to 2; 0 where no video has several queries.
+
+    Examples:
+        >>> text, clips = torch.tensor([[1.0, 0.1], [1.0, 0.0]]), torch.eye(2)[None]
+        >>> round(matching_loss(text, clips, torch.tensor([0, 0])).item(), 3)  # the first takes the second clip
+        0.45
+    """
+    queries, mask = queries_of_videos(query_to_video, len(clips), most)
+    cosines = block_cosines(text[queries], clips)
+    chosen = torch.as_tensor(_Assignment.apply(cosines, mask))
+    pairs = chosen.sum()
+    return ((1 - cosines) * chosen).sum() / pairs.clamp_min(1)
+
+
+class Matching(Term[LossSettings]):
+    """`matching_loss` of queries and clips."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The optimal matching loss."""
+        clips, labels = inputs.output.video.clips, inputs.labels
+        assert clips is not None
+        return matching_loss(inputs.text, clips, labels.query_to_video, labels.most_queries)
 
 
 class Transport(Term[TransportSettings]):

@@ -1,4 +1,4 @@
-"""Fusion of the outputs of parallel blocks into one sequence: mean, linear map, or mean-guided weights (MAIM)."""
+"""Fusion of the outputs of parallel blocks into one sequence: mean, linear map, or guided weights."""
 
 from collections.abc import Callable
 
@@ -89,6 +89,20 @@ def mean_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | Non
     return masked_mean(blocks.mean(0), mask)
 
 
+class GuideToken(nn.Module):
+    """A learned vector that guides the fusion of every video (GMMFormer v2); it starts at N(0, 1)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, dim))
+
+    def forward(
+        self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
+    ) -> Float[Tensor, "v d"]:
+        """The vector, for each video."""
+        return self.token[0].expand(blocks.shape[1], -1)
+
+
 class GuidedFusion(nn.Module):
     """Adaptive interaction (MAIM, HLFormer eq. 17): one guide per video asks each block for its weights.
 
@@ -123,3 +137,11 @@ class GuidedFusion(nn.Module):
         """The weighted sum of the blocks `(k, v, l, d)`; `mask` is True at valid positions."""
         weights = (self.logits(blocks, mask) / self.temperature).softmax(1)
         return torch.einsum("vkl,kvld->vld", weights, blocks)
+
+
+def token_guided(model: ModelConfig, length: int) -> GuidedFusion:
+    """Fusion by weights for which a learned vector asks each block (GMMFormer v2).
+
+    As `GuidedFusion`, with a `GuideToken` in the place of the mean. The branches of a retriever share the vector.
+    """
+    return GuidedFusion(model, length, GuideToken(model.hidden))

@@ -71,6 +71,12 @@ class Retriever(PretrainedModel):
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
         clips = None if config.branches == "frames" else BranchEncoder(config, config.num_clips)
         frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)
+        if config.fusion == "token_guided" and clips is not None and frames is not None:
+            for one, other in zip(clips.layers, frames.layers, strict=True):
+                fusion: Any = other.fusion
+                del fusion.guide
+                # A function, no module: the vector belongs to the clips, and is saved once.
+                fusion.guide = one.get_submodule("fusion.guide").forward
         self.query = QueryEncoder(config)
         self.clips, self.frames = clips, frames
         self.padding = build_padding(config)

@@ -63,6 +63,7 @@ _WEIGHTS = {
     "GMMFormer_Net": _EVERY_SYSTEM,
     "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
     "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
+    "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
 }
 """Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
@@ -70,7 +71,9 @@ _OPTIONAL = ("dissent",)
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LISTS = ("loss_factor", "neg_factor", "attention_num")
-_PRESETS = {"MS_SL_Net": "ms-sl"}
+_FEWER_LISTS = {"MS_SL_Net": (), "GMMFormerV2_Net": _LISTS[:2]}
+"""Keys without a default, and which of them the configurations of some systems have."""
+_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2"}
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -91,6 +94,8 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "DreamPRVR_Net"
     if any(".h_attns." in key for key in state):
         return "HLFormer_Net"
+    if "clip_encoder.attn7.norm1.weight" in state:
+        return "GMMFormerV2_Net"
     if any(".attn0." in key for key in state):
         return "GMMFormer_Net"
     if any(".e_attns." in key for key in state):
@@ -167,8 +172,10 @@ def released_config(
     )
     if preset is None:
         preset = preset_of(system, "tvr", words)
-        lists = () if system == "MS_SL_Net" else _LISTS
-        needed = [*(theirs for theirs, _, default in _keys(system) if default is ...), *lists]
+        needed = [
+            *(theirs for theirs, _, default in _keys(system) if default is ...),
+            *_FEWER_LISTS.get(system, _LISTS),
+        ]
         missing = [key for key in needed if key not in config]
         if missing:
             raise CheckpointError(
@@ -280,7 +287,7 @@ def load_released(
         raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
     retriever = Retriever(model)
     objective = Objective(loss, model, retriever.registers)
-    if UNUSED in state:
+    if UNUSED in state and model.fusion != "token_guided":
         retriever.register_buffer(UNUSED, torch.empty_like(state[UNUSED]), persistent=False)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     slots: dict[str, Tensor] = {}

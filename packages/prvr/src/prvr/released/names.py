@@ -30,7 +30,8 @@ Table = Mapping[str, str | tuple[str, ...]]
 A part stands for its weight and its bias."""
 
 UNUSED = "weight_token"
-"""A parameter of Holmes that nothing reads. A loaded checkpoint keeps it as a buffer, which is not saved."""
+"""The guide of GMMFormer v2. Of Holmes, a parameter that nothing reads: a loaded checkpoint keeps it as a buffer, which
+is not saved."""
 _POSITIONS: Table = {"table": "position_embeddings.weight", "norm": "LayerNorm"}
 _PROJECTION: Table = {"norm": "LayerNorm", "linear": "net.1"}
 _LORENTZ = "self.lorentz_multiattention"
@@ -134,6 +135,7 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
         yield f"{branch}s.positions", f"{branch}_pos_embed", _POSITIONS
         yield f"{branch}s.project", f"{branch}_input_proj", _PROJECTION
         yield f"{branch}s.registers", f"{encoder}.noise_input_layer", _PROJECTION
+        yield f"{branch}s.layers.0.fusion.guide", "", {"token": UNUSED}
         for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
             yield f"{layer}.fusion", name, _FUSION
     for path, module in retriever.named_modules():
@@ -143,6 +145,8 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
                 encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
                 if isinstance(module, AttentionBlocks):
                     yield path, encoder if alone else f"{encoder}.attn{{k}}", _BLOCK
+                elif config.fusion == "token_guided":
+                    yield path, f"{encoder}.attn{{k}}", _BLOCK
                 elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
                     kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
                     yield path, f"{encoder}.{kind}.{{k}}", _BLOCK
