@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from prvr.config import Config, config_to_dict, flat, load_config, read_yaml_file, yaml_value
+from prvr.config import Config, config_to_dict, expect_imported, flat, load_config, read_yaml_file, yaml_value
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
@@ -117,6 +117,7 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
     if path.suffix in (".yaml", ".yml"):
         values = read_yaml_file(path)
         first, entries = values.get("first"), values.get("stages") or []
+        expect_imported(values.pop("imports", None), str(path))
         if set(values) - {"first", "stages"} or not isinstance(first, str) or not isinstance(entries, list):
             raise InputError(
                 f"{path}: expected the keys first, a run or a model, and stages, a list; got {', '.join(values)}"
@@ -154,7 +155,8 @@ def open_system(
         name: a run of `prvr train`, of a retriever or of a re-ranker; a folder of `save_pretrained`, of a retriever or
             of a pipeline; a model that ships with prvr, by its name as a string (`toy-world`); or a YAML file. The file
             has the keys `first`, a run or a model, and `stages`, a list of objects with the key `kind`, the key `run`
-            for trained stages, and settings. Paths are relative to the folder of the file.
+            for trained stages, and settings. Paths are relative to the folder of the file. `imports` may list modules
+            of your own, see `docs/own-part.md`.
         stages: further stages, in the same form as in the file.
         device: where the bank of a stage is computed; None for the CPU.
         model: keys of the first stage's configuration to change, see `prvr.models.reconfigured`.

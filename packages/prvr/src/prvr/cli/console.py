@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -79,6 +79,16 @@ def show_next(*command: object) -> None:
         prvr search 'my films' 'a dog'
     """
     print(f"\nNext:\n{shlex.join(map(str, command))}")
+
+
+def import_options(modules: Iterable[str]) -> list[str]:
+    """The options by which a command imports modules.
+
+    Examples:
+        >>> import_options(["own_losses", "own_blocks"])
+        ['--import', 'own_losses', '--import', 'own_blocks']
+    """
+    return [word for module in modules for word in ("--import", module)]
 
 
 def is_quiet() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from prvr.cli.console import CommandError, show_next, stdout
+from prvr.cli.console import CommandError, import_options, show_next, stdout
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
 from prvr.cli.options import (
     MODELS,
@@ -141,7 +141,7 @@ def pipeline(
     config = None if opened.config_file is None else opened.config_file.read_text(encoding="utf-8")
     opened.pipeline.save_pretrained(output, config)
     print("\n".join([*opened.pipeline.describe(), f"{output}: the pipeline"]))
-    show_next("prvr", "evaluate", output)
+    show_next("prvr", "evaluate", output, *import_options(opened.pipeline.own_modules))
 
 
 def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from prvr.cli.console import CommandError, is_quiet, show_next, stdout
+from prvr.cli.console import CommandError, import_options, is_quiet, show_next, stdout
 from prvr.cli.folders import check_corpus, device_of, open_corpus_of, threads
 from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, parsed_keys
 
@@ -263,6 +263,5 @@ class _Selected:
             words += ["--corpus", text]
         if args.device != "auto":
             words += ["--device", args.device]
-        for module in run.config.imports:
-            words += ["--import", module]
+        words += import_options(run.config.imports)
         return words + [word for key, value in self.keys.items() for word in (f"--{key}", value)]

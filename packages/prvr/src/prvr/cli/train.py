@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import prvr
-from prvr.cli.console import CommandError, is_quiet, load, show_next, stdout
+from prvr.cli.console import CommandError, import_options, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import check_corpus, chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, parsed_keys
@@ -92,7 +92,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         show_report(console, trained.report)
         comparison = show_baselines(console, written, trained.report)
         show_folder(trained)
-        show_next(*_next(written, trained.output, comparison))
+        show_next(*_next(written, trained.output, comparison), *import_options(written.imports))
 
 
 def _chosen_run(args: TrainOptions, keys: Mapping[str, Any]) -> "tuple[prvr.Config, Path | None]":

@@ -8,6 +8,7 @@ from prvr.config.load import (
     config_leaves,
     config_to_dict,
     dump_config,
+    expect_imported,
     expect_readable,
     flat,
     load_config,
@@ -21,7 +22,7 @@ from prvr.config.load import (
 )
 from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
 from prvr.config.model import BLOCKS, CLIPS, FUSIONS, POOLINGS, BlockConfig, Compat, ModelConfig, RegisterConfig
-from prvr.config.registry import Registry, released_part
+from prvr.config.registry import Registry, module_of, own_modules, released_part
 from prvr.config.run import Config
 from prvr.config.strict import STRICT
 from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
@@ -54,9 +55,12 @@ __all__ = [
     "config_leaves",
     "config_to_dict",
     "dump_config",
+    "expect_imported",
     "expect_readable",
     "flat",
     "load_config",
+    "module_of",
+    "own_modules",
     "preset_names",
     "preset_text",
     "read_values",

@@ -1,7 +1,6 @@
 """Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from prvr.config.losses import LOSSES, LossConfig, with_weights
 from prvr.config.model import MODEL_PARTS, ModelConfig, model_parts
+from prvr.config.registry import missing_modules
 from prvr.config.run import Config
 from prvr.config.token_model import TokenModelConfig
 from prvr.errors import DataError, PrvrError, unknown_name
@@ -71,7 +71,10 @@ def read_values(name_or_path: str | Path, derived: tuple[str, ...] = ()) -> tupl
         raise ConfigError(f"{source}: base: expected the name of a preset or a YAML file, got {base!r}")
     # A file is named relative to the one that names it.
     place = path.parent / base if base.endswith((".yaml", ".yml")) else base
-    return source, _merged(read_values(place, (*derived, source))[1], values)
+    below = read_values(place, (*derived, source))[1]
+    if isinstance(below.get("imports"), list) and isinstance(values.get("imports"), list):
+        values["imports"] = [*below["imports"], *values["imports"]]  # the parts of both are needed
+    return source, _merged(below, values)
 
 
 def _merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -234,13 +237,8 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each. Or a module that
             registers a part is not imported: a file may come from elsewhere, and reading it must not run code.
     """
-    modules = values.get("imports") if kind is Config else None
-    missing = [str(name) for name in modules if name not in sys.modules] if isinstance(modules, list | tuple) else []
-    if missing:
-        raise ConfigError(
-            f"{source}: parts of this configuration are registered by {', '.join(missing)}, which is not imported. If "
-            f"you trust it, pass {' '.join(f'--import {name}' for name in missing)}, or import it in Python first"
-        )
+    if "imports" in getattr(kind, "__dataclass_fields__", ()):
+        expect_imported(values.get("imports"), source)
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
@@ -262,6 +260,24 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
             lines[-1] += ". For a loss of your own, pass --import MODULE, or import its module first"
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
+
+
+def expect_imported(modules: Any, source: str) -> None:
+    """Refuses a file that names modules which are not imported: it may come from elsewhere, and must not run code.
+
+    Args:
+        modules: what the file names under `imports`.
+        source: the file, for the message.
+
+    Raises:
+        ConfigError: the message names the missing ones.
+    """
+    missing = missing_modules(modules)
+    if missing:
+        raise ConfigError(
+            f"{source}: uses parts of {', '.join(missing)}, which is not imported. If you trust it, add "
+            f"{' '.join(f'--import {name}' for name in missing)}, or import it in Python first"
+        )
 
 
 def load_config(

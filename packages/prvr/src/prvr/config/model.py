@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Registry
+from prvr.config.registry import Registry, own_modules
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
@@ -234,6 +234,11 @@ class ModelConfig:
     clip_weight: float = Field(default=0.5, ge=0, le=1e6)
     frame_weight: float = Field(default=0.5, ge=0, le=1e6)
     compat: Compat = Compat()
+
+    @property
+    def own_modules(self) -> list[str]:
+        """The modules of others that registered its parts."""
+        return own_modules(registry[name] for registry, name in model_parts(self))
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
@@ -37,6 +38,11 @@ class Entry(Generic[P]):
         if not isinstance(self.source, str):
             return self.source
         return cast(P, resolve_name(self.source))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a module of somebody else has registered it, and not prvr or the program that runs."""
+        return not f"{self.module}.".startswith(("prvr.", "__main__."))
 
 
 class Registry(Generic[P]):
@@ -110,6 +116,25 @@ class Registry(Generic[P]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
+
+
+def own_modules(entries: Iterable[Entry[Any]]) -> list[str]:
+    """The modules of others that registered some parts, sorted: those to import before the parts can be used."""
+    return sorted({entry.module for entry in entries if entry.is_own})
+
+
+def module_of(name: str) -> str:
+    """The module that a name under `imports` stands for: itself, or the one that an installed package gives the name.
+
+    A package does so with an entry point of the group `prvr.parts`.
+    """
+    return next((point.module for point in entry_points(group="prvr.parts", name=name)), name)
+
+
+def missing_modules(names: Any) -> list[str]:
+    """Of the modules that a file names under `imports`, those that are not imported."""
+    listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    return [name for name in listed if name not in sys.modules and module_of(name) not in sys.modules]
 
 
 def released_part(source: str) -> Any:

@@ -6,7 +6,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.losses import LOSSES, LossConfig, expect_losses_fit
-from prvr.config.model import ModelConfig, model_parts
+from prvr.config.model import ModelConfig
+from prvr.config.registry import own_modules
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig
@@ -39,10 +40,8 @@ class Config:
     def _consistent(self) -> "Config":
         expect_losses_fit(self.loss, self.model)
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
-        if isinstance(self.model, ModelConfig):
-            entries += [registry[name] for registry, name in model_parts(self.model)]
-        own = {entry.module for entry in entries if not f"{entry.module}.".startswith(("prvr.", "__main__."))}
-        object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *sorted(own)])))
+        own = [*own_modules(entries), *self.model.own_modules]
+        object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *own])))
         weight, teacher = self.loss.weight("distillation"), self.train.teacher
         if weight > 0 and teacher is None:
             raise InputError(f"loss.distillation={weight} needs a teacher: name a system in train.teacher")

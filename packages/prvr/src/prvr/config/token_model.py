@@ -79,6 +79,11 @@ class TokenModelConfig:
         """What losses may ask of this model, see `prvr.config.LOSSES`: it has neither branches nor registers."""
         return frozenset()
 
+    @property
+    def own_modules(self) -> list[str]:
+        """None: no part of it is chosen by a registered name."""
+        return []
+
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":
         if self.hidden % self.heads:

@@ -1,5 +1,6 @@
 """Models as folders: `save_pretrained` writes them, `from_pretrained` reads them from a disk or from the hub."""
 
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_file
 from torch import nn
 
+from prvr.config import config_to_dict, expect_imported
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_object, short
 
@@ -83,6 +85,14 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
                 "of one model."
             ) from error
         return model
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """Writes the weights; and for parts of others, a `config.json` that names their modules under `imports`."""
+        super()._save_pretrained(save_directory)
+        if modules := getattr(self.config, "own_modules", []):
+            values = config_to_dict(self.config) | {"imports": modules}
+            text = json.dumps(values, sort_keys=True, indent=2)
+            (save_directory / CONFIG).write_text(text, encoding="utf-8", newline="\n")
 
 
 def shipped_model(name: str | Path) -> Path | None:
@@ -163,13 +173,16 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """The content of the `config.json` of a model.
+    """The configuration in the `config.json` of a model.
 
     Raises:
         DataError: it is missing, or holds something else than an object.
+        ConfigError: it names modules that are not imported.
     """
-    mend = "Expected a folder written by save_pretrained."
-    return read_object(folder / CONFIG, mend, f"{folder / CONFIG}: no such file. {mend}")
+    mend, path = "Expected a folder written by save_pretrained.", folder / CONFIG
+    values = read_object(path, mend, f"{path}: no such file. {mend}")
+    expect_imported(values.pop("imports", None), str(path))
+    return values
 
 
 def write_model(folder: Path, model: PretrainedModel, objective: nn.Module, card: str) -> None:

@@ -184,6 +184,8 @@ class Table:
     sweep: Sweep | None = None
     rows: tuple[Row, ...]
     note: str = ""
+    imports: tuple[str, ...] = ()
+    """Modules of your own parts; `prvr papers` imports those of a file that it is given."""
     name: str = ""
     """Name of the file, without its ending."""
 

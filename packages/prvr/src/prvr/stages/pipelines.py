@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import validated
+from prvr.config import expect_imported, own_modules, validated
 from prvr.data.atomic import new_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
@@ -75,6 +75,12 @@ class Pipeline:
             for stage in self.stages
         )
 
+    @property
+    def own_modules(self) -> list[str]:
+        """The modules of others that registered its parts, which must be imported before it can be loaded."""
+        stages = own_modules(STAGES[stage.kind] for stage in self.stages if stage.kind in STAGES)
+        return sorted({*self.first.config.own_modules, *stages})
+
     def prepare(self, direction: Direction, score: Callable[[Any], Tensor]) -> list[Any]:
         """The result of `Stage.prepare` for each stage; None for stages without the direction."""
         return [stage.prepare(direction, score) if direction in stage.directions else None for stage in self.stages]
@@ -123,7 +129,8 @@ class Pipeline:
         for part in (folder / FIRST, folder / _STAGES):
             if any(path.is_file() for path in part.rglob("*")):
                 write_hashes(part)
-        text = json.dumps({"format": _FORMAT, "stages": entries}, indent=1, allow_nan=False) + "\n"
+        body = {"format": _FORMAT, "imports": self.own_modules, "stages": entries}
+        text = json.dumps(body, indent=1, allow_nan=False) + "\n"
         (folder / _FILE).write_text(text, encoding="utf-8", newline="\n")
 
     @classmethod
@@ -173,11 +180,13 @@ def read_stages(folder: Path) -> list[StageFiles]:
 
     Raises:
         DataError: the folder does not exist, or its list of stages is damaged.
+        prvr.ConfigError: it names modules that are not imported.
     """
     path = folder / _FILE
     body = read_object(path, _AGAIN, f"{folder}: not a pipeline, {_FILE} is missing. {_AGAIN}")
     if body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
         raise DataError(f"{path}: not a pipeline of this version. {_AGAIN}")
+    expect_imported(body.get("imports"), str(path))
     stages = [stage_settings(values, f"{path}: stage {number}") for number, values in enumerate(body["stages"], 1)]
     return [
         StageFiles(kind, settings, _place(folder, number, kind)) for number, (kind, settings) in enumerate(stages, 1)
