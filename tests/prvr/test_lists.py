@@ -241,6 +241,7 @@ def test_a_run_file_gives_other_programs_the_numbers_of_the_report(
     assert [line.split()[1:4:2] + line.split()[5:] for line in first] == [["Q0", "1", "prvr"], ["Q0", "2", "prvr"]]
     refused = ["evaluate", str(folder), "--transfer", str(toy_root / "toy-tiny"), "--run-file", "x"]
     assert "--run-file cannot be used with --transfer" in explained(refused, capsys)
+    assert "--run-file: zero-shot writes none" in explained(["evaluate", "zero-shot", "--run-file", "x"], capsys)
 
 
 @given(

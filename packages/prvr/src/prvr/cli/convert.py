@@ -1,4 +1,4 @@
-"""`prvr convert`: released checkpoints as model folders; captions and benchmarks as corpora."""
+"""`prvr convert`: released checkpoints as model folders; captions, features and benchmarks as corpora."""
 
 import logging
 from pathlib import Path
@@ -128,6 +128,59 @@ def captions(
         show_next(*training(report.path, store.dim, encoder.word_dim))
 
 
+@group.command
+def features(
+    folder: Path,
+    /,
+    *,
+    captions: Annotated[Path, Parameter(metavar="FILE")],
+    queries: Annotated[Path | None, Parameter(metavar="DIR")] = None,
+    text: _Text = None,
+    output: _Root,
+    collection: _Name = None,
+    rate: float | None = None,
+    test: float = 0.2,
+    val: float = 0.1,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """Convert your own features into a corpus.
+
+    Make a corpus to train on, ROOT/COLLECTION, from a file of features for each video (.npy, .npz or .pt, of any
+    width) and a table of captions, as `prvr convert captions` reads it. The captions' features are files too, or an
+    encoder computes them.
+
+    Args:
+        folder: the files of the videos, named as the table names the videos
+        captions: a CSV file with a header, or JSON lines: video, text; start, end, id and split if known
+        queries: the files of the captions, named by the column id
+        collection: the name of the new corpus (default: that of the captions)
+        rate: rows per second of the videos' features; needed if captions have times
+        test: the share of test videos, if the table has no column split
+        val: the share of validation videos
+    """
+    from prvr.corpora.feature_files import convert_features
+    from prvr.data import open_corpus
+    from prvr.video import open_featurizer
+
+    if (queries is None) == (text is None):
+        raise CommandError("expected --queries DIR, the features of the captions, or --text ENCODER, which makes them.")
+    asked = queries or open_featurizer(text or "", device_of(device))
+    name = captions.stem if collection is None else collection
+    with progress_bar("reading and writing", "captions and videos") as progress:
+        report = convert_features(
+            folder,
+            captions,
+            asked,
+            _folder(output, name),
+            rate=rate,
+            shares=SplitShares(test, val, seed),
+            progress=progress,
+        )
+    _show(report)
+    show_next(*training(report.path, *open_corpus(output, name).dims(), val="val" in report.counts["videos"]))
+
+
 @group.command(
     help="Convert a public text-to-video benchmark into a corpus.\n\nMake a corpus of a text-to-video benchmark "
     f"({', '.join(BENCHMARKS.names)}) from its public annotation files and the features of its videos."
@@ -213,20 +266,31 @@ def labels(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", re
     _show(convert_labels(corpus, files))
 
 
-def training(folder: Path, video_dim: int, query_dim: int) -> list[str]:
+def training(folder: Path, video_dim: int, query_dim: int, *, val: bool = True) -> list[str]:
     """The command that trains on a corpus of features: with a preset for its widths, or with options that change them.
 
     Args:
         folder: the folder of the corpus.
         video_dim, query_dim: the widths of its features.
+        val: whether it has a split to select on; else a share of the training videos selects.
 
     Examples:
         >>> print(*training(Path("data/videos"), 512, 512))
         prvr train --preset hybrid-clip --data-root data --data.collection videos --train.protocol val
     """
     preset = _PRESETS.get((video_dim, query_dim))
+    protocol = "val" if val else "holdout"
     widths = [] if preset else ["--model.video_dim", str(video_dim), "--model.query_dim", str(query_dim)]
-    return ["prvr", "train", "--preset", preset or "hybrid-clip", *_place(folder), "--train.protocol", "val", *widths]
+    return [
+        "prvr",
+        "train",
+        "--preset",
+        preset or "hybrid-clip",
+        *_place(folder),
+        "--train.protocol",
+        protocol,
+        *widths,
+    ]
 
 
 def _place(folder: Path) -> list[str]:

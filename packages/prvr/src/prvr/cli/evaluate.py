@@ -189,6 +189,8 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
                 f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
                 f"the model with --stage {name.replace('-', '_')}."
             )
+    if args.run_file is not None:
+        raise CommandError(f"--run-file: {name} writes none. Evaluate a model or a pipeline.")
     split, console = args.split or config.data.eval_split, stdout()
     how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config))
     with closing(pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed")) as packed:

@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import nan
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from prvr.reading import LARGE, parse_json, read_text
 from prvr.video import TextFeaturizer, VideoFeatures
 
 VIDEOS = "videos.jsonl"
+Words = Callable[[UserCaption], tuple[np.ndarray, np.ndarray | None]]
+"""Gives the `(w, e)` features of a caption, and its sentence in the space of the frames, if there is one."""
 _FEW = 20  # different videos; a note names the splits that have fewer
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
 
@@ -57,16 +59,48 @@ def convert_captions(
         >>> convert_captions("captions.csv", features, text, "data/mine").counts["captions"]  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
     """
-    path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
     joint = joint_side(store, text if joint is None else joint)
+
+    def words(caption: UserCaption) -> tuple[np.ndarray, np.ndarray | None]:
+        return text.words(caption.text), None if joint is None else joint.sentence(caption.text)
+
+    encoders = asdict(CorpusEncoders.of(store, text, joint))
+    about = {"generator": "prvr convert captions", "version": 1, "encoders": encoders}
+    made = write_captions(path, store, words, folder, about, shares=shares, progress=progress)
+    note = "no comparison with zero-shot: captions and frames have different encoders"
+    return replace(made, notes=[*made.notes, *[note] * (joint is None)])
+
+
+def write_captions(
+    path: Path | str,
+    store: VideoFeatures,
+    words: Words,
+    folder: Path | str,
+    about: Mapping[str, object],
+    *,
+    shares: SplitShares | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Writes a corpus from a table of captions, as `convert_captions` does, with any features of the captions.
+
+    Args:
+        path, store, folder, shares, progress: as for `convert_captions`.
+        words: gives the features of a caption, and its sentence where there is a joint space; a ValueError is a
+            problem of the caption's line.
+        about: the head of `corpus.json`.
+    """
+    path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
     problems = Problems(path)
     table = read_table(problems)
     lines = _match(table, store, problems)
+    by_column = any(line.caption.split for line in lines)
+    named = _named_splits(lines, store, problems) if by_column else {}
     problems.refuse()
     captioned = sorted({line.video for line in lines})
-    split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
+    split_of = named or split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
-    by_split, counts = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
+    used = [split for split in SPLITS if split in split_of.values()]
+    by_split, counts = {split: list[tuple[Caption, _Line]]() for split in used}, Counter[str]()
     for line in lines:
         caption = Caption(f"{ids[line.video]}#enc#{counts[line.video]}", ids[line.video], line.caption.text)
         counts[line.video] += 1
@@ -74,52 +108,67 @@ def convert_captions(
     pairs = [pair for group in by_split.values() for pair in group]
     texts = TextData(
         captions={split: [caption for caption, _ in group] for split, group in by_split.items()},
-        moments={caption.id: line.moment for caption, line in pairs},
+        moments={caption.id: line.moment for caption, line in pairs if not isnan(line.moment.duration)} or None,
         relevance=_relevance(pairs, ids, store),
     )
-    about = {
-        "generator": "prvr convert captions",
-        "version": 1,
-        "encoders": asdict(CorpusEncoders.of(store, text, joint)),
-        "captions": {"file": path.name, "sha256": hash_file(path)},
-        "splits": asdict(shares),
-    }
     rows = (
-        {"id": plain, "video": video, "split": split_of[video]}
-        | {key: getattr(store.entries[video], key) for key in ("path", "sha256", "duration")}
+        {"id": plain, "video": video, "split": split_of[video], "path": entry.path, "sha256": entry.sha256}
+        | ({} if isnan(entry.duration) else {"duration": entry.duration})
         for video, plain in ids.items()
+        for entry in [store.entries[video]]
     )
 
     def queries() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
         for caption, line in pairs:
             try:
-                words, sentence = text.words(caption.text), None if joint is None else joint.sentence(caption.text)
+                features, sentence = words(line.caption)
             except ValueError as error:
                 problems.add(line.caption.line, error)
             else:
-                yield caption.id, words, sentence
+                yield caption.id, features, sentence
         problems.refuse()
 
     files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
     videos = ((plain, store.read(video)) for video, plain in ids.items())
-    write_encoded(folder, texts, videos, queries(), about, files, progress)
+    captions = {"file": path.name, "sha256": hash_file(path)}
+    splits = "column split" if by_column else asdict(shares)
+    write_encoded(folder, texts, videos, queries(), {**about, "captions": captions, "splits": splits}, files, progress)
     sides = Counter(split_of.values())
     left_out = [video for video in store.video_ids if video not in ids]
     different = Counter({store.entries[video].sha256: split for video, split in split_of.items()}.values())
-    few = ", ".join(f"{split} {different[split]}" for split in SPLITS if different[split] < _FEW)
-    single = " and ".join(split for split in SPLITS if different[split] == 1)
+    few = ", ".join(f"{split} {different[split]}" for split in used if different[split] < _FEW)
+    single = " and ".join(split for split in used if different[split] == 1)
+    mend = "" if by_column else ", or choose other shares (--test, --val)"
     notes = {
-        f"Few different videos: {few}. Below {_FEW} in a split, results depend mostly on chance. Caption more videos, "
-        "or choose other shares (--test, --val).": few,
+        f"Few different videos: {few}. Below {_FEW} in a split, results depend mostly on chance. Caption more "
+        f"videos{mend}.": few,
         f"Only one different video in {single}: every recall there is 100 %, whatever the model.": single,
         f"{sum(line.caption.start is not None for line in lines):,} of {len(lines):,} captions have times": True,
         f"{(cut := sum(line.cut for line in lines)):,} moments cut to their video": cut,
         f"{(repeated := len(table) - len(lines)):,} duplicate lines omitted": repeated,
         f"{len(left_out):,} videos without a caption omitted: {', '.join(left_out[:3])} ...": left_out,
-        "no comparison with zero-shot: captions and frames have different encoders": joint is None,
     }
-    numbers = {"videos": {split: sides[split] for split in SPLITS}, "captions": lengths(by_split)}
+    numbers = {"videos": {split: sides[split] for split in used}, "captions": lengths(by_split)}
     return Conversion(folder, numbers, [note for note, holds in notes.items() if holds])
+
+
+def _named_splits(lines: Sequence["_Line"], store: VideoFeatures, problems: Problems) -> dict[str, str]:
+    """The split of each video as the table names it; videos in two splits, copies too, are problems."""
+    split_of, contents = dict[str, str](), dict[str, tuple[str, str]]()
+    for line in lines:
+        split, content = line.caption.split, store.entries[line.video].sha256
+        other, before = contents.setdefault(content, (line.video, split))
+        split_of[line.video] = split
+        if not split:
+            problems.add(line.caption.line, "no split, though other lines have one")
+        elif before and split != before:
+            copy = "" if other == line.video else f", whose content {line.video!r} has too,"
+            problems.add(line.caption.line, f"split {split}, but {other!r}{copy} is in {before}")
+    if not problems.lines and not {"train", "test"} <= set(split_of.values()):
+        raise DataError(
+            f"{problems.path}: split: got {', '.join(sorted(set(split_of.values())))}, expected train and test."
+        )
+    return split_of
 
 
 def videos_folder(corpus: Corpus) -> Path | None:
@@ -175,12 +224,16 @@ def _match(captions: Sequence[UserCaption], store: VideoFeatures, problems: Prob
         duration, start, end = store.duration(video), caption.start, caption.end
         if start is None or end is None:
             start = end = nan
+        elif isnan(duration):
+            problems.add(
+                caption.line, "has times, but nothing says how long the video is. Give the rows per second (--rate)"
+            )
         elif start >= duration or end > duration + _BEYOND:
             times = f"{start:g} - {end:g} s"
             problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
         moment = Moment(start, duration if end > duration else end, duration)
         line = _Line(caption, video, moment, cut=end > duration)
-        lines.setdefault((video, caption.text, caption.start, caption.end), line)
+        lines.setdefault((video, *caption.content[1:]), line)
     return list(lines.values())
 
 

@@ -19,6 +19,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "caption", "sentence", "query", "description"),
     "start": ("start", "start_time", "begin", "from"),
     "end": ("end", "end_time", "stop", "to"),
+    "id": ("id", "query_id"),
+    "split": ("split",),
 }
 """The names that each column may have, in any case."""
 SPLITS = ("train", "val", "test")
@@ -38,6 +40,8 @@ class UserCaption:
         video: as it is written there.
         text: in one line.
         start, end: the start and the end of the moment that it describes, in seconds; None if the table does not say.
+        id: its own name in the table; empty if the table does not say.
+        split: train, val or test; empty if the table does not say.
     """
 
     line: int
@@ -45,6 +49,13 @@ class UserCaption:
     text: str
     start: float | None = None
     end: float | None = None
+    id: str = ""
+    split: str = ""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What makes it another caption than the others of a table."""
+        return self.video, self.text, self.start, self.end, self.id
 
 
 @dataclass
@@ -87,15 +98,15 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
     """Reads a table of captions.
 
     CSV (also with `;` or tabs) needs a header; JSON lines have an object a line. `video` and `text` are required,
-    `start` and `end` are optional: seconds, or `m:ss` and `h:mm:ss`. Other columns are ignored, and `COLUMNS` has
-    further names of each. A cell that looks like a formula is a caption like any other. Line breaks within a cell
-    become spaces, empty lines are skipped, and repeated rows count once.
+    `start` and `end` are optional: seconds, or `m:ss` and `h:mm:ss`; so are `id` and `split` (train, val or test).
+    Other columns are ignored, and `COLUMNS` has further names of each. A cell that looks like a formula is a caption
+    like any other. Line breaks within a cell become spaces, empty lines are skipped, and repeated rows count once.
 
     Args:
         path: ends in `.jsonl` for JSON lines; anything else is CSV. UTF-8, with or without a mark at its start.
 
     Returns:
-        in the order of the file, each different (video, text, start, end) once.
+        in the order of the file, each different (video, text, start, end, id) once.
 
     Raises:
         DataError: names every line that cannot be used, up to 20 of them.
@@ -120,7 +131,7 @@ def read_table(problems: Problems) -> tuple[UserCaption, ...]:
     captions: dict[tuple[object, ...], UserCaption] = {}
     for line, row in rows(path, problems):
         caption = _caption(line, row, problems)
-        captions.setdefault((caption.video, caption.text, caption.start, caption.end), caption)
+        captions.setdefault(caption.content, caption)
     if not captions and not problems.lines:
         raise DataError(f"{path}: no captions. Expected a line per sentence: video, text, and start, end if known.")
     return tuple(captions.values())
@@ -287,7 +298,7 @@ def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCapti
     elif start is not None and end is not None and start >= end:
         problems.add(line, f"start {start:g} is not before end {end:g}")
     times = (start, end) if len(problems.lines) == count else (None, None)
-    return UserCaption(line, video, text, *times)
+    return UserCaption(line, video, text, *times, id=read("id", _name, ""), split=read("split", _split, ""))
 
 
 def _words(value: Any) -> str:
@@ -296,6 +307,18 @@ def _words(value: Any) -> str:
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in " ".join(value.split())):
         raise ValueError(f"control characters in {value[:40]!r}")
     return value.strip()
+
+
+def _name(value: Any) -> str:
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return "" if value is None else str(value).strip()
+    raise ValueError(f"expected a name, got {value!r:.40}")
+
+
+def _split(value: Any) -> str:
+    if value in (None, "", *SPLITS):
+        return value or ""
+    raise ValueError(f"expected {', '.join(SPLITS)}, got {value!r:.40}")
 
 
 def _seconds(value: Any) -> float | None:

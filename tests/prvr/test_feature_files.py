@@ -1,0 +1,168 @@
+"""Features computed elsewhere, a file for each video and each caption, become a corpus that trains."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import explained
+
+from prvr.cli import main
+from prvr.corpora.corpus_encoders import corpus_encoders
+from prvr.corpora.feature_files import convert_features, read_features
+from prvr.data import DataError, open_corpus
+from prvr.evaluation.report import EvaluationReport
+from prvr.video import open_featurizer
+
+VIDEOS, SPLITS = 12, ["train"] * 7 + ["val"] * 2 + ["test"] * 3
+WRITERS = {
+    "npy": lambda path, x: np.save(path, x),
+    "npz": lambda path, x: np.savez(path, anything=x),
+    "pt": lambda path, x: torch.save(torch.from_numpy(x).to(torch.bfloat16 if x.shape[1] == 6 else None), path),
+    "pth": lambda path, x: torch.save({"features": torch.from_numpy(x)}, path),
+}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Twelve videos of width 24 in folders, two captions of width 6 for each, in all kinds of files, and a table."""
+    generator, rows = np.random.default_rng(0), []
+    for number in range(VIDEOS):
+        name, suffix = f"day {number % 2}/v.{number}", list(WRITERS)[number % 4]
+        (folder := tmp_path / "videos" / name).parent.mkdir(parents=True, exist_ok=True)
+        matrix = generator.normal(size=(10 + number, 24)).astype([np.float32, np.float64, np.float16][number % 3])
+        WRITERS[suffix](Path(f"{folder}.{suffix}"), matrix)
+        for caption in range(2):
+            query, suffix = f"q{number}-{caption}", list(WRITERS)[caption]
+            (tmp_path / "queries").mkdir(exist_ok=True)
+            words = generator.normal(size=(3 + caption, 6)).astype(np.float32)
+            WRITERS[suffix](tmp_path / "queries" / f"{query}.{suffix}", words[0] if number == 3 else words)
+            rows.append({"id": query, "video": name, "text": f"sentence {number} {caption}", "split": SPLITS[number]})
+            rows[-1] |= {"start": 1, "end": 2 + caption} if caption else {}
+    (tmp_path / "mine.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return tmp_path
+
+
+def command(made: Path, *options: str, queries: str = "queries") -> list[str]:
+    folders = ["--captions", str(made / "mine.jsonl"), "--queries", str(made / queries), "--output", str(made / "data")]
+    return ["convert", "features", str(made / "videos"), *folders, *options, "-q"]
+
+
+def test_the_command_makes_a_corpus_that_trains(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(made, "--rate", "2")) == 0
+    out = capsys.readouterr().out
+    corpus = open_corpus(made / "data", "mine")
+    assert corpus.dims() == (24, 6)
+    assert {split: len(corpus.split(split).captions) for split in corpus.splits} == {"train": 14, "val": 4, "test": 6}
+    assert corpus_encoders(corpus) is None
+    test = corpus.split("test")
+    assert [caption.text for caption in test.captions][:2] == ["sentence 9 0", "sentence 9 1"]
+    with corpus.open_features() as videos, corpus.open_queries() as queries:
+        for number, video in enumerate(test.video_ids, 9):
+            name, suffix = f"videos/day {number % 2}/v.{number}", list(WRITERS)[number % 4]
+            assert np.array_equal(videos.read(video), read_features(made / f"{name}.{suffix}"))
+        words = queries.read(test.captions[1].id)
+        assert np.array_equal(words, read_features(made / "queries" / "q9-1.npz"))
+        (own,) = (c for c in corpus.split("train").captions if c.text == "sentence 3 0")
+        assert queries.read(own.id).shape == (1, 6)  # one row of numbers
+    moment = test.moments[test.captions[1].id]
+    assert (moment.start, moment.end, moment.duration) == (1.0, 3.0, 9.5)
+    next_command = out.split("prvr train ")[1].split()
+    assert next_command[next_command.index("--model.video_dim") + 1] == "24"
+    small = ["--model.hidden", "16", "--model.heads", "2", "--model.lorentz_dim", "15", "--train.epochs", "1"]
+    run = ["--output", str(made / "run"), "--device", "cpu", "-q", "--data.cache_dir", str(made / "cache")]
+    assert main(["train", *next_command, *small, *run]) == 0
+    report = EvaluationReport.from_json(made / "run" / "evaluation.json")
+    assert (report.text_to_video.queries, report.moments[0].queries) == (6, 3)
+
+
+def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) -> None:
+    rows = [json.loads(line) for line in (made / "mine.jsonl").read_text().splitlines()]
+    table = "video,text\n" + "".join(f"{row['video']},a red circle {number}\n" for number, row in enumerate(rows))
+    (made / "plain.csv").write_text(table)
+    text = open_featurizer("toy")
+    found = convert_features(made / "videos", made / "plain.csv", text, made / "data" / "plain")
+    assert found.counts["videos"] == {"train": 9, "val": 1, "test": 2}
+    corpus = open_corpus(made / "data", "plain")
+    caption = corpus.split("test").captions[0]
+    with corpus.open_queries() as queries:
+        assert np.array_equal(queries.read(caption.id), text.words(caption.text))
+    assert corpus.split("test").moments == {}  # nothing says how long a video is
+
+
+class Malicious:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def write_bad(folder: Path) -> dict[str, str]:
+    """Files that cannot be used, each with what is said of it."""
+    harm, good = Malicious(folder / "harm"), np.ones((2, 24), np.float32)
+    np.save(folder / "objects.npy", np.array([harm], object), allow_pickle=True)
+    np.savez(folder / "objects.npz", a=np.array([harm], object))
+    torch.save({"features": harm}, folder / "objects.pt")
+    (folder / "pickle.npy").write_bytes(pickle.dumps(harm))
+    (folder / "pickle.pt").write_bytes(pickle.dumps(harm))
+    np.save(folder / "narrow.npy", good[:, :3])
+    np.save(folder / "cube.npy", good[None])
+    np.save(folder / "none.npy", good[:0])
+    np.save(folder / "text.npy", np.array(["a"]))
+    np.save(folder / "nan.npy", np.where(np.arange(2)[:, None], np.nan, good))
+    np.savez(folder / "two.npz", a=good, b=good)
+    torch.save([1, 2], folder / "list.pt")
+    (folder / "cut.npy").write_bytes((folder / "nan.npy").read_bytes()[:-8])
+    return {
+        "objects.npy": "cannot be read", "objects.npz": "cannot be read", "objects.pt": "cannot be read",
+        "pickle.npy": "cannot be read", "pickle.pt": "cannot be read", "cut.npy": "cannot be read",
+        "narrow.npy": "got width 3, expected 24 as in", "cube.npy": r"got shape \(1, 2, 24\), expected a matrix",
+        "none.npy": r"got shape \(0, 24\)", "text.npy": "got <U1", "nan.npy": "NaN or infinity in row 1",
+        "two.npz": r"got 2 arrays, \['a', 'b'\]; expected one", "list.pt": "got list, expected a matrix",
+    }  # fmt: skip
+
+
+def test_bad_files_are_named_all_at_once_and_run_nothing(made: Path) -> None:
+    (bad := made / "videos" / "zz").mkdir()
+    problems = write_bad(bad)
+    with pytest.raises(DataError, match=rf"^{len(problems)} of {VIDEOS + len(problems)} files\.") as error:
+        convert_features(made / "videos", made / "mine.jsonl", made / "queries", made / "data" / "mine", rate=2.0)
+    for name, problem in problems.items():
+        assert re.match(problem, str(error.value).split(f"{bad / name}: ")[1]), name
+    assert not (bad / "harm").exists()
+    assert not (made / "data").exists()
+
+
+def test_what_the_command_refuses(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has times, but nothing says how long the video is" in explained(command(made), capsys)
+    assert "--queries DIR" in explained([*command(made), "--text", "toy"], capsys)
+    (made / "none").mkdir()
+    assert "no .npy, .npz or .pt file in it" in explained(command(made, queries="none"), capsys)
+    np.save(made / "videos" / "day 0" / "v.1.npy", np.ones((2, 24), np.float32))
+    np.savez(made / "videos" / "day 0" / "v.1.npz", np.ones((2, 24), np.float32))
+    assert "v.1.npy has the same name" in explained(command(made, "--rate", "2"), capsys)
+    (made / "videos" / "day 0" / "v.1.npz").unlink()
+    (made / "queries" / "q4-0.npy").unlink()
+    assert "Line 9: no file q4-0.npy, .npz or .pt in" in explained(command(made, "--rate", "2"), capsys)
+    lines = (made / "mine.jsonl").read_text().splitlines()
+    changes = {
+        "no split, though other lines have one": (0, {"split": ""}),
+        "split: expected train, val, test, got 'dev'": (0, {"split": "dev"}),
+        "split test, but 'day 0/v.0' is in train": (1, {"split": "test"}),
+        "no id, so it is unknown which file": (1, {"id": None}),
+        "id: expected a name, got [1]": (1, {"id": [1]}),
+        "no video fits 'v.77'": (2, {"video": "v.77"}),
+    }
+    np.save(made / "queries" / "q4-0.npy", np.ones((2, 6), np.float32))
+    for message, (place, change) in changes.items():
+        changed = [*lines]
+        changed[place] = json.dumps(json.loads(lines[place]) | change)
+        (made / "mine.jsonl").write_text("\n".join(changed))
+        said = explained(command(made, "--rate", "2"), capsys)
+        assert f"Line {place + 1}: {message}" in said
+    assert not (made / "data" / "mine").exists()
