@@ -1,5 +1,6 @@
 """What every test and doctest shares: one thread, no network, fixed seeds, no deadlines, and one toy corpus."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 torch.set_num_threads(1)
 SEED = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 """Without a GPU, `torch.manual_seed` records a stack trace for each kind of device, longer than many tests take."""
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: the garbage collector need not go through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

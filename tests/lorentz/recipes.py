@@ -341,6 +341,10 @@ def _deep_twin() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 16), layers, nn.Linear(16, 2))
 
 
+def _reverser_twin() -> nn.Module:
+    return Reverser(TorchAttention)
+
+
 def _rows(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits, target)
 
@@ -350,7 +354,7 @@ RECIPES = {
         "reverse 16 tokens",
         reversed_words,
         lambda: Reverser(documented("packages/lorentz/README.md")),
-        lambda: Reverser(TorchAttention),
+        _reverser_twin,
         steps=800,
     ),
     "attention, small positions": Recipe(
@@ -364,7 +368,7 @@ RECIPES = {
         "reverse 16 tokens",
         reversed_words,
         lambda: Reverser(documented("docs/lorentz.md")),
-        lambda: Reverser(TorchAttention),
+        _reverser_twin,
         steps=800,
     ),
     "`LorentzLinear`, `LorentzActivation`": Recipe("inside or outside of a circle", rings, _lorentz_mlp, _mlp, _rows),
