@@ -156,7 +156,7 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
     assert "pytorch_model.bin" not in names
     assert capsys.readouterr().err == ""
     next(cache.rglob("model.safetensors")).unlink()  # as if the download had stopped
-    with pytest.raises(DownloadNeeded):
+    with pytest.raises(DownloadNeeded, match="of your own, add --import MODULE"):
         open_encoder(NAME)
 
 

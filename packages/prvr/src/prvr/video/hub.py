@@ -51,7 +51,7 @@ class DownloadNeeded(DataError):
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
             f"once from the Hugging Face hub: add --download (in Python, download=True); or name a folder "
-            "written by save_pretrained."
+            "written by save_pretrained. For an encoder of your own, add --import MODULE."
         )
         self.name, self.close = name, tuple(close)
 
