@@ -1,6 +1,6 @@
 """Ratios of lorentz's operations to plain forms and to geoopt, and of its layers to torch's, on one thread.
 
-    python benchmarks/lorentz_ops.py [--what ops layers] [--rows 1024 --dim 128]
+    python benchmarks/lorentz_ops.py [--what ops layers peers] [--rows 1024 --dim 128] [--peers FOLDER]
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
 precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
@@ -11,8 +11,14 @@ lose most digits of close pairs (benchmarks/lorentz_accuracy.py). geoopt runs if
 Layers have tensors of the same number of ambient coordinates. `need_weights=False` is the attention that counts: ours
 never forms the weights either. The recipe is that of docs/lorentz.md: vectors enter the hyperboloid, attend with an
 output layer, and leave it. The last table holds what is kept for the backward pass.
+
+`--what peers` compares with geoopt and hypll, each in a process of its own; FOLDER holds hypll (`pip install --no-deps
+--target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward. Errors are
+those of float32 against the same library in float64: of points as distances, of numbers and vectors relative. Peers
+without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the tangent space.
 """
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +28,19 @@ import torch
 from torch import Tensor, nn
 
 import lorentz.functional as lf
-from _harness import Contender, Tasks, compare, environment, option, parse_options, show, show_imports, write_figures
+from _harness import (
+    Contender,
+    Tasks,
+    compare,
+    environment,
+    option,
+    parse_options,
+    show,
+    show_imports,
+    timed,
+    write_figures,
+)
+from lorentz.models import from_poincare, poincare_logmap, to_poincare
 from lorentz.nn import (
     Curvature,
     ExpMap0,
@@ -284,8 +302,135 @@ def compare_layers(rounds: int, threads: int) -> dict[str, Any]:
     return comparison.figures() | {"kept": memory}
 
 
+Peer = Callable[[torch.dtype], dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]]
+ROWS, WIDTH, RADIUS, APART = 1024, 64, 4.0, 0.5
+
+
+def peer_points(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs of points at RADIUS, APART from each other, and the tangent vectors between them; float32 numbers."""
+    torch.manual_seed(0)
+    x = lf.expmap0(RADIUS * nn.functional.normalize(torch.randn(ROWS, WIDTH), dim=-1))
+    v = lf.project_tangent(x, torch.randn(ROWS, WIDTH + 1))
+    v = APART * v / lf.lorentz_inner(v, v).sqrt().unsqueeze(-1)
+    return x.to(dtype), lf.expmap(x, v).to(dtype), v.to(dtype)
+
+
+def our_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]:
+    x, y, v = peer_points(dtype)
+    ones, edges = torch.ones(1, ROWS, dtype=dtype), torch.rand(ROWS, ROWS).to(dtype)
+    linear, graph = LorentzLinear(WIDTH, WIDTH).to(dtype), LorentzGraphConv(WIDTH, WIDTH).to(dtype)
+    attend, norm = LorentzMultiheadAttention(WIDTH, 1).to(dtype), LorentzBatchNorm(WIDTH).to(dtype)
+    return {
+        "dist": (lf.dist, (x, y)),
+        "expmap": (lf.expmap, (x, v)),
+        "logmap": (lf.logmap, (x, y)),
+        "linear": (linear, (x,)),
+        "attention": (lambda x: attend(x, x, x), (x.unflatten(0, (-1, 64)),)),
+        "centroid": (lambda x: lf.centroid(x, ones), (x,)),
+        "mean": (lf.frechet_mean, (x,)),
+        "batch norm": (norm, (x,)),
+        "graph convolution": (lambda x: graph(x, edges), (x,)),
+    }
+
+
+def geoopt_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]:
+    import geoopt as library
+
+    x, y, v = peer_points(dtype)
+    manifold = library.Lorentz(k=1.0)
+    edges, weight = torch.rand(ROWS, ROWS).to(dtype), nn.Linear(WIDTH, WIDTH).to(dtype)
+    maps = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3)).to(dtype)
+
+    def through(layer: Layer, x: Tensor) -> Tensor:
+        return manifold.expmap0(nn.functional.pad(layer(manifold.logmap0(x)[..., 1:]), (1, 0)))
+
+    def attention(x: Tensor) -> Tensor:
+        q, k, value = (through(layer, x) for layer in maps)
+        weights = (-manifold.dist(q.unsqueeze(-2), k.unsqueeze(-3)).square()).softmax(-1)
+        return manifold.expmap0(weights @ manifold.logmap0(value))
+
+    return {
+        "dist": (manifold.dist, (x, y)),
+        "expmap": (manifold.expmap, (x, v)),
+        "logmap": (manifold.logmap, (x, y)),
+        "linear": (partial(through, weight), (x,)),
+        "attention": (attention, (x.unflatten(0, (-1, 64)),)),
+        "graph convolution": (lambda x: through(lambda h: edges @ weight(h) / edges.sum(-1, keepdim=True), x), (x,)),
+    }
+
+
+def hypll_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]:
+    """In the Poincare ball, which that library knows."""
+    library, layers = importlib.import_module("hypll.manifolds.poincare_ball"), importlib.import_module("hypll.nn")
+    tensors = importlib.import_module("hypll.tensors")
+    ball = library.PoincareBall(library.Curvature(1.0, constraining_strategy=lambda c: c))
+    x, y, _ = peer_points(torch.float64)
+    p, q = to_poincare(x).float().to(dtype), to_poincare(y).float().to(dtype)
+    v = poincare_logmap(to_poincare(x), to_poincare(y)).float().to(dtype)
+    linear, norm = layers.HLinear(WIDTH, WIDTH, ball).to(dtype), layers.HBatchNorm(WIDTH, ball).to(dtype)
+
+    def point(p: Tensor) -> Any:
+        return tensors.ManifoldTensor(p, manifold=ball)
+
+    def expmap(p: Tensor, v: Tensor) -> Tensor:
+        return ball.expmap(tensors.TangentTensor(v, manifold_points=point(p), manifold=ball)).tensor
+
+    return {
+        "dist": (lambda p, q: ball.dist(point(p), point(q)), (p, q)),
+        "expmap": (expmap, (p, v)),
+        "logmap": (lambda p, q: ball.logmap(point(p), point(q)).tensor, (p, q)),
+        "linear": (lambda p: linear(point(p)).tensor, (p,)),
+        "centroid": (lambda p: ball.midpoint(point(p)).tensor, (p,)),
+        "mean": (lambda p: ball.frechet_mean(point(p)).tensor, (p,)),
+        "batch norm": (lambda p: norm(point(p)).tensor, (p,)),
+    }
+
+
+def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
+    """Times of forward and backward, and the largest error of a row."""
+
+    def error(name: str) -> float:
+        results = []
+        for dtype in (torch.float32, torch.float64):
+            function, arguments = make(dtype)[name]
+            results.append(function(*arguments).detach().double())
+        got, right = (x.reshape(*((ROWS, 1) if name == "dist" else (-1, x.shape[-1]))) for x in results)
+        if name in ("dist", "logmap"):
+            return float(((got - right).norm(dim=-1) / right.norm(dim=-1)).max())
+        if in_ball:
+            got, right = from_poincare(got), from_poincare(right)
+        return float(lf.dist(got, right).max())
+
+    named: dict[str, Callable[[], object]] = {}
+    for name, (function, arguments) in make(torch.float32).items():
+        named |= {name: partial(backward, function, *arguments), f"{name}, error": partial(error, name)}
+    return named
+
+
+def timed_or_error(run: Callable[[], Any]) -> dict[str, float]:
+    """An error as it is, or the time of anything else."""
+    return {"error": run()} if "error" in getattr(run, "func", run).__qualname__ else dict(timed(run))
+
+
+def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, Any]:
+    """The table of times over ours, and of errors; the figures of both."""
+    sides = [Contender("lorentz", peer_tasks, (our_peer, False)), Contender("geoopt", peer_tasks, (geoopt_peer, False))]
+    if folder is not None:
+        sides.append(Contender("hypll", peer_tasks, (hypll_peer, True), (folder,)))
+    comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
+    rows = []
+    for name in (task for task in comparison if not task.endswith(", error")):
+        found, errors = comparison.measured[name], comparison.measured[f"{name}, error"]
+        times = [comparison.ratio(name, o.name, "lorentz") if o.name in found else "-" for o in others]
+        most = [f"{errors[o.name][0]['error']:.0e}" if o.name in errors else "-" for o in sides]
+        rows.append([name, *times, *most])
+    head = ["operation", *(f"time of {o.name} over ours" for o in others), *(f"error of {o.name}" for o in sides)]
+    show("peers", head, rows)
+    return comparison.figures()
+
+
 def main() -> None:
-    options = parse_options(__doc__, rounds=7, rows=1024, dim=128, what=option(["ops", "layers"]))
+    options = parse_options(__doc__, rounds=7, rows=1024, dim=128, what=option(["ops", "layers"]), peers=None)
     print(environment())
     figures: dict[str, Any] = {}
     if "ops" in options.what:
@@ -293,6 +438,8 @@ def main() -> None:
         show_imports({"lorentz": "import lorentz"}, options.rounds)
     if "layers" in options.what:
         figures |= compare_layers(options.rounds, options.threads)
+    if "peers" in options.what:
+        figures |= compare_peers(options.rounds, options.threads, options.peers)
     write_figures(options, figures)
 
 
