@@ -441,13 +441,13 @@ def test_a_place_that_cannot_be_written_does_not_end_the_search(
         monkeypatch.setenv("XDG_CACHE_HOME", str(films.parent / "blocked"))
         assert sorted(found(films, capsys)) == ALL
         return
-    from prvr.video.storage import Storage
+    from prvr.video.database import Database
 
-    def refuse(self: Storage) -> None:
+    def refuse(self: Database) -> None:
         raise OSError(30, "Read-only file system")
 
     film(films / "new.mp4", 0, 90)
-    monkeypatch.setattr(Storage, "_connect_to_write", refuse)
+    monkeypatch.setattr(Database, "_connect_to_write", refuse)
     capsys.readouterr()
     assert search(films) == 0
     out, err = capsys.readouterr()

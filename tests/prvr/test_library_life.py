@@ -142,7 +142,7 @@ class Life:
             raise OSError(28, "No space left on device")
 
         with self.patch.context() as patch:
-            patch.setattr("prvr.video.storage.Storage._connect_to_write", full)
+            patch.setattr("prvr.video.database.Database._connect_to_write", full)
             self.search()
 
     def two_processes(self) -> None:

@@ -135,7 +135,7 @@ def test_other_encodings_are_guessed_with_one_warning(
     assert capsys.readouterr().err.count("silent.srt: not UTF-8; it was read as") == 1
     with Library(films, encoder=NAME) as library:
         sha256 = library.features().entries["silent.mp4"].sha256
-        assert [line.text for line in library.storage.lines(sha256)] == texts
+        assert [line.text for line in library.storage.lines.of(sha256)] == texts
     search(films, "something red")
     assert "silent.srt" not in capsys.readouterr().err
     (films / "silent.srt").write_text(content, "utf-8")
@@ -194,7 +194,7 @@ def test_lines_follow_their_files(films: Path) -> None:
     path.unlink()
     assert search(films, "--said", "candle") == []
     with Library(films, encoder=NAME) as library:
-        assert library.storage.subtitles(films).keys() == {
+        assert library.storage.lines.files(films).keys() == {
             (entry.sha256, films / name)
             for video, name in (
                 ("day 2/cows.mp4", "day 2/cows.de.srt"),
@@ -207,7 +207,7 @@ def test_lines_follow_their_files(films: Path) -> None:
     assert search(films, "--said", "library") == []
     assert main(["library", str(films), "--prune"]) == 0
     with Library(films) as library:
-        assert library.storage.find_lines("library", library.storage.subtitled()) == []
+        assert library.storage.lines.find("library", library.storage.lines.videos()) == []
 
 
 def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) -> None:

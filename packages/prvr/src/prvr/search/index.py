@@ -32,7 +32,8 @@ from prvr.search.results import (
 )
 from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, commit, sync
-from prvr.video import FeatureSpec, Storage, SubtitleLine, VideoEntry, VideoFeatures
+from prvr.video import FeatureSpec, SubtitleLine, VideoEntry, VideoFeatures
+from prvr.video.lines import Lines
 
 logger = logging.getLogger(__name__)
 Match = tuple[float, SubtitleLine]
@@ -57,7 +58,7 @@ class VideoIndex:
         stride: seconds from the start of one window to that of the next; None without a length.
         backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
             above them `faiss` where it is installed.
-        subtitles: the library that holds the lines of the videos; None: no lines are searched.
+        subtitles: the lines of the videos, `prvr.video.Storage.lines`; None: no lines are searched.
 
     Raises:
         DataError: the folder cannot be written, or the model reads features of another encoder.
@@ -81,7 +82,7 @@ class VideoIndex:
         window: float | None = 120.0,
         stride: float | None = 60.0,
         backend: str = "auto",
-        subtitles: Storage | None = None,
+        subtitles: Lines | None = None,
     ) -> None:
         if model.identity.frames != features.encoder:
             raise DataError(f"the model reads features of {model.identity.frames}, these are of {features.encoder}.")
@@ -216,7 +217,7 @@ class VideoIndex:
                 )
             text = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend, _ = self._in_step(snapshot)
-        subtitled = set() if self._subtitles is None else self._subtitles.subtitled()
+        subtitled = set() if self._subtitles is None else self._subtitles.videos()
         lines = [self._lines(snapshot, query, where, subtitled) for query in asked]
         hits = [tuple(_said(snapshot, *match, moments) for match in found.items()) for found in lines]
         depth, missing = enough(k) if any(lines[q] for q in text) else k, [*text]
@@ -250,9 +251,9 @@ class VideoIndex:
         numbers = range(len(snapshot.video_ids)) if some is None else some[0].tolist()
         shas = {snapshot.video(snapshot.video_ids[number]).sha256: number for number in numbers}
         owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
-        matches = self._subtitles.find_lines(words, owners)
+        matches = self._subtitles.find(words, owners)
         if query.said and not matches:
-            matches = self._subtitles.find_lines(words, owners, any_word=True)
+            matches = self._subtitles.find(words, owners, any_word=True)
         lines: dict[int, list[Match]] = {}
         for sha256, score, line in matches:
             if line.start < snapshot.video(snapshot.video_ids[owners[sha256]]).duration:

@@ -41,12 +41,13 @@ from prvr.video import (
     open_encoder,
     open_featurizer,
 )
+from prvr.video.database import LibraryUnwritable
 from prvr.video.decode import check_rate
 from prvr.video.encoders import ALIASES, TOY, choose_encoder
 from prvr.video.encoders.toy import is_toy_video, refuse_foreign
 from prvr.video.listing import by_suffix
 from prvr.video.own import is_own
-from prvr.video.storage import LibraryUnwritable, encoder_key
+from prvr.video.storage import encoder_key
 
 logger = logging.getLogger(__name__)
 
@@ -399,7 +400,7 @@ class Library:
 
         def opened(place: Path) -> VideoIndex:
             index = VideoIndex(
-                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.storage
+                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.storage.lines
             )
             index.update(features)
             return index

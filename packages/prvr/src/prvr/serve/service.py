@@ -178,7 +178,7 @@ class Service:
         Raises:
             Busy: too much work is waiting.
         """
-        return await self._media_workers.run(lambda: self._storage.lines(video.sha256))
+        return await self._media_workers.run(lambda: self._storage.lines.of(video.sha256))
 
     async def media(self, video: VideoEntry, make: Callable[..., T], *options: Any) -> T:
         """What `make(path, *options, limits)` makes of the file of a video, in a thread.

@@ -17,12 +17,13 @@ from prvr.data.hashes import hash_file
 from prvr.data.on_device import read_ahead
 from prvr.errors import DataError
 from prvr.reading import printable, read_bytes
+from prvr.video.database import LibraryUnwritable
 from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
 from prvr.video.entries import FeatureSpec, describe
 from prvr.video.excerpt import CLIP
 from prvr.video.listing import Listing, VideoPath, below
-from prvr.video.storage import Fault, LibraryUnwritable, Storage, encoder_key
+from prvr.video.storage import Fault, Storage, encoder_key
 from prvr.video.subtitles import parse_subtitles, read_tracks
 
 logger = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ class _Update:
             self._note(video.id, fault, is_new=True)
             return
         if lines:
-            self.storage.add_subtitles(sha256, lines)
+            self.storage.lines.add(sha256, lines)
         self.storage.add(self.key, sha256, rows, about, video)
         self.done.add(sha256)
         self.encoded.append(video.id)
@@ -255,14 +256,14 @@ class _Update:
                 with open_video(videos[sha256].path, self.limits) as file:
                     details = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
                     if lines := read_tracks(file):
-                        self.storage.add_subtitles(sha256, lines)
+                        self.storage.lines.add(sha256, lines)
                     self.storage.describe(sha256, details | describe(file))
             except VideoError as error:
                 logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
 
     def _follow_subtitles(self) -> None:
         """Reads the subtitle files that are new or have changed, and forgets those that are gone."""
-        stored = self.storage.subtitles(self.folder)
+        stored = self.storage.lines.files(self.folder)
         files = {
             (self.contents[video], file.path): (file, language)
             for video, files in self.listing.subtitles.items()
@@ -279,7 +280,7 @@ class _Update:
                 logger.warning("%s", printable(str(error)))
                 if isinstance(error.__cause__ or error, OSError):  # it may be read the next time
                     continue
-            self.storage.add_subtitles(sha256, lines, file)
+            self.storage.lines.add(sha256, lines, file)
         listed = {path for _, path in files}
         gone = [
             (sha256, path)
@@ -287,7 +288,7 @@ class _Update:
             if path in listed or not (below(path, self.unlisted) or path.exists())
         ]
         if gone:
-            self.storage.drop_subtitles(gone)
+            self.storage.lines.drop(gone)
 
 
 class _PassingFault(Exception):
