@@ -63,7 +63,7 @@ def make(
         with progress_bar("writing MP4 files") as progress:
             folder = write_videos(corpus, progress=progress)
         print(f"{folder}: one MP4 file per video")
-        show_next("prvr", "search", folder, "a small blue circle rises")
+        show_next("prvr", "search", folder, "a blue star falls")
 
 
 @group.command
