@@ -119,7 +119,7 @@ def key_clip_scores(
     Float[Tensor, "q v"] | None,
     Int[Tensor, "q v"],
 ]:
-    r"""Scores by clips, and by what the best clip of each query reads of the frames (MS-SL, section 3.4).
+    r"""Scores by clips, and by what the best clip of each query reads of the frames (MS-SL).
 
     $\max_j \cos(q, c_j)$ and $\cos(q, g_k)$, where $k = \arg\max_j \cos(q, c_j)$ is the key clip.
 

@@ -1,4 +1,4 @@
-"""Losses of what the key clip of each query reads of the frames of its video (MS-SL, section 3.5)."""
+"""Losses of what the key clip of each query reads of the frames of its video (MS-SL)."""
 
 import torch
 import torch.nn.functional as F

@@ -65,7 +65,7 @@ class EqualClips(nn.Module):
 
 
 class Proposals(nn.Module):
-    """The mean of every run of neighbouring encoded clips, from runs of one clip to all of them (MS-SL, section 3.3).
+    """The mean of every run of neighbouring encoded clips, from runs of one clip to all of them (MS-SL).
 
     Examples:
         >>> proposals = Proposals(ModelConfig(video_dim=1, query_dim=1, num_clips=2))
@@ -167,7 +167,7 @@ class PooledFrames(nn.Module):
 
 
 class KeyClipFrames(nn.Module):
-    r"""What each clip reads of the frames, by key clip guided attention (MS-SL, section 3.4).
+    r"""What each clip reads of the frames, by key clip guided attention (MS-SL).
 
     $g_j = \sum_l \mathrm{softmax}_l(c_j \cdot W_1 f_l) \, W_2 f_l$ for the rows c of the clip branch. A query is
     compared with that of its key clip, the row with the highest cosine.
