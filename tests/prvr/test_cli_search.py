@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +58,45 @@ def test_the_table_is_what_the_index_finds(index: Path, capsys: pytest.CaptureFi
     assert expected.hits[0].video_id == "red [x].mp4"
     assert "3 of 4 videos" in out
     assert len({len(line.split()[-1]) for line in out.splitlines() if "mp4" in line}) == 1
+
+
+def test_a_second_search_imports_what_it_uses(index: Path) -> None:
+    """Waiting for a search of what is encoded is waiting for imports: their number is held, and whose they are."""
+    code = (
+        "import sys, torch\n"
+        "first = {*sys.modules}\n"
+        "from prvr.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print(*(sys.modules.keys() - first), file=sys.stderr)"
+    )
+    assert main(["search", str(index), QUERY]) == 0
+    command = [sys.executable, "-c", code, "search", str(index), QUERY]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()
+    used = {
+        "attr",
+        "attrs",
+        "cyclopts",
+        "filelock",
+        "h5py",
+        "huggingface_hub",
+        "jaxtyping",
+        "numpy",
+        "platformdirs",
+        "prvr",
+    }
+    used |= {
+        "annotated_types",
+        "pydantic",
+        "pydantic_core",
+        "rich",
+        "safetensors",
+        "typing_inspection",
+        "cython_runtime",
+    }
+    others = {name.split(".")[0] for name in modules} - used - {*sys.stdlib_module_names}
+    assert not {name for name in others if not name.startswith("_")}
+    assert sum(name.split(".")[0] == "prvr" for name in modules) <= 90  # of 222
+    assert "huggingface_hub.hf_api" not in modules
 
 
 def test_files(index: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Partially relevant video retrieval: from a sentence to the untrimmed video that holds the moment it describes."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from prvr.deferred import deferred
 from prvr.errors import InputError, MissingExtraError, PrvrError
 
 if TYPE_CHECKING:
@@ -43,23 +43,17 @@ __all__ = [
 
 # Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.
 _LATER = {
-    "prvr.config": ("Config", "ConfigError", "load_config", "preset_names"),
-    "prvr.models": ("Retriever", "TokenRetriever"),
-    "prvr.objective": ("Objective",),
-    "prvr.released": ("load_released",),
-    "prvr.released.denoiser": ("load_released_reranker",),
-    "prvr.search": ("Library", "Query"),
-    "prvr.stages": ("CandidateReranker", "Pipeline"),
-    "prvr.types": ("Batch", "RetrieverOutput", "Scores", "TextEmbedding", "VideoEmbedding"),
+    "prvr.config": "Config ConfigError load_config preset_names",
+    "prvr.models": "Retriever TokenRetriever",
+    "prvr.objective": "Objective",
+    "prvr.released": "load_released",
+    "prvr.released.denoiser": "load_released_reranker",
+    "prvr.search": "Library Query",
+    "prvr.stages": "CandidateReranker Pipeline",
+    "prvr.types": "Batch RetrieverOutput Scores TextEmbedding VideoEmbedding",
 }
-_MODULES = {name: module for module, names in _LATER.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'prvr' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__ = deferred(__name__, _LATER)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *__all__})

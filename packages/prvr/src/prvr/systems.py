@@ -11,32 +11,16 @@ import torch
 
 from prvr.config import Config, config_to_dict, expect_imported, flat, load_config, read_yaml_file, yaml_value
 from prvr.data import PackedSplit
+from prvr.data.on_device import choose_device
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
 from prvr.models import load_pretrained, reconfigured
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
-from prvr.stages.joint_space import UNTRAINED
-from prvr.stages.pipelines import StageFiles, stage_settings
+from prvr.stages.pipelines import StageFiles, is_reranker_run, stage_settings
+from prvr.types import UNTRAINED
 
 __all__ = ["System", "SystemFiles", "choose_device", "open_system", "parse_stage", "read_system"]
-
-
-def choose_device(name: torch.device | str) -> torch.device:
-    """The torch device that a name stands for; of `auto`, a GPU where there is one.
-
-    Raises:
-        InputError: there is no CUDA device.
-
-    Examples:
-        >>> choose_device("cpu")
-        device(type='cpu')
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch finds no CUDA device. Use --device cpu or auto.")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    return torch.device(name)
 
 
 @dataclass(frozen=True)
@@ -105,8 +89,6 @@ class SystemFiles:
 
 def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> SystemFiles:
     """The files of a system, for `open_system`, which documents the arguments and the errors."""
-    from prvr.training import is_reranker_run, read_reranker_config  # searching an index does not need it
-
     path = Path(name).expanduser()
     if name in UNTRAINED:
         stage = str(name).replace("-", "_")
@@ -130,6 +112,8 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
         file = path / "config.yaml"
         files = SystemFiles(path, file if file.is_file() else None, path)
     elif is_reranker_run(path):
+        from prvr.training import read_reranker_config  # here, since no other search needs it
+
         base = read_reranker_config(path / "config.yaml").retriever
         if base is None:
             raise InputError(f"{path / 'config.yaml'}: the key retriever is missing: name the retriever of this run")

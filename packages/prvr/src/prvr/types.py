@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,18 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from prvr.errors import InputError
-from regdiff.registers import Registers
+
+if TYPE_CHECKING:
+    from regdiff.registers import Registers  # brings the library of the Hugging Face hub, which takes its time
 
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
+JointInputs = Literal["joint", "moments"]
+"""What a video is compared by: every frame, or adaptive moments."""
+Untrained = Literal["zero-shot", "training-free"]
+"""The name of a retriever without parameters."""
+UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free": "moments"}
+"""What each of these compares sentences with."""
 
 
 def tensors_of(record: Any, prefix: str = "") -> dict[str, Tensor]:
@@ -474,7 +482,7 @@ class RetrieverOutput:
     text: Texts
     video: VideoEmbedding
     scores: Scores
-    registers: Registers | None = None
+    registers: "Registers | None" = None
 
 
 @runtime_checkable

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from prvr.config import Config
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.zero_shot import ZeroShotComparison
-    from prvr.stages.joint_space import Untrained
     from prvr.systems import System as OpenSystem
+    from prvr.types import Untrained
 
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
@@ -83,8 +83,8 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
 
     SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by single frames or by moments.
     """
-    from prvr.stages.joint_space import UNTRAINED
     from prvr.systems import open_system, parse_stage
+    from prvr.types import UNTRAINED
 
     data = parsed_keys({}, data__root=args.data_root, data__collection=args.collection)
     if system in UNTRAINED:

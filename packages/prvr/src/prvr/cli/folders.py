@@ -117,7 +117,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def device_of(name: str) -> Any:
-    """Calls `prvr.systems.choose_device`, whose import of torch takes time."""
-    from prvr.systems import choose_device
+    """Calls `prvr.data.on_device.choose_device`, whose import of torch takes time."""
+    from prvr.data.on_device import choose_device
 
     return choose_device(name)

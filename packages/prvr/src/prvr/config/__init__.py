@@ -3,30 +3,35 @@
 `load_config("hlformer-tvr", {"optim.lr": 1e-4})` reads a preset (or a YAML file) and applies dotted overrides.
 """
 
-from prvr.config.load import (
-    ConfigError,
-    config_leaves,
-    config_to_dict,
-    dump_config,
-    expect_imported,
-    expect_readable,
-    flat,
-    load_config,
-    preset_names,
-    preset_text,
-    read_values,
-    read_yaml_file,
-    records_of,
-    validated,
-    yaml_value,
-)
-from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
-from prvr.config.model import BLOCKS, CLIPS, FUSIONS, POOLINGS, BlockConfig, Compat, ModelConfig, RegisterConfig
-from prvr.config.registry import Registry, module_of, own_modules, released_part
-from prvr.config.run import Config
-from prvr.config.strict import STRICT
-from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
-from prvr.config.training import DataConfig, OptimConfig, TrainConfig, TrainerConfig
+from typing import TYPE_CHECKING
+
+from prvr.deferred import deferred
+
+if TYPE_CHECKING:
+    from prvr.config.load import (
+        ConfigError,
+        config_leaves,
+        config_to_dict,
+        dump_config,
+        expect_imported,
+        expect_readable,
+        flat,
+        load_config,
+        preset_names,
+        preset_text,
+        read_values,
+        read_yaml_file,
+        records_of,
+        validated,
+        yaml_value,
+    )
+    from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
+    from prvr.config.model import BLOCKS, CLIPS, FUSIONS, POOLINGS, BlockConfig, Compat, ModelConfig, RegisterConfig
+    from prvr.config.registry import Registry, module_of, own_modules, released_part
+    from prvr.config.run import Config
+    from prvr.config.strict import STRICT
+    from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
+    from prvr.config.training import DataConfig, OptimConfig, TrainConfig, TrainerConfig
 
 __all__ = [
     "BLOCKS",
@@ -70,3 +75,19 @@ __all__ = [
     "validated",
     "yaml_value",
 ]
+
+# Imported when first asked for: most commands use a few of them.
+__getattr__ = deferred(
+    __name__,
+    {
+        "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
+        "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
+        "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
+        "prvr.config.model": "BLOCKS CLIPS FUSIONS POOLINGS BlockConfig Compat ModelConfig RegisterConfig",
+        "prvr.config.registry": "Registry module_of own_modules released_part",
+        "prvr.config.run": "Config",
+        "prvr.config.strict": "STRICT",
+        "prvr.config.token_model": "AnyModelConfig TokenCompat TokenModelConfig",
+        "prvr.config.training": "DataConfig OptimConfig TrainConfig TrainerConfig",
+    },
+)

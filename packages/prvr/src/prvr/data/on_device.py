@@ -11,11 +11,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit, Runs
+from prvr.errors import InputError
 
 T = TypeVar("T")
 
 AHEAD = 2
 """Batches that are read ahead for a GPU."""
+
+
+def choose_device(name: torch.device | str) -> torch.device:
+    """The torch device that a name stands for; of `auto`, a GPU where there is one.
+
+    Raises:
+        InputError: there is no CUDA device.
+
+    Examples:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch finds no CUDA device. Use --device cpu or auto.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(name)
 
 
 def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None = None) -> Generator[T, None, None]:

@@ -14,7 +14,8 @@ from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages.joint_space import UNTRAINED, JointInputs, JointSplit, Untrained
+from prvr.stages.joint_space import JointSplit
+from prvr.types import UNTRAINED, JointInputs, Untrained
 from prvr.video import TextFeaturizer
 
 _LEVEL = 0.05

@@ -13,7 +13,7 @@ from prvr.config import preset_names, read_yaml_file, validated
 from prvr.config.load import read_yaml
 from prvr.config.strict import STRICT
 from prvr.errors import InputError, unknown_name
-from prvr.stages.joint_space import Untrained
+from prvr.types import Untrained
 
 COLUMNS = ("r1", "r5", "r10", "r100", "sumr", "rsum", "mdr", "mnr")
 """Metrics that a column may hold, text to video; with `v2t_` before the name, video to text."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -20,7 +21,6 @@ from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
 from prvr.search.ranking import Ranked, enough, find_candidates, fuse, rank
-from prvr.search.rescoring import HasStages, Rescorer
 from prvr.search.results import (
     WEAKER_BELOW,
     SearchHit,
@@ -34,6 +34,9 @@ from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, commit, sync
 from prvr.video import FeatureSpec, SubtitleLine, VideoEntry, VideoFeatures
 from prvr.video.lines import Lines
+
+if TYPE_CHECKING:
+    from prvr.search.rescoring import Rescorer  # brings the stages, which few searches have
 
 logger = logging.getLogger(__name__)
 Match = tuple[float, SubtitleLine]
@@ -90,7 +93,7 @@ class VideoIndex:
         self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
-        self._rescorer: Rescorer | None = None
+        self._rescorer: "Rescorer | None" = None
         self._lock = threading.RLock()
         self._make = partial(Manifest.new, model, features, window, stride)
         self._key = index_key(model, features, window, stride)
@@ -339,6 +342,15 @@ class VideoIndex:
             self._rescorer = self.model.rescorer(snapshot) if isinstance(self.model, HasStages) else None
             self._synced = snapshot
         return self._backend, self._rescorer
+
+
+@runtime_checkable
+class HasStages(Protocol):
+    """A `SearchModel` whose stages re-score the candidates of the first stage."""
+
+    def rescorer(self, snapshot: Snapshot) -> "Rescorer":
+        """The stages over one state of an index."""
+        ...
 
 
 def _candidates(

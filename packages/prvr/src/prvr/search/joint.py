@@ -15,7 +15,7 @@ from prvr.data.sampling import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
-from prvr.stages.joint_space import JointInputs, joint_rows, moments_of
+from prvr.types import JointInputs
 from prvr.video import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 
 
@@ -42,7 +42,11 @@ class JointEncoder:
     """
 
     def __init__(
-        self, encoder: FeatureSpec, text: TextFeaturizer, inputs: JointInputs = "joint", beta: float = 0.7
+        self,
+        encoder: FeatureSpec,
+        text: TextFeaturizer,
+        inputs: JointInputs = "joint",
+        beta: float = 0.7,
     ) -> None:
         if not encoder.joint_dim:
             raise DataError(
@@ -56,12 +60,16 @@ class JointEncoder:
                 "side of the encoder."
             )
         self.dim, self._text = encoder.joint_dim, text
-        self._rows = partial(joint_rows, inputs=inputs, beta=beta)
+        self._inputs: JointInputs = inputs
+        self._beta = beta
         self.sets = {"frames": RowSet(self.dim)}
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
         """The rows of each window."""
-        return [{"frames": unit(self._rows(rows[:, : self.dim].astype(np.float32, copy=False)))} for rows in windows]
+        from prvr.stages.joint_space import joint_rows  # here, since a search of what is encoded needs no stages
+
+        rows_of = partial(joint_rows, inputs=self._inputs, beta=self._beta)
+        return [{"frames": unit(rows_of(rows[:, : self.dim].astype(np.float32, copy=False)))} for rows in windows]
 
     def encode_text(self, text: str) -> Tensor:
         """The sentence, `(1, d)`."""
@@ -147,6 +155,8 @@ class MomentModel:
         self, rows: Float32[np.ndarray, "n f"]
     ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
         """The moments of a video and their spans."""
+        from prvr.stages.joint_space import moments_of  # as in `JointEncoder`
+
         moments = moments_of(rows[:, : self.dim])
         return moments.vectors.astype(np.float32), moments.spans
 

@@ -16,16 +16,15 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.atomic import user_cache
+from prvr.data.on_device import choose_device
 from prvr.errors import DataError, InputError
 from prvr.filters import SearchFilter
-from prvr.models.pretrained import shipped_model
 from prvr.search.index import IndexUnwritable, VideoIndex
 from prvr.search.manifest import index_key
 from prvr.search.model import UNTRAINED, ZERO_SHOT, SearchModel
 from prvr.search.opening import open_model
 from prvr.search.query import Query
 from prvr.search.results import SearchResult
-from prvr.systems import choose_device
 from prvr.video import (
     FeatureSpec,
     FrameEncoder,
@@ -111,8 +110,11 @@ class Library:
         self.remembers = True
         self._encoder_name = None if encoder is None else ALIASES.get(encoder, encoder)
         self._model = str(model)
-        if self._model not in UNTRAINED and shipped_model(model) is None:
-            self._model = str(Path(model).expanduser().resolve())
+        if self._model not in UNTRAINED:
+            from prvr.models.pretrained import shipped_model  # here, since the encoder alone needs no retriever
+
+            if shipped_model(model) is None:
+                self._model = str(Path(model).expanduser().resolve())
         self._device = choose_device(device)
         if rate is not None:
             check_rate(rate)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from prvr.stages.joint_space import UNTRAINED
+from prvr.types import UNTRAINED
 from prvr.video import Identity
 
 ZERO_SHOT, TRAINING_FREE = UNTRAINED

@@ -1,22 +1,13 @@
 """Which model a name stands for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prvr.errors import InputError
-from prvr.models import Retriever, clips_alone
 from prvr.search.joint import JointModel, MomentModel
 from prvr.search.model import TRAINING_FREE, UNTRAINED, SearchModel
-from prvr.search.pipeline import PipelineModel
-from prvr.search.trained import open_trained, text_encoder
-from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage
-from prvr.systems import System, open_system
 from prvr.video import FeatureSpec, TextFeaturizer, open_featurizer
-
-CANDIDATES = 200
-"""Videos that clips find for the words of a retriever to re-rank, see `open_model`."""
 
 
 def open_model(
@@ -33,7 +24,7 @@ def open_model(
             the cosine of the sentence with the frame that it fits best; or `training-free`: with the moment that it
             fits best, see `prvr.segments`. Or a pipeline, see `prvr.systems.open_system`.
             Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
-            replaces that of the best `CANDIDATES`.
+            replaces that of the best 200.
         encoder: what the features are.
         device: the torch device.
         text: what reads queries; default: the text side of the encoder.
@@ -55,28 +46,6 @@ def open_model(
             raise InputError(f"{kind} alone has no stages. Pass a trained model, and {stage} as its stage.")
         joint = JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
         return MomentModel(joint) if kind == TRAINING_FREE else joint
-    system = _with_one_vector(open_system(name, stages, device=device))
-    text = text or open_featurizer(text_encoder(system, encoder), device)
-    first = open_trained(system, encoder, text, device)
-    return PipelineModel(first, system.pipeline, encoder, text) if system.pipeline.stages else first
+    from prvr.search.pipeline import open_pipeline  # here, since its parts take longer to import than all others
 
-
-def _with_one_vector(system: System) -> System:
-    """A system whose first stage has one vector of a query for clips, and one for frames, as an index needs it.
-
-    Raises:
-        InputError: a stage reads the first stage, or re-scores everything.
-    """
-    first, stages = system.pipeline.first, system.pipeline.stages
-    if not isinstance(first, Retriever) or first.frame_query is None or first.frame_query.pools:
-        return system
-    unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
-    if unfit:
-        raise InputError(
-            f"{system.folder}: compares words with frames, so an index finds {CANDIDATES} videos by its clips, which "
-            f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
-            "out, give it a top_k, or use a retriever with model.frame_query=pooled or pooled_words"
-        )
-    keep = system.config.data.keep_last_frame if system.config else True
-    settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
-    return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
+    return open_pipeline(name, encoder, device, text, stages)

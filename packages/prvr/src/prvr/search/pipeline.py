@@ -13,17 +13,56 @@ import torch
 from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
-from prvr.errors import DataError
-from prvr.models import is_clips_of
+from prvr.errors import DataError, InputError
+from prvr.models import Retriever, clips_alone, is_clips_of
 from prvr.search.joint import JointEncoder
-from prvr.search.model import RowSet, WindowVectors
+from prvr.search.model import RowSet, SearchModel, WindowVectors
 from prvr.search.rescoring import Rescorer
 from prvr.search.snapshot import Snapshot
-from prvr.search.trained import TrainedModel, WindowEncoder
-from prvr.stages import Pipeline, Stage
+from prvr.search.trained import TrainedModel, WindowEncoder, open_trained, text_encoder
+from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage, Stage
 from prvr.stages.joint_space import JointStage
 from prvr.stages.pipelines import read_stages
-from prvr.video import FeatureSpec, TextFeaturizer
+from prvr.systems import System, open_system
+from prvr.video import FeatureSpec, TextFeaturizer, open_featurizer
+
+CANDIDATES = 200
+"""Videos that clips find for the words of a retriever to re-rank, see `prvr.search.open_model`."""
+
+
+def open_pipeline(
+    name: str | Path,
+    encoder: FeatureSpec,
+    device: Any,
+    text: TextFeaturizer | None,
+    stages: Sequence[Mapping[str, Any]],
+) -> SearchModel:
+    """The model that a run, a folder of a model or a pipeline stands for; arguments as of `prvr.search.open_model`."""
+    system = _with_one_vector(open_system(name, stages, device=device))
+    text = text or open_featurizer(text_encoder(system, encoder), device)
+    first = open_trained(system, encoder, text, device)
+    return PipelineModel(first, system.pipeline, encoder, text) if system.pipeline.stages else first
+
+
+def _with_one_vector(system: System) -> System:
+    """A system whose first stage has one vector of a query for clips, and one for frames, as an index needs it.
+
+    Raises:
+        InputError: a stage reads the first stage, or re-scores everything.
+    """
+    first, stages = system.pipeline.first, system.pipeline.stages
+    if not isinstance(first, Retriever) or first.frame_query is None or first.frame_query.pools:
+        return system
+    unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
+    if unfit:
+        raise InputError(
+            f"{system.folder}: compares words with frames, so an index finds {CANDIDATES} videos by its clips, which "
+            f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
+            "out, give it a top_k, or use a retriever with model.frame_query=pooled or pooled_words"
+        )
+    keep = system.config.data.keep_last_frame if system.config else True
+    settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
+    return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
 
 
 def set_name(stage: int, rows: str) -> str:

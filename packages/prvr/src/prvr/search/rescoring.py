@@ -1,7 +1,7 @@
 """The stages of a pipeline over an index: candidates of the first stage, re-scored by what the index stores of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,15 +107,6 @@ class Rescorer:
     def _bank_scores(self, bank: Texts) -> Tensor:
         """Scores of the first stage of a bank of texts with all videos."""
         return torch.from_numpy(video_scores(self.snapshot, query_rows(bank), None))
-
-
-@runtime_checkable
-class HasStages(Protocol):
-    """A `SearchModel` whose stages re-score the candidates of the first stage."""
-
-    def rescorer(self, snapshot: Snapshot) -> Rescorer:
-        """The stages over one state of an index."""
-        ...
 
 
 class _StoredVideos(Sequence[VideoEmbedding]):

@@ -12,7 +12,7 @@ from jaxtyping import Float32
 from prvr.config import Config, ModelConfig, config_to_dict
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data.corpus import open_corpus
-from prvr.data.pack import PackSettings
+from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode

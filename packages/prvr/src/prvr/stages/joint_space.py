@@ -20,18 +20,11 @@ from prvr.errors import DataError
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
-from prvr.types import Direction, Scores, VideoEmbedding
+from prvr.types import Direction, JointInputs, Scores, VideoEmbedding
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
 
 if TYPE_CHECKING:
     from prvr.segments import AdaptiveMoments
-
-JointInputs = Literal["joint", "moments"]
-"""What a video is compared by: every frame, or adaptive moments."""
-Untrained = Literal["zero-shot", "training-free"]
-"""The name of a retriever without parameters."""
-UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free": "moments"}
-"""What each of these compares sentences with."""
 
 
 def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "AdaptiveMoments":

@@ -9,8 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import load_config
 from prvr.config.strict import MANY, STRICT
-from prvr.data.pack import PackSettings, repack
 from prvr.data.packed import PackedSplit
+from prvr.data.packing import PackSettings, repack
 from prvr.models import AnyRetriever, load_pretrained
 from prvr.models.pretrained import model_files
 from prvr.stages.matrix import ScoreMatrix

@@ -1,11 +1,11 @@
 """Training: one `Trainer` for retrievers and for re-rankers over them, with its runs, checkpoints and optimisers."""
 
 from prvr.errors import TrainingError
+from prvr.stages.pipelines import is_reranker_run
 from prvr.training.optimizer import BertAdam, build_optimizer
 from prvr.training.processes import EpochProgress, Terminated, no_progress, terminal_bar
 from prvr.training.reranker_config import (
     RerankerRunConfig,
-    is_reranker_run,
     read_reranker_config,
     reranker_run_config,
 )

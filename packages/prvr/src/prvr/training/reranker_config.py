@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config import OptimConfig, TrainerConfig, read_values, read_yaml_file, validated
+from prvr.config import OptimConfig, TrainerConfig, read_values, validated
 from prvr.config.strict import LARGE, MANY, STRICT
 from prvr.errors import InputError
 from prvr.stages import Direction, RerankerConfig
@@ -104,11 +104,6 @@ def reranker_run_config(
     if isinstance(reranker, Mapping) and width is not None:
         values["reranker"] = {"width": width, **reranker}
     return validated(RerankerRunConfig, {"reranker": reranker, **values}, source)
-
-
-def is_reranker_run(folder: Path) -> bool:
-    """Whether a folder is a run that trains re-rankers."""
-    return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
 
 
 def read_reranker_config(name_or_path: Path | str, width: int | None = None) -> RerankerRunConfig:

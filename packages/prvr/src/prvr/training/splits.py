@@ -26,7 +26,7 @@ from prvr.data import (
 from prvr.data.atomic import user_cache
 from prvr.data.loader import Shard
 from prvr.data.on_device import split_bytes
-from prvr.data.pack import repack
+from prvr.data.packing import repack
 from prvr.data.synthetic import corpus_key
 from prvr.errors import InputError, TrainingError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode

@@ -12,7 +12,6 @@ from typing import Any
 
 import huggingface_hub as hub
 import torch
-from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from torch import nn
 
 from prvr.errors import DataError, PrvrError, require
@@ -76,6 +75,8 @@ class HubUnreachable(DataError):
 @contextmanager
 def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterator[None]:
     """Turns every failure of the hub's library into one message; its log of attempts is not shown."""
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # brings a client of HTTP
+
     level = hub.utils.logging.get_verbosity()
     hub.utils.logging.set_verbosity_error()
     try:
@@ -134,6 +135,8 @@ def locate(name: str, download: bool = False) -> Path:
     """
     if Path(name).is_dir():
         return Path(name)
+    from huggingface_hub.errors import HFValidationError
+
     try:
         hub.utils.validate_repo_id(name)
     except HFValidationError as error:
@@ -167,6 +170,8 @@ def _cached(name: str) -> Path | None:
 
 def local_models() -> dict[str, str]:
     """The type of each model of transformers in the cache of the Hugging Face hub, by its name, last used first."""
+    from huggingface_hub.errors import CacheNotFound
+
     try:
         cache = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE)
     except (CacheNotFound, OSError):
