@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from prvr.deferred import deferred
-from prvr.errors import InputError, MissingExtraError, PrvrError
+from prvr.errors import InputError, MissingExtraError, PrvrError, deferred
 
 if TYPE_CHECKING:
     from prvr.config import Config, ConfigError, load_config, preset_names

@@ -2,9 +2,10 @@
 
 import errno
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import ModuleType
+from typing import Any
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
 """Codes of `OSError` for a full disk or an exceeded quota."""
@@ -72,3 +73,25 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> str:
     close = get_close_matches(str(name), names, n=3)
     suggestion = f"; did you mean {', '.join(close)}?" if close else "."
     return f"unknown {what} {name!r}{suggestion} Known: {', '.join(names) or 'none'}"
+
+
+def deferred(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package (PEP 562).
+
+    Args:
+        package: its name.
+        modules: the names that each of its modules defines, separated by spaces. No module may have one of them: its
+            import would put it in their place.
+
+    Examples:
+        >>> deferred("prvr.data", {"prvr.data.sampling": "pad segment_mean"})("segment_mean").__module__
+        'prvr.data.sampling'
+    """
+    places = {name: module for module, names in modules.items() for name in names.split()}
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(places[name]), name)
+
+    return get

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from prvr.deferred import deferred
+from prvr.errors import deferred
 
 if TYPE_CHECKING:
     from prvr.config.load import (

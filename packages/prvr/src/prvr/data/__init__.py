@@ -9,8 +9,7 @@ Examples:
 
 from typing import TYPE_CHECKING
 
-from prvr.deferred import deferred
-from prvr.errors import DataError
+from prvr.errors import DataError, deferred
 
 if TYPE_CHECKING:
     from prvr.data.corpus import Corpus, Split, open_corpus
