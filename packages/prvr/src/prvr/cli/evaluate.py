@@ -356,12 +356,12 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
 
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
-    """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""
+    """Prints the tables of an evaluation; `text_to_video` gives that of papers on text-to-video retrieval."""
     from prvr.evaluation import tables
 
     first = tables.text_video_table(report) if text_to_video else tables.metrics_table(report)
-    others = (tables.moments_table, tables.groups_table, tables.tags_table, tables.blocks_table)
-    for table in (first, *(make(report) for make in others)):
+    others = (tables.moments_table, tables.groups_table, tables.tags_table)
+    for table in (tables.blocks_table(report), first, *(make(report) for make in others)):  # a long one comes first
         if table is not None:
             console.print()
             console.print(table)
