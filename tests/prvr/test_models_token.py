@@ -193,7 +193,7 @@ def test_nothing_valid_is_refused() -> None:
     ("overrides", "message"),
     [
         ({"model.heads": 5}, "hidden=512 must be a multiple of heads=5"),
-        ({"model.hiden": 5}, r"unknown key 'model\.hiden'; did you mean model\.hidden"),
+        ({"model.hiden": 5}, r"unknown key 'model\.hiden' of a model of kind tokens; did you mean model\.hidden"),
         ({"model.video_dim": 768}, r"frame_projection='none' needs video_dim=512.*got 768"),
         ({"loss.triplet": 1}, r"loss\.triplet=1\.0 needs a model with one vector per query"),
         ({"loss.contrastive": 0}, r"needs loss\.contrastive above 0"),
