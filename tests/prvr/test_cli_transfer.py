@@ -147,7 +147,7 @@ def test_a_source_that_is_gone_leaves_its_row_empty(
         (["nowhere/msvd"], "no such folder"),
         (["{target}", "{target}"], "the same corpus twice"),
         (["{target}", "--split", "train2"], "no split train2"),
-        (["{target}", "--output", "a.json"], "writes a file for each target"),
+        (["{target}", "--output", "a.json"], "which evaluates on several corpora"),
     ],
 )
 def test_mistakes_are_explained(
