@@ -32,8 +32,8 @@ def shares(config: Config, retriever: AnyRetriever, objective: Objective, hard: 
     norms = {}
     for name, term in terms.items():
         if name != "total":
-            found = torch.autograd.grad(term, list(retriever.parameters()), retain_graph=True, allow_unused=True)
-            norms[name] = sum(float(g.square().sum()) for g in found if g is not None) ** 0.5
+            gradients = torch.autograd.grad(term, list(retriever.parameters()), retain_graph=True, allow_unused=True)
+            norms[name] = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
     return {name: norm / sum(norms.values()) for name, norm in norms.items()}
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     )
     print(environment())
     for preset in options.presets:
-        found: dict[str, list[float]] = {}
+        shares: dict[str, list[float]] = {}
         uses: list[str] = []
         for seed in options.seeds:
             keys = {"data.collection": options.collection, "train.epochs": options.epochs, "train.seed": seed}
@@ -61,11 +61,11 @@ def main() -> None:
                 result = train(config, output=run, retriever=retriever, objective=objective)
             after = shares(config, retriever, objective, hard=True)
             for name in after:
-                found.setdefault(name, []).extend((before.get(name, 0.0), after[name]))
+                shares.setdefault(name, []).extend((before.get(name, 0.0), after[name]))
             changes = [(b.other_registers, b.mean_register) for b in result.report.blocks if b.other_registers]
             if changes:
                 uses.append(", ".join(f"{mean(column):.4f}" for column in zip(*changes, strict=True)))
-        rows = [[name, Spread.of(values[::2]), Spread.of(values[1::2])] for name, values in found.items()]
+        rows = [[name, Spread.of(values[::2]), Spread.of(values[1::2])] for name, values in shares.items()]
         title = f"{preset}: share of the gradient, {options.epochs} epochs, seeds {options.seeds}"
         note = f"another video's registers, the mean register: {'; '.join(uses)}" if uses else None
         show(title, ["term", "at the start", "after training"], rows, note=note)

@@ -401,10 +401,10 @@ def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
             got, right = from_poincare(got), from_poincare(right)
         return float(lf.dist(got, right).max())
 
-    named: dict[str, Callable[[], object]] = {}
+    calls: dict[str, Callable[[], object]] = {}
     for name, (function, arguments) in make(torch.float32).items():
-        named |= {name: partial(backward, function, *arguments), f"{name}, error": partial(error, name)}
-    return named
+        calls |= {name: partial(backward, function, *arguments), f"{name}, error": partial(error, name)}
+    return calls
 
 
 def timed_or_error(run: Callable[[], Any]) -> dict[str, float]:
@@ -420,8 +420,8 @@ def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, An
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
     rows = []
     for name in (task for task in comparison if not task.endswith(", error")):
-        found, errors = comparison.measured[name], comparison.measured[f"{name}, error"]
-        times = [comparison.ratio(name, o.name, "lorentz") if o.name in found else "-" for o in others]
+        seconds, errors = comparison.measured[name], comparison.measured[f"{name}, error"]
+        times = [comparison.ratio(name, o.name, "lorentz") if o.name in seconds else "-" for o in others]
         most = [f"{errors[o.name][0]['error']:.0e}" if o.name in errors else "-" for o in sides]
         rows.append([name, *times, *most])
     head = ["operation", *(f"time of {o.name} over ours" for o in others), *(f"error of {o.name}" for o in sides)]

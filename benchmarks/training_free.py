@@ -560,8 +560,8 @@ def by_bank(scores: np.ndarray, bank: np.ndarray) -> np.ndarray:
 def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict[str, np.ndarray]:
     """The scores of all queries with all videos by each idea and its control."""
     generator = np.random.default_rng(0)
-    found = [unit_moments(video.frames) for video in videos]
-    moments = [each.vectors for each in found]
+    segments = [unit_moments(video.frames) for video in videos]
+    moments = [each.vectors for each in segments]
     frames = [unit_frames(video.frames) for video in videos]
     whole, zero_shot = best(queries.vectors, moments), best(queries.vectors, frames)
     parts = best(asked.parts, moments)
@@ -589,7 +589,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
     }
     mixed: dict[float, list[np.ndarray]] = {weight: [] for weight in WEIGHTS}
     vectors = queries.vectors.astype(np.float32)
-    for rows, each in zip(frames, found, strict=True):
+    for rows, each in zip(frames, segments, strict=True):
         single = vectors @ rows.astype(np.float32).T
         around = np.repeat(vectors @ each.vectors.astype(np.float32).T, np.diff(each.spans)[:, 0], axis=1)
         for weight, columns in mixed.items():
@@ -606,8 +606,8 @@ def forwards_ahead(videos: Sequence[Video], queries: Queries) -> None:
     for name, change in (("training-free", 0.0), ("motion", 1.0), ("motion, control", -1.0)):
         ahead = []
         for query, number in zip(queries.vectors, queries.owner, strict=True):
-            one, other = ((moved(rows, change) @ query).max() for rows in pairs[number])
-            ahead.append(one > other)
+            forwards, backwards = ((moved(rows, change) @ query).max() for rows in pairs[number])
+            ahead.append(forwards > backwards)
         print(f"{name}: forwards ahead for {100 * np.mean(ahead):.1f} % of the captions")
 
 

@@ -5,33 +5,21 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from hub_files import COMMIT, HubFiles, serving
 from runs_of_retrievers import write_run
 from safetensors.torch import load_file
 
-COMMIT = "2" * 40
 
-
-class UploadHub(SimpleHTTPRequestHandler):
+class UploadHub(HubFiles):
     """What the hub answers to an upload of small files and to a download; a repository is a folder."""
 
     def repository(self) -> Path:
         return Path(self.directory) / "/".join(self.path.removeprefix("/api/models").strip("/").split("/")[:2])
-
-    def answer(self, body: dict[str, Any] | list[dict[str, Any]]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -60,46 +48,20 @@ class UploadHub(SimpleHTTPRequestHandler):
             self.answer({})  # validation of the card
 
     def do_GET(self) -> None:
-        if not self.path.startswith("/api/"):
-            super().do_GET()
-        elif (folder := self.repository()).is_dir():
+        if self.path.startswith("/api/") and "/tree/" in self.path and (folder := self.repository()).is_dir():
             sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
-            if "/tree/" in self.path:
-                self.answer([{"type": "file", "path": name, "size": n, "oid": name} for name, n in sizes.items()])
-                return
-            files = [{"rfilename": name, "size": size} for name, size in sizes.items()]
-            self.answer({"id": "/".join(folder.parts[-2:]), "sha": COMMIT, "siblings": files, "tags": []})
+            self.answer([{"type": "file", "path": name, "size": n, "oid": name} for name, n in sizes.items()])
         else:
-            self.send_error(404)
-
-    def translate_path(self, path: str) -> str:
-        return str(self.repository() / path.rpartition("/")[2])
-
-    def end_headers(self) -> None:
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
-        super().end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+            super().do_GET()
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a program that takes a hub on this computer for the hub."""
     (tmp_path / "remote").mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(UploadHub, directory=str(tmp_path / "remote")))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    place = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "home")}
-    yield (
-        os.environ
-        | place
-        | {"HF_TOKEN": "hf_secret", "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
-    )
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(UploadHub, tmp_path / "remote") as address:
+        place = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_secret"}
+        yield os.environ | place | {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
 
 
 PROGRAM = """
@@ -130,7 +92,7 @@ def test_a_model_and_its_card_come_back_from_the_hub(hub: dict[str, str], toy_ro
             assert (remote / "mine" / file.name).read_bytes() == file.read_bytes()
     assert "text-to-video-retrieval" in (remote / "alone" / "README.md").read_text()  # the card of any model of prvr
     for name in ("mine", "alone"):
-        found = load_file(tmp_path / "back" / "me" / name / "model.safetensors")
-        assert found.keys() == weights.keys()
-        assert all(torch.equal(found[key], value) for key, value in weights.items())
+        back = load_file(tmp_path / "back" / "me" / name / "model.safetensors")
+        assert back.keys() == weights.keys()
+        assert all(torch.equal(back[key], value) for key, value in weights.items())
         assert json.loads((remote / name / "config.json").read_text()) == json.loads((best / "config.json").read_text())

@@ -60,8 +60,8 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Any:
     for caption in captions:
         start = 2.0 * generator.integers(0, 14)
         stop = start + 2.0 * generator.integers(1, 7)
-        known = not caption.id.endswith("#2")
-        moments[caption.id] = Moment(start, stop, SECONDS) if known else Moment(np.nan, np.nan, SECONDS)
+        timed = not caption.id.endswith("#2")
+        moments[caption.id] = Moment(start, stop, SECONDS) if timed else Moment(np.nan, np.nan, SECONDS)
     relevance = {f"v{v}#0": {f"v{v}", f"v{(v + 1) % VIDEOS}"} for v in range(VIDEOS)}
     write_layout(
         root / "mine",
@@ -86,23 +86,23 @@ def encoded_as_numbers(split: Any, size: int) -> EncodedSplit:
 
 def slow_moments(line: list[float]) -> list[tuple[int, int, float]]:
     """Moments of one video, best first, step by step."""
-    usual, rest, found = sorted(line)[(len(line) - 1) // 2], dict(enumerate(line)), []
+    usual, rest, runs = sorted(line)[(len(line) - 1) // 2], dict(enumerate(line)), []
     while rest:
         place = max(rest, key=lambda step: (rest[step], -step))
-        if found and rest[place] <= usual:
+        if runs and rest[place] <= usual:
             break
         level, first, last = (rest[place] + 2 * usual) / 3, place, place
         while first > 0 and line[first - 1] >= level:
             first -= 1
         while last + 1 < len(line) and line[last + 1] >= level:
             last += 1
-        found.append((first, last + 1, rest[place]))
+        runs.append((first, last + 1, rest[place]))
         rest = {step: score for step, score in rest.items() if not first <= step <= last}
-    kept: list[tuple[int, int, float]] = []
-    for start, stop, score in found:  # the best one first
-        if all(iou(start, stop, first, last) <= 0.5 for first, last, _ in kept):
-            kept.append((start, stop, score))
-    return kept
+    best: list[tuple[int, int, float]] = []
+    for start, stop, score in runs:  # the best one first
+        if all(iou(start, stop, first, last) <= 0.5 for first, last, _ in best):
+            best.append((start, stop, score))
+    return best
 
 
 def iou(start: float, stop: float, first: float, last: float) -> float:
@@ -112,12 +112,13 @@ def iou(start: float, stop: float, first: float, last: float) -> float:
 
 @given(npst.arrays(np.float64, st.integers(1, 30), elements=st.floats(-1, 1, width=16), unique=True))
 def test_moments_of_a_video_agree_with_a_loop_and_begin_with_the_best(line: np.ndarray) -> None:
-    found = ranked_moments(torch.from_numpy(np.stack([line, -line])))
+    moments = ranked_moments(torch.from_numpy(np.stack([line, -line])))
     for row, scores in enumerate((line, -line)):
         listed = [
             (start, stop, score)
             for start, stop, score, valid in zip(
-                *(part[row].tolist() for part in (found.start, found.stop, found.score, found.valid)), strict=True
+                *(part[row].tolist() for part in (moments.start, moments.stop, moments.score, moments.valid)),
+                strict=True,
             )
             if valid
         ]
@@ -127,8 +128,9 @@ def test_moments_of_a_video_agree_with_a_loop_and_begin_with_the_best(line: np.n
 
 def test_moments_by_hand() -> None:
     line = torch.tensor([[0.0, 0.0, 0.9, 0.0, 0.0, 0.3, 0.3, 0.6, 0.3, 0.0, 0.0]])
-    found = ranked_moments(line)  # 0.6 asks for 0.2 of its neighbours
-    assert [part.tolist() for part in (found.start, found.stop, found.valid)] == [[[2, 5]], [[3, 9]], [[True, True]]]
+    moments = ranked_moments(line)  # 0.6 asks for 0.2 of its neighbours
+    parts = (moments.start, moments.stop, moments.valid)
+    assert [part.tolist() for part in parts] == [[[2, 5]], [[3, 9]], [[True, True]]]
     line = torch.tensor([[0.0, 0.0, 0.0, 0.9, 0.8, 0.25, 0.0, 0.0]])  # the step of 0.25 asks for itself and both others
     assert ranked_moments(line).valid.tolist() == [[True, False]]  # 3 to 6 holds 3 to 5: two thirds of it
     assert ranked_moments(line, overlap=0.7).valid.tolist() == [[True, True]]
@@ -153,7 +155,7 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
         if np.isnan(true[0]):
             continue
         everywhere = {video: slow_moments(lines[query, video].tolist()) for video in range(VIDEOS)}
-        for (task, bound), found in ranks.items():
+        for (task, bound), places in ranks.items():
             right, wrong = [], []
             for video, moments in everywhere.items():
                 if video != own and (task == "svmr" or video in split.relevant[query]):
@@ -163,7 +165,7 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
                     (right if hit else wrong).append(score)
             best = max(right, default=np.inf)
             place = 1 + sum(score > best for score in wrong) + share * sum(score == best for score in wrong)
-            found.append(place if right else np.inf)
+            places.append(place if right else np.inf)
     assert {(one.task, one.iou): one.queries for one in report.moments} == dict.fromkeys(ranks, 2 * VIDEOS)
     for one in report.moments:
         expected = [100 * np.mean([rank <= k for rank in ranks[one.task, one.iou]]) for k in (1, 5, 10, 100)]
@@ -174,12 +176,12 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
 @given(npst.arrays(np.float64, 8, elements=st.floats(-1, 1, width=16), unique=True), st.integers(0, 10**6))
 def test_moments_of_clips_that_say_where_they_lie_agree_with_a_loop(scores: np.ndarray, seed: int) -> None:
     spans = np.sort(np.random.default_rng(seed).integers(0, 15, (8, 2)), 1) / 16 + [0, 1 / 16]
-    found, kept = ranked_spans(torch.from_numpy(scores[None]), torch.from_numpy(spans)), list[int]()
+    lists, best = ranked_spans(torch.from_numpy(scores[None]), torch.from_numpy(spans)), list[int]()
     for clip in np.argsort(-scores, kind="stable"):
-        if all(iou(*spans[clip], *spans[other]) <= 0.5 for other in kept):
-            kept.append(clip)
-    assert found.start[found.valid].tolist() == spans[kept, 0].tolist()
-    assert found.score[found.valid].tolist() == scores[kept].tolist()
+        if all(iou(*spans[clip], *spans[other]) <= 0.5 for other in best):
+            best.append(clip)
+    assert lists.start[lists.valid].tolist() == spans[best, 0].tolist()
+    assert lists.score[lists.valid].tolist() == scores[best].tolist()
 
 
 def test_a_perfect_system_finds_every_moment_and_a_video_in_the_wrong_place_costs_the_corpus_alone(split: Any) -> None:
@@ -204,12 +206,12 @@ def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any,
     model, encoded = Lines(torch.rand(3 * VIDEOS, VIDEOS, STEPS)), encoded_as_numbers(split, 5)
     report = evaluate(model, split, EvaluationConfig(bootstrap=0), encoded=encoded)
     report.to_json(tmp_path / "evaluation.json")
-    read = EvaluationReport.from_json(tmp_path / "evaluation.json")
-    assert (read.moments, read.lists) == (report.moments, report.lists)
+    loaded = EvaluationReport.from_json(tmp_path / "evaluation.json")
+    assert (loaded.moments, loaded.lists) == (report.moments, report.lists)
     assert len(report.moments) == 6
-    shown = printed(moments_table(report))
+    output = printed(moments_table(report))
     for text in ("in the corpus (VCMR)", "SVMR", "0.7", f"{report.moments[0].r1:.1f}", "24 of 36 queries"):
-        assert text in shown
+        assert text in output
     assert report.lists is not None
     assert f"mAP {report.lists.map:.1f}, nDCG {report.lists.ndcg:.1f}" in printed(metrics_table(report))
     short = evaluate(model, split, EvaluationConfig(bootstrap=0, lists=False), encoded=encoded)
@@ -226,21 +228,21 @@ def test_a_run_file_gives_other_programs_the_numbers_of_the_report(
         assert main(["evaluate", str(folder), *options, "--device", "cpu", "-q"]) == 0
         assert f"{tmp_path / name}: the best videos of each query" in capsys.readouterr().out
     report = EvaluationReport.from_json(tmp_path / "last.json")
-    asked = open_corpus(toy_root, "toy-tiny").split("test")
-    qrels = {caption.id: dict.fromkeys(asked.relevant(caption), 1) for caption in asked.captions}
+    split = open_corpus(toy_root, "toy-tiny").split("test")
+    qrels = {caption.id: dict.fromkeys(split.relevant(caption), 1) for caption in split.captions}
     run = {query: dict[str, float]() for query in report.query_ids}
     for one in ir_measures.read_trec_run(str(tmp_path / "lists.trec")):
         run[one.query_id][one.doc_id] = one.score
     assert run == json.loads((tmp_path / "sub" / "lists.json").read_text())
     measures = [Success @ 1, Success @ 5, Success @ 10, AP, nDCG]
-    found, metrics, lists = ir_measures.calc_aggregate(measures, qrels, run), report.text_to_video, report.lists
+    values, metrics, lists = ir_measures.calc_aggregate(measures, qrels, run), report.text_to_video, report.lists
     assert lists is not None
     expected = (metrics.r1, metrics.r5, metrics.r10, lists.map, lists.ndcg)
-    assert [100 * found[one] for one in measures] == pytest.approx(expected, abs=1e-6)
+    assert [100 * values[one] for one in measures] == pytest.approx(expected, abs=1e-6)
     first = (tmp_path / "lists.trec").read_text().splitlines()[:2]
     assert [line.split()[1:4:2] + line.split()[5:] for line in first] == [["Q0", "1", "prvr"], ["Q0", "2", "prvr"]]
-    refused = ["evaluate", str(folder), "--transfer", str(toy_root / "toy-tiny"), "--run-file", "x"]
-    assert "--run-file cannot be used with --transfer" in explained(refused, capsys)
+    command = ["evaluate", str(folder), "--transfer", str(toy_root / "toy-tiny"), "--run-file", "x"]
+    assert "--run-file cannot be used with --transfer" in explained(command, capsys)
     assert "--run-file: zero-shot writes none" in explained(["evaluate", "zero-shot", "--run-file", "x"], capsys)
 
 
@@ -251,9 +253,9 @@ def test_a_run_file_gives_other_programs_the_numbers_of_the_report(
 )
 def test_places_of_relevant_videos_agree_with_a_loop(scores: np.ndarray, relevant: np.ndarray, ties: Any) -> None:
     relevant[:, 0] = True
-    found = positives_places(torch.from_numpy(scores), torch.from_numpy(relevant), ties)
+    ranks = positives_places(torch.from_numpy(scores), torch.from_numpy(relevant), ties)
     share = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
-    for row, right, places in zip(scores, relevant, found, strict=True):
+    for row, right, places in zip(scores, relevant, ranks, strict=True):
         own, wrong = np.sort(row[right])[::-1], row[~right]
         expected = [n + sum(wrong > score) + share * sum(wrong == score) for n, score in enumerate(own, 1)]
         assert places[: len(own)].tolist() == expected
@@ -262,7 +264,7 @@ def test_places_of_relevant_videos_agree_with_a_loop(scores: np.ndarray, relevan
 
 def test_map_and_ndcg_agree_with_ir_measures(split: Any) -> None:
     scores = torch.rand(len(split.query_ids), VIDEOS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
+    lists = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
     qrels = {
         query: {split.video_ids[video]: 1 for video in videos}
         for query, videos in zip(split.query_ids, split.relevant, strict=True)
@@ -272,19 +274,19 @@ def test_map_and_ndcg_agree_with_ir_measures(split: Any) -> None:
         for query, row in zip(split.query_ids, scores.tolist(), strict=True)
     }
     expected = ir_measures.calc_aggregate([AP, nDCG], qrels, run)
-    assert found is not None
-    assert found.map == pytest.approx(100 * expected[AP], abs=1e-9)
-    assert found.ndcg == pytest.approx(100 * expected[nDCG], abs=1e-9)
-    assert found.right == pytest.approx(4 / 3)
+    assert lists is not None
+    assert lists.map == pytest.approx(100 * expected[AP], abs=1e-9)
+    assert lists.ndcg == pytest.approx(100 * expected[nDCG], abs=1e-9)
+    assert lists.right == pytest.approx(4 / 3)
 
 
 def test_map_and_ndcg_by_hand(split: Any) -> None:
     scores = torch.zeros(len(split.query_ids), VIDEOS)
     scores[torch.arange(len(scores)), torch.from_numpy(split.query_to_video)] = 1.0  # the second right one is a tie
-    found = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
-    assert found is not None
-    assert found.map == pytest.approx(100 * (2 + (1 + 2 / 12) / 2) / 3)  # places 1 and 12 of a third of the queries
-    assert found.ndcg == pytest.approx(100 * (2 + (1 + 1 / np.log2(13)) / (1 + 1 / np.log2(3))) / 3)
+    lists = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
+    assert lists is not None
+    assert lists.map == pytest.approx(100 * (2 + (1 + 2 / 12) / 2) / 3)  # places 1 and 12 of a third of the queries
+    assert lists.ndcg == pytest.approx(100 * (2 + (1 + 1 / np.log2(13)) / (1 + 1 / np.log2(3))) / 3)
     best = report_from_scores(scores, split, EvaluationConfig(bootstrap=0, ties="best")).lists
     assert best is not None
     assert (best.map, best.ndcg) == (pytest.approx(100), pytest.approx(100))

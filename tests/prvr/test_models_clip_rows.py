@@ -73,15 +73,15 @@ def test_siblings_are_negatives_only_as_released() -> None:
     retriever, batch = build(**MSSL), make_batch([9, 3])
     out = retriever(batch)
     totals = {}
-    for siblings in ("left_out", "wrong"):
+    for siblings in ("left_out", "negatives"):
         terms = {"key_clip_nce": {"weight": 1.0, "siblings": siblings}}
         totals[siblings] = prvr.Objective(LossConfig(OFF | terms), retriever.config)(out, batch)["key_clip_nce"]
     owner = batch.query_to_video
     key = out.scores.key_clip[torch.arange(4), owner]
     dots = out.text @ out.video.frames[owner, key].T
     torch.testing.assert_close(totals["left_out"], key_clip_nce_loss(dots, owner[:, None] == owner))
-    torch.testing.assert_close(totals["wrong"], key_clip_nce_loss(dots, torch.eye(4, dtype=torch.bool)))
-    assert totals["wrong"] > totals["left_out"]
+    torch.testing.assert_close(totals["negatives"], key_clip_nce_loss(dots, torch.eye(4, dtype=torch.bool)))
+    assert totals["negatives"] > totals["left_out"]
 
 
 def test_hard_negatives_of_key_clips_come_from_the_pool() -> None:

@@ -1,12 +1,8 @@
 """The Hugging Face hub: which model of its cache is chosen, what is downloaded, what is said when nothing can be."""
 
-import json
 import shutil
-import threading
 import time
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from commands import explained
+from hub_files import COMMIT, HubFiles, serving
 from video_files import plain, write_video
 from video_models import tiny_clip, tiny_roberta
 
@@ -25,7 +22,7 @@ from prvr.video.encoders import choose_encoder
 from prvr.video.encoders.toy import refuse_foreign
 
 pytest.importorskip("transformers")
-NAME, COMMIT = "owner/clip", "1" * 40
+NAME = "owner/clip"
 
 
 @pytest.fixture
@@ -45,35 +42,16 @@ def snapshot(cache: Path, name: str) -> Path:
     return folder / "snapshots" / COMMIT
 
 
-class Hub(SimpleHTTPRequestHandler):
-    """The two requests of the hub that a download makes: the list of files, and a file."""
+class Hub(HubFiles):
+    """A hub that may answer with an error."""
 
     status = 200
 
     def do_GET(self) -> None:
         if self.status != 200:
             self.send_error(self.status)
-        elif self.path.startswith("/api/"):
-            folder = Path(self.directory)
-            files = [{"rfilename": file.name, "size": file.stat().st_size} for file in folder.iterdir()]
-            body = json.dumps({"id": NAME, "sha": COMMIT, "siblings": files, "tags": []}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
         else:
             super().do_GET()
-
-    def translate_path(self, path: str) -> str:
-        return str(Path(self.directory) / path.rpartition("/")[2])
-
-    def end_headers(self) -> None:
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
-        super().end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -85,16 +63,11 @@ def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     folder = tiny_clip(tmp_path / "remote")
     (folder / "pytorch_model.bin").write_bytes(b"0" * 10_000)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Own, directory=str(folder)))
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    template = f"http://127.0.0.1:{server.server_port}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield Own
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Own, folder) as address:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield Own
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Errors that a user can fix. Anything else is a bug in the program, and shows its traceback."""
+"""Errors that a user can fix, and imports that may fail or wait. Any other error is a bug and shows its traceback."""
 
 import errno
 import importlib

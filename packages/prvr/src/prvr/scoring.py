@@ -151,9 +151,9 @@ def key_clip_scores(
             return best, None, frame_dot.gather(-1, key[..., None]).squeeze(-1), None, key
         lengths = [rows.norm(dim=-1).clamp_min(1e-12) for rows in (text, clips, frames)]
         best, key = (clip_dot / lengths[1]).max(-1)
-        read = frame_dot.gather(-1, key[..., None]).squeeze(-1)
+        by_key = frame_dot.gather(-1, key[..., None]).squeeze(-1)
         scale = lengths[2][torch.arange(len(frames), device=key.device), key]
-        return best / lengths[0][:, None], clip_dot.amax(-1), read / scale / lengths[0][:, None], read, key
+        return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
 
 
 def packed_max_scores(

@@ -165,13 +165,13 @@ def features(
 
     if (queries is None) == (text is None):
         raise CommandError("expected --queries DIR, the features of the captions, or --text ENCODER, which makes them.")
-    asked = queries or open_featurizer(text or "", device_of(device))
+    words = queries or open_featurizer(text or "", device_of(device))
     name = captions.stem if collection is None else collection
     with progress_bar("reading and writing", "captions and videos") as progress:
         report = convert_features(
             folder,
             captions,
-            asked,
+            words,
             _folder(output, name),
             rate=rate,
             shares=SplitShares(test, val, seed),

@@ -318,8 +318,8 @@ def _expect_read(model: ModelConfig, overrides: Mapping[str, Any], source: str) 
     """
     parts = model_parts(model)
     for key, value in overrides.items():
-        needed = [(registry, entry) for registry in MODEL_PARTS for entry in registry]
-        readers = [(r, entry.name) for r, entry in needed if key.removeprefix("model.") in entry.needs]
+        entries = [(registry, entry) for registry in MODEL_PARTS for entry in registry]
+        readers = [(r, entry.name) for r, entry in entries if key.removeprefix("model.") in entry.needs]
         if readers and parts.isdisjoint(readers):
             names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
             raise ConfigError(

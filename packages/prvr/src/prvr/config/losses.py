@@ -105,8 +105,8 @@ class FrameInfoNCESettings(InfoNCESettings):
 class KeyClipSettings(LossSettings):
     """Compares each query with the frames that its key clip reads of its video, and with what those of others read."""
 
-    siblings: Literal["left_out", "wrong"] = "left_out"
-    """What another query of the same video reads. wrong: a negative, as released (MS-SL); left_out: it is not."""
+    siblings: Literal["left_out", "negatives"] = "left_out"
+    """What other queries of the same video read: negatives, as released (MS-SL), or left out of the loss."""
 
 
 @_loss("key_clip_triplet", "key_clips:KeyClipTriplet", "Margin ranking by what key clips read (MS-SL).", "key_clip")

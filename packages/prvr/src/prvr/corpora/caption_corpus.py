@@ -94,10 +94,10 @@ def write_captions(
     table = read_table(problems)
     lines = _match(table, store, problems)
     by_column = any(line.caption.split for line in lines)
-    named = _named_splits(lines, store, problems) if by_column else {}
+    by_name = _named_splits(lines, store, problems) if by_column else {}
     problems.refuse()
     captioned = sorted({line.video for line in lines})
-    split_of = named or split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
+    split_of = by_name or split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
     used = [split for split in SPLITS if split in split_of.values()]
     by_split, counts = {split: list[tuple[Caption, _Line]]() for split in used}, Counter[str]()

@@ -99,11 +99,11 @@ def list_features(folder: Path | str) -> FeatureFiles:
         DataError: there are none, or some cannot be used; names up to 20 of them, with what they hold.
     """
     folder = Path(folder).expanduser()
-    found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    if not found:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    if not files:
         raise DataError(f"{folder}: no .npy, .npz or .pt file in it. Expected one for each video or caption.")
     paths, rows, problems, dim = dict[str, Path](), dict[str, int](), list[str](), 0
-    for path in found:
+    for path in files:
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:
             matrix = read_features(path)
@@ -120,7 +120,7 @@ def list_features(folder: Path | str) -> FeatureFiles:
     if problems:
         more = f" And {len(problems) - _MOST} more." if len(problems) > _MOST else ""
         raise DataError(
-            f"{len(problems)} of {len(found)} files. {' '.join(problems[:_MOST])}{more} Nothing was written."
+            f"{len(problems)} of {len(files)} files. {' '.join(problems[:_MOST])}{more} Nothing was written."
         )
     return FeatureFiles(folder, paths, rows, dim)
 

@@ -29,12 +29,12 @@ def hash_sample(path: Path, blocks: int = 256, size: int = 4096) -> str:
     A megabyte is read of a file of any size. A change that spares all blocks is not seen.
     """
     length = path.stat().st_size
-    found = hashlib.sha256(str(length).encode())
+    sha = hashlib.sha256(str(length).encode())
     with path.open("rb") as file:
         for block in range(blocks if length > blocks * size else 1):
             file.seek(block * max(length - size, 0) // (blocks - 1))
-            found.update(file.read(size if length > blocks * size else length))
-    return found.hexdigest()
+            sha.update(file.read(size if length > blocks * size else length))
+    return sha.hexdigest()
 
 
 def digest(header: dict[str, Any]) -> str:

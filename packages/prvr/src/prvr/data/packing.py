@@ -238,7 +238,7 @@ def _write(
     still: list[str] = []  # items of several rows, which are all the same
     owners: dict[str, dict[bytes, str]] = {"video": {}, "caption": {}}  # the first item with these features
     repeated: dict[str, list[str]] = {"video": [], "caption": []}
-    said = {caption.id: " ".join(re.findall(r"\w+", caption.text.casefold())) for caption in captions}
+    sentences = {caption.id: " ".join(re.findall(r"\w+", caption.text.casefold())) for caption in captions}
     lengths: dict[str, list[int]] = {"frames": [], "words": []}
 
     def read(features: FeatureReader, ids: Sequence[str]) -> Iterator[np.ndarray]:
@@ -255,7 +255,7 @@ def _write(
             elif len(rows) > 1 and (rows == rows[0]).all():
                 still.append(name)
             first = owners[features.item].setdefault(hashlib.sha256(rows.tobytes()).digest(), name)
-            if said.get(first, first) != said.get(name, name):  # equal captions have equal features
+            if sentences.get(first, first) != sentences.get(name, name):  # equal captions have equal features
                 repeated[features.item].append(f"{name} those of {first}")
             yield rows
             if progress:

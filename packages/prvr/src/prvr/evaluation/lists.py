@@ -204,37 +204,37 @@ class RankedLists:
         if not (self.needed and self.timed.any()):
             return ()
         columns, scores, right = torch.cat(self.columns), torch.cat(self.scores), torch.cat(self.right)
-        asked, owner = torch.from_numpy(self.timed), torch.from_numpy(self.split.query_to_video)
+        timed, owner = torch.from_numpy(self.timed), torch.from_numpy(self.split.query_to_video)
         own_score = scores.masked_fill(columns != owner[:, None], -torch.inf).amax(1)  # -inf: beyond the videos listed
         # By task, IoU and query: the score of the best right moment, the wrong ones above it, and those level with it.
         best = torch.full((len(_TASKS), len(IOUS), len(owner)), -torch.inf, dtype=torch.float64)
         above, level = torch.zeros_like(best), torch.zeros_like(best)
         ious = torch.tensor(IOUS, dtype=torch.float64)[:, None, None]
 
-        queries = asked.nonzero()[:, 0]
+        queries = timed.nonzero()[:, 0]
         for video, some in _by_video(owner[queries]):
             rows = queries[some]
-            found = self._moments(retriever, encoded, video, rows)
-            if found is None:
+            moments = self._moments(retriever, encoded, video, rows)
+            if moments is None:
                 return ()
-            wrong = self._overlaps(found, video, rows) < ious
-            score = torch.stack([own_score[rows, None] + found.score, found.score])[:, None]
+            wrong = self._overlaps(moments, video, rows) < ious
+            score = torch.stack([own_score[rows, None] + moments.score, moments.score])[:, None]
             best[:, :, rows] = top = score.masked_fill(wrong, -torch.inf).amax(3)
             above[:, :, rows] = (wrong & (score > top[..., None])).sum(3).double()
             level[:, :, rows] = (wrong & (score == top[..., None])).sum(3).double()
 
-        queries, places = (asked[:, None] & ~right).nonzero().T
+        queries, places = (timed[:, None] & ~right).nonzero().T
         for video, some in _by_video(columns[queries, places]):
             rows = queries[some]
-            found = self._moments(retriever, encoded, video, rows)
-            assert found is not None
-            score, top = scores[rows, places[some], None] + found.score, best[0][:, rows, None]
+            moments = self._moments(retriever, encoded, video, rows)
+            assert moments is not None
+            score, top = scores[rows, places[some], None] + moments.score, best[0][:, rows, None]
             above[0][:, rows] += (score > top).sum(2)
             level[0][:, rows] += (score == top).sum(2)
 
-        ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, asked]
+        ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, timed]
         return tuple(
-            MomentMetrics(task, iou, *(recall_at_k(ranks[i, j], k) for k in RECALLS), queries=len(asked.nonzero()))
+            MomentMetrics(task, iou, *(recall_at_k(ranks[i, j], k) for k in RECALLS), queries=len(timed.nonzero()))
             for i, task in enumerate(_TASKS)
             for j, iou in enumerate(IOUS)
         )
@@ -244,15 +244,15 @@ class RankedLists:
     ) -> MomentLists | None:
         """Moments of a video for some queries, scored relative to the best one; -inf is no moment."""
         text = encoded.text[rows.to(encoded.text.device)]
-        found = video_moments(retriever, encoded, self.split, text, video)
-        if found is None:
+        moments = video_moments(retriever, encoded, self.split, text, video)
+        if moments is None:
             return None
-        return replace(found, score=(found.score - found.score[:, :1]).masked_fill(~found.valid, -torch.inf))
+        return replace(moments, score=(moments.score - moments.score[:, :1]).masked_fill(~moments.valid, -torch.inf))
 
-    def _overlaps(self, found: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
+    def _overlaps(self, moments: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
         """Intersection over union of moments with the true one of each query."""
-        unit, true = float(self.split.durations[video]) / found.length, self.split.moments
-        return overlaps(found.start * unit, found.stop * unit, *(torch.from_numpy(x)[rows, None] for x in true[:2]))
+        unit, true = float(self.split.durations[video]) / moments.length, self.split.moments
+        return overlaps(moments.start * unit, moments.stop * unit, *(torch.from_numpy(x)[rows, None] for x in true[:2]))
 
 
 def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"]]]:

@@ -91,11 +91,11 @@ def find_moments(
     def moment_of(text: Texts, video: int) -> tuple[float | None, float | None]:
         """The best moment; None if the length of the video is unknown."""
         duration = float(split.durations[video])
-        found = video_moments(retriever, encoded, split, text, video) if duration > 0 else None
-        if found is None:
+        moments = video_moments(retriever, encoded, split, text, video) if duration > 0 else None
+        if moments is None:
             return None, None
-        unit = duration / found.length
-        return float(found.start[0, 0]) * unit, float(found.stop[0, 0]) * unit
+        unit = duration / moments.length
+        return float(moments.start[0, 0]) * unit, float(moments.stop[0, 0]) * unit
 
     with evaluation_mode(pipeline, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]

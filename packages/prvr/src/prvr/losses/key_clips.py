@@ -69,7 +69,7 @@ def _read(inputs: LossInputs, settings: KeyClipSettings) -> tuple[Float[Tensor, 
     if video.frames is None or key is None:
         raise InputError("these scores are without key clips: pass the output of a model with frame_pooling='key_clip'")
     itself = torch.eye(len(owner), dtype=torch.bool, device=owner.device)
-    positives = itself if settings.siblings == "wrong" else inputs.labels.positives[:, owner] | itself
+    positives = itself if settings.siblings == "negatives" else inputs.labels.positives[:, owner] | itself
     return video.frames[owner, key.gather(1, owner[:, None]).squeeze(1)], positives
 
 
@@ -78,8 +78,8 @@ class KeyClipTriplet(Term[KeyClipTripletSettings]):
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The margin ranking of a batch."""
-        c, (read, positives) = self.settings, _read(inputs, self.settings)
-        cosines = F.normalize(inputs.text, dim=-1) @ F.normalize(read, dim=-1).mT
+        c, (readings, positives) = self.settings, _read(inputs, self.settings)
+        cosines = F.normalize(inputs.text, dim=-1) @ F.normalize(readings, dim=-1).mT
         return key_clip_triplet_loss(cosines, positives, c.margin, inputs.negatives, c.hard_pool, inputs.generator)
 
 
@@ -88,5 +88,5 @@ class KeyClipNCE(Term[KeyClipSettings]):
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The contrast of a batch."""
-        read, positives = _read(inputs, self.settings)
-        return key_clip_nce_loss(inputs.text @ read.mT, positives)
+        readings, positives = _read(inputs, self.settings)
+        return key_clip_nce_loss(inputs.text @ readings.mT, positives)

@@ -172,11 +172,11 @@ def released_config(
     )
     if preset is None:
         preset = preset_of(system, "tvr", words)
-        needed = [
+        their_keys = [
             *(theirs for theirs, _, default in _keys(system) if default is ...),
             *_FEWER_LISTS.get(system, _LISTS),
         ]
-        missing = [key for key in needed if key not in config]
+        missing = [key for key in their_keys if key not in config]
         if missing:
             raise CheckpointError(
                 f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"

@@ -263,7 +263,7 @@ class _Update:
 
     def _follow_subtitles(self) -> None:
         """Reads the subtitle files that are new or have changed, and forgets those that are gone."""
-        stored = self.storage.lines.files(self.folder)
+        states = self.storage.lines.files(self.folder)
         files = {
             (self.contents[video], file.path): (file, language)
             for video, files in self.listing.subtitles.items()
@@ -271,7 +271,7 @@ class _Update:
             if video in self.contents
         }
         for (sha256, path), (file, language) in files.items():
-            if stored.get((sha256, path)) == (file.size, file.mtime_ns):
+            if states.get((sha256, path)) == (file.size, file.mtime_ns):
                 continue
             lines = []
             try:
@@ -284,7 +284,7 @@ class _Update:
         listed = {path for _, path in files}
         gone = [
             (sha256, path)
-            for sha256, path in stored.keys() - files.keys()
+            for sha256, path in states.keys() - files.keys()
             if path in listed or not (below(path, self.unlisted) or path.exists())
         ]
         if gone:
