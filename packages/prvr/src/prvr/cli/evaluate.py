@@ -199,10 +199,10 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
             for labelled in (packed, packed.with_dense_labels())
             if labelled is not None
         }
-    for labels, report in ((labels, report) for labels, some in reports.items() for report in some.values()):
+    for labels, by_name in reports.items():
         if len(reports) > 1:
             console.print(f"\n{labels} labels")
-        show_report(console, report, text_to_video=_ranks_sets(args, config))
+        show_report(console, by_name[name], text_to_video=_ranks_sets(args, config))
     console.print()
     about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
     for file, report, _ in write_reports(args, Path(name), reports, about):
