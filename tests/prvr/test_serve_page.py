@@ -432,6 +432,7 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
         page.locator(".card .said").click()
         until(page, f"({PLAYING}) >= 3.9")
         lines = page.locator("#lines button")
+        lines.nth(1).wait_for()
         assert lines.all_inner_texts() == ["0:01 first line", "0:04 second & 'last' line"]
         assert page.locator("#lines .match").all_inner_texts() == ["0:04 second & 'last' line"]
         lines.first.click()
