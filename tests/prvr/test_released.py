@@ -51,15 +51,18 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
     found = {
         "video_query": out.text,
         "encoded_clip_feat": out.video.clips,
-        "encoded_frame_feat": out.video.frames[:, 0] if golden.system == "gmmformer" else out.video.frames,
         "clip_scale_scores": out.scores.clips,
         "frame_scale_scores": out.scores.frames,
         "clip_scale_scores_unnorm": out.scores.clips_dot,
         "frame_scale_scores_unnorm": out.scores.frames_dot,
         "eval_score": out.scores.total,
     }
+    if golden.system == "gmmformer":
+        found |= {"encoded_frame_feat": out.video.frames[:, 0]}
+    else:
+        found |= {"some_frames": out.video.frames[:, ::16]}
     if golden.system == "gmmformer-v2":
-        found |= {"first_clips": out.video.clips[:, :4], "some_frames": out.video.frames[:, ::16]}
+        found |= {"first_clips": out.video.clips[:, :4]}
     if golden.system == "ms-sl":
         found |= {"proposals": out.video.clips[:, ::100]}
     if golden.system == "hlformer":
