@@ -1,23 +1,28 @@
 """Every question about speed that needs a GPU, in about ten minutes; each answer is written when it is there.
 
-    python benchmarks/gpu.py --out results.jsonl                       # TVR size: 25 GB of noise on the device
+    python benchmarks/gpu.py --out results.jsonl                       # TVR size, or what of it fits the card
     python benchmarks/gpu.py --out results.jsonl --only epoch --dtype float16
     python benchmarks/gpu.py --out results.jsonl --device cpu --small  # the same at toy size, to see that it works
 
-rates       operations and bytes per second of a matrix product and a copy, by precision
-equal       losses and gradients of a step on the device against those on the CPU: eager and compiled, exact and with
-            padded rows dropped, for each precision; float32 says whether they are equal but for rounding
+equal       losses and gradients of a step on the device against those on the CPU: exact and with padded rows dropped,
+            for each precision; float32 says whether they are equal but for rounding
 epoch       seconds of an epoch and of a step (the real loop: features on the device, losses, optimiser), peak memory,
-            eager and compiled, for each precision; exact, and with padded rows dropped
+            for each precision, exact and with padded rows dropped; beside it the seconds that the host needs to queue a
+            step and those that the device computes: the larger one binds
+rates       operations and bytes per second of a matrix product and a copy, by precision
 operators   the five that take longest in a step, with their arithmetic and bytes against the measured rates
 evaluation  10,895 queries against 2,179 videos: reading and encoding, ranking, and both
+streamed    an epoch whose features are read from files, two batches ahead; the system has them in memory
 chunks      a step and its memory with a batch that is encoded in parts
 authors     a step of other code and one of ours on the same batches, in turn, counted alike: `--authors FILE`, a Python
             file with `make(config, device)` that returns `step(batch)`
+compiled    `equal` and `epoch` once more with torch.compile, each configuration in a process of its own, which is ended
+            after `--limit` seconds; alone: `--compiled --only equal epoch`
 
-A line of the output is one configuration: its `result`, or why there is none: `refused` by the preset or the device,
-the `error` with its traceback, or `left_out` because `--seconds` are over. Times are of the host, after waiting for the
-device.
+The noise that stands for features takes at most half of the memory that is free: of fewer videos where all do not fit,
+from files where not even two batches do. The first line says which. Every other line is one configuration: its
+`result`, or why there is none: `refused` by the preset or the device, the `error` with its traceback, or `left_out`
+because `--seconds` are over; `at` is when, in seconds. Times are of the host, after waiting for the device.
 """
 
 import argparse
@@ -25,7 +30,10 @@ import gc
 import importlib.util
 import itertools
 import json
+import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,12 +45,14 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from _device import Traffic, longest, rates
 from _equal import largest_gap, terms_and_gradients
-from _harness import environment, option, parse_options, peak, seconds
+from _harness import environment, option, parse_options, peak, seconds, synchronise
 from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit, VideoLoader
@@ -76,9 +86,10 @@ class Size:
     warm: int = 5
     gallery: int = 2_179
     compared: int = 8
+    streamed: int = 2_560
 
 
-SMALL = Size(videos=24, captions=2, batch=8, frames=12.0, steps=2, warm=1, gallery=20, compared=3)
+SMALL = Size(videos=24, captions=2, batch=8, frames=12.0, steps=2, warm=1, gallery=20, compared=3, streamed=16)
 Work = Callable[[], Any]
 Configurations = Iterator[tuple[Mapping[str, Any], Work]]
 
@@ -123,14 +134,41 @@ class Bench:
         )
 
     @cached_property
+    def noise(self) -> dict[str, Any]:
+        """How many videos of noise are kept on the device, 0 where they are streamed, and what that follows from."""
+        model, size, args = model_of(self.config()), self.size, self.args
+        rows = (model.num_clips + size.frames) * model.video_dim
+        rows += size.captions * (5 + model.max_words) / 2 * model.query_dim
+        each = int(rows * np.dtype(args.dtype).itemsize)
+        free = args.memory
+        if free is None and self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+        kept = videos_kept(size.videos, size.batch, each, free)
+        return {"videos_on_device": kept, "of": size.videos, "bytes_of_a_video": each, "free_bytes": free}
+
+    @cached_property
     def loader(self) -> VideoLoader:
-        """Training batches of noise that is made on the device, once for all configurations."""
+        """Training batches of noise that is made on the device, once for all configurations, or streamed."""
+        if not (videos := self.noise["videos_on_device"]):
+            return self.streamed
         model = model_of(self.config())
-        store = self.store("train", self.size.videos, narrow=True)
+        store = self.store("train", videos, narrow=True)
         loader = VideoLoader(store, self.size.batch, drop_last=True).to(self.device, resident=True)
-        for runs, width in zip(loader.resident, (model.video_dim, model.video_dim, model.query_dim), strict=True):
+        for runs, width in zip(loader.resident or (), (model.video_dim, model.video_dim, model.query_dim), strict=True):
             runs.rows = runs.rows.new_empty(len(runs.rows), width).normal_(std=width**-0.5)
         return loader
+
+    @cached_property
+    def streamed(self) -> VideoLoader:
+        """Training batches that are read from files."""
+        store = self.store("streamed", self.size.streamed, narrow=False)
+        return VideoLoader(store, self.size.batch, drop_last=True).to(self.device)
+
+
+def videos_kept(videos: int, batch: int, each: int, free: int | None) -> int:
+    """How many videos of `each` bytes half of the `free` memory holds (None = all); 0 for fewer than two batches."""
+    fit = videos if free is None else min(videos, free // 2 // each)
+    return fit if fit >= min(videos, 2 * batch) else 0
 
 
 class Training:
@@ -140,10 +178,11 @@ class Training:
         bench: batches and device.
         config: with `train.precision` and `train.compile`.
         stack: closed when this is not needed any more; it puts torch's settings back.
+        streamed: whether the batches are read from files.
     """
 
-    def __init__(self, bench: Bench, config: Config, stack: ExitStack) -> None:
-        self.device, self.loader = bench.device, bench.loader
+    def __init__(self, bench: Bench, config: Config, stack: ExitStack, streamed: bool = False) -> None:
+        self.device, self.loader = bench.device, bench.streamed if streamed else bench.loader
         precision = config.train.precision
         accelerator = stack.enter_context(make_accelerator(precision, bench.folder, bench.args.device, ()))
         stack.enter_context(matrix_products(precision))
@@ -179,11 +218,28 @@ class Training:
                 waiting.values  # noqa: B018  # waits for these numbers alone
             waiting = numbers
 
+    def host_and_device(self, count: int) -> dict[str, float | None]:
+        """Seconds that the host needs for a step when the device is idle, its median, and that a GPU computes."""
+        times = []
+        for _ in range(count):
+            synchronise(self.device)
+            start = time.perf_counter()
+            self.take(next(self.batches))
+            times.append(time.perf_counter() - start)
+        computes = None
+        if self.device.type == "cuda":
+            with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+                self.steps(1)
+                synchronise(self.device)
+            kernels = [e for e in profiled.key_averages() if e.device_type == DeviceType.CUDA]
+            computes = sum(e.self_device_time_total for e in kernels if not e.is_user_annotation) * 1e-6
+        return {"host_seconds": statistics.median(times), "device_seconds": computes}
+
 
 def ways(bench: Bench) -> Iterator[dict[str, Any]]:
-    """The ways of taking a step, those that are compiled, and take minutes before they begin, last."""
-    for compiled, rows, precision in itertools.product((False, True), ("compute", "drop"), bench.args.precisions):
-        yield {"padded_rows": rows, "precision": precision, "compiled": compiled}
+    """The ways of taking a step."""
+    for rows, precision in itertools.product(bench.args.rows, bench.args.precisions):
+        yield {"padded_rows": rows, "precision": precision, "compiled": bench.args.compiled}
 
 
 def rates_of(bench: Bench) -> Configurations:
@@ -223,20 +279,28 @@ def epochs(bench: Bench) -> Configurations:
         yield chosen, partial(epoch, bench, **chosen)
 
 
-def epoch(bench: Bench, padded_rows: str, precision: str, compiled: bool, **keys: Any) -> dict[str, Any]:
+def epoch(
+    bench: Bench, padded_rows: str, precision: str, compiled: bool, streamed: bool = False, **keys: Any
+) -> dict[str, Any]:
     with ExitStack() as stack:
         changes = {"train.precision": precision, "train.compile": compiled, **keys}
-        training = Training(bench, bench.config(padded_rows, **changes), stack)
+        training = Training(bench, bench.config(padded_rows, **changes), stack, streamed)
         _, first = seconds(partial(training.steps, bench.size.warm), bench.device)
         timed = partial(seconds, partial(training.steps, bench.size.steps), bench.device)
         (_, spent), most = peak(timed, bench.device)
         step = spent / bench.size.steps
         return {
             "step_seconds": step,
-            "epoch_seconds": step * len(training.loader),
+            "epoch_seconds": step * (bench.size.videos // bench.size.batch),
+            **training.host_and_device(min(bench.size.steps, 5)),
             "first_steps_seconds": first,
             "peak_bytes": most,
         }
+
+
+def streamed(bench: Bench) -> Configurations:
+    for precision in bench.args.precisions:
+        yield {"precision": precision}, partial(epoch, bench, "compute", precision, False, streamed=True)
 
 
 def chunks(bench: Bench) -> Configurations:
@@ -312,14 +376,53 @@ def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
         return figures
 
 
+def compiled(bench: Bench) -> Configurations:
+    for chosen in ways(bench):
+        yield {**chosen, "compiled": True}, partial(in_process, bench, chosen["padded_rows"], chosen["precision"])
+
+
+def in_process(bench: Bench, rows: str, precision: str) -> str:
+    """Answers `equal` and `epoch` in a process of its own, which writes its lines itself.
+
+    Raises:
+        RuntimeError: it ended by itself without a result.
+        TimeoutError: it was ended.
+    """
+    bench.__dict__.pop("loader", None)  # its noise: the other process makes its own
+    args = bench.args
+    torch.cuda.empty_cache()
+    options = {"device": args.device, "preset": args.preset, "dtype": args.dtype, "backend": args.backend}
+    options |= {"rows": rows, "precisions": precision, "steps": bench.size.steps, "memory": args.memory}
+    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    words += ["--compiled", *(["--small"] if args.small else []), "--only", "equal", "epoch"]
+    words += [] if args.out is None else ["--out", str(args.out)]
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen([sys.executable, __file__, *words], stderr=said, start_new_session=True) as process,
+    ):
+        try:
+            code = process.wait(args.limit)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"ended after --limit {args.limit:g} seconds") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # compilers that it started too
+        if code:
+            said.seek(0)
+            raise RuntimeError(f"exit code {code}: {said.read()[-2000:]}")
+    return "in the lines before"
+
+
 QUESTIONS: dict[str, Callable[[Bench], Configurations]] = {
-    "rates": rates_of,
     "equal": equal,
     "epoch": epochs,
+    "rates": rates_of,
     "operators": operators,
     "evaluation": evaluation,
-    "authors": authors,
+    "streamed": streamed,
     "chunks": chunks,
+    "authors": authors,
+    "compiled": compiled,
 }
 
 
@@ -350,7 +453,11 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         precisions=option(list(PRECISIONS), choices=PRECISIONS),
         dtype=option("float32", "type of the stored features", choices=["float32", "float16"]),
         steps=option(None, "steps timed per configuration", type=int),
+        rows=option(["compute", "drop"], "of padding", choices=["compute", "drop"]),
+        compiled=option(False, "compile the blocks for `equal` and `epoch`"),
+        memory=option(None, "bytes of the device that count as free; default: what is", type=int),
         seconds=option(600.0, "nothing is begun after so many"),
+        limit=option(120.0, "seconds of each process of `compiled`"),
         backend=option(None, "backend of torch.compile; default: inductor, with --small eager"),
         authors=option(None, "a Python file with make(config, device)", type=Path),
         small=option(False, "toy sizes; without a GPU always"),
@@ -371,9 +478,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
         def write(line: Mapping[str, Any]) -> None:
             for file in (sys.stdout, out) if out else (sys.stdout,):
-                print(json.dumps(line), file=file, flush=True)
+                print(json.dumps({**line, "at": round(time.monotonic() - began, 1)}), file=file, flush=True)
 
-        write({"environment": environment(args.device), "preset": args.preset, "size": vars(bench.size)})
+        head = {"environment": environment(args.device), "preset": args.preset, "size": vars(bench.size)}
+        write({**head, "noise": bench.noise})
         for question in args.only:
             for configuration, work in QUESTIONS[question](bench):
                 outcome = answer(work, late=time.monotonic() - began > args.seconds)

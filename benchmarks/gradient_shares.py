@@ -24,7 +24,7 @@ from prvr.training import open_splits, train
 from prvr.training.splits import training_batches
 
 
-def shares(config: Config, retriever: AnyRetriever, objective: Objective, hard: bool) -> dict[str, float]:
+def shares_of(config: Config, retriever: AnyRetriever, objective: Objective, hard: bool) -> dict[str, float]:
     """By term, on the first batch of the training split."""
     torch.manual_seed(0)
     batch = next(iter(training_batches(config, open_splits(config).train, Accelerator(cpu=True))))
@@ -55,11 +55,11 @@ def main() -> None:
             torch.manual_seed(seed)
             retriever = build_retriever(config.model)
             objective = Objective(config.loss, config.model, retriever.registers)
-            before = shares(config, retriever, objective, hard=False)
+            before = shares_of(config, retriever, objective, hard=False)
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder, "run")
                 result = train(config, output=run, retriever=retriever, objective=objective)
-            after = shares(config, retriever, objective, hard=True)
+            after = shares_of(config, retriever, objective, hard=True)
             for name in after:
                 shares.setdefault(name, []).extend((before.get(name, 0.0), after[name]))
             changes = [(b.other_registers, b.mean_register) for b in result.report.blocks if b.other_registers]

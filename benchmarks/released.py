@@ -35,14 +35,7 @@ from prvr.stages import Pipeline
 from prvr.training import open_split
 
 NAMES = {"tvr": "tvr", "activitynet": "act", "charades": "cha"}
-SIZES = {
-    "hidden_size": 128,
-    "n_heads": 4,
-    "lorentz_dim": 127,
-    "batchsize": 32,
-    "num_workers": 0,
-    "pin_memory": False,
-}
+SIZES = {"hidden_size": 128, "n_heads": 4, "lorentz_dim": 127, "batchsize": 32, "num_workers": 0, "pin_memory": False}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from _harness import environment, parse_options, seconds, show, write_figures
+from against import write_film
 from prvr.segments import (
     adaptive_segments,
     moments_between_edges,
@@ -33,20 +34,8 @@ QUERIES = 200
 
 def decoding(rate: float) -> float:
     """Seconds that a second of video takes to be decoded."""
-    import av
-
-    generator = np.random.default_rng(0)
-    texture = generator.integers(0, 256, (720, 1280, 3), np.uint8)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "minute.mp4"
-        with av.open(str(path), "w") as container:
-            stream: Any = container.add_stream("libx264", rate=25, options={"preset": "veryfast", "crf": "28"})
-            stream.width, stream.height = 640, 360
-            for number in range(60 * 25):
-                top, left = number % 360, (3 * number) % 640
-                picture = np.ascontiguousarray(texture[top : top + 360, left : left + 640])
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
-            container.mux(stream.encode())
+        path = write_film(Path(folder) / "minute.mp4", 60, 360)
 
         def decode() -> int:
             with open_video(path) as video:
@@ -86,31 +75,18 @@ def main() -> None:
             lambda rows=features, made=segments: propagate_in_parts(rows, made, part=args.part)
         )
         moments, other = (moments_between_edges(rows, segments) for rows in (whole, parts))
-        before = max(cut_peak, mean_peak)
-        costs.append(
-            [
-                f"{hours:g} h, {length:,} frames",
-                len(segments.spans),
-                len(moments.spans),
-                f"{(cut_time + mean_time) / (3600 * hours * decode_time):.4f}",
-                f"{time / (3600 * hours * decode_time):.4f}",
-                f"{part_time / (3600 * hours * decode_time):.4f}",
-                f"{before / 2**20:.0f}",
-                f"{peak / 2**20:.0f}",
-                f"{part_peak / 2**20:.0f}",
-            ]
-        )
+        times = [spent / (3600 * hours * decode_time) for spent in (cut_time + mean_time, time, part_time)]
+        sizes = [size / 2**20 for size in (max(cut_peak, mean_peak), peak, part_peak)]
+        counts = [len(segments.spans), len(moments.spans)]
+        shown = [*(f"{each:.4f}" for each in times), *(f"{each:.0f}" for each in sizes)]
+        costs.append([f"{hours:g} h, {length:,} frames", *counts, *shown])
         scores, others = moments.vectors @ queries.T, other.vectors @ queries.T
         lengths = np.linalg.norm(moments.vectors, axis=1)
-        differences.append(
-            [
-                f"{hours:g} h",
-                f"{np.median(np.linalg.norm(other.vectors - moments.vectors, axis=1) / lengths):.3f}",
-                f"{(np.linalg.norm(other.vectors - moments.vectors, axis=1) / lengths).max():.3f}",
-                f"{np.abs(others.max(0) - scores.max(0)).max() / scores.max(0).std():.3f}",
-                f"{100 * (others.argmax(0) == scores.argmax(0)).mean():.1f} %",
-            ]
-        )
+        apart = np.linalg.norm(other.vectors - moments.vectors, axis=1) / lengths
+        best = np.abs(others.max(0) - scores.max(0)).max() / scores.max(0).std()
+        same = 100 * (others.argmax(0) == scores.argmax(0)).mean()
+        shown = [f"{each:.3f}" for each in (np.median(apart), apart.max(), best)]
+        differences.append([f"{hours:g} h", *shown, f"{same:.1f} %"])
     head = ["", "segments", "moments", "time over decoding: cuts, means", "whole", "parts", "MiB: cuts, means", "whole"]
     show(f"cost at {args.rate:g} frames per second, width {args.dim}, parts of {args.part}", [*head, "parts"], costs)
     head = ["", "vectors, median", "largest", "best score, largest over its spread", "same best moment"]

@@ -1,6 +1,7 @@
 """The script that is run once on a GPU, at toy size on a CPU: what it writes, and that nothing stops it halfway."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ AUTHORS = "def make(config, device):\n    return lambda batch: batch.clips.sum()
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the script with a preset of two blocks, and returns its exit code and its lines."""
 
     def call(out: Path, preset: str, *words: str) -> tuple[int, list[dict[str, Any]]]:
@@ -26,47 +27,111 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         with pytest.raises(SystemExit) as ended:
             gpu.main(["--device", "cpu", "--steps", "1", "--preset", str(file), "--out", str(out), *words])
         lines = out.read_text(encoding="utf-8").splitlines()
-        assert capsys.readouterr().out.splitlines() == lines
+        printed = [line for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+        assert printed == lines
         return int(ended.value.code or 0), [json.loads(line) for line in lines]
 
     return call
 
 
-def test_every_question_is_answered_and_what_fails_stops_no_other(run: Run, tmp_path: Path) -> None:
+def test_questions_are_answered_in_their_order_and_what_fails_or_takes_long_stops_no_other(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "authors.py").write_text(AUTHORS, encoding="utf-8")
-    questions = ["equal", "authors", "epoch", "operators", "evaluation"]
-    options = ["--precisions", "no", "tf32", "--authors", str(tmp_path / "authors.py"), "--backend", "none-such"]
-    code, (head, *lines) = run(tmp_path / "lines", REGISTERS, "--only", *questions, *options)
+    options = ["--precisions", "no", "tf32", "--authors", str(tmp_path / "authors.py"), "--limit", "0.1"]
+    code, (head, *lines) = run(tmp_path / "lines", REGISTERS, *options)
     assert head["preset"] == str(tmp_path / "lines.yaml")
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+    questions = ["equal", "epoch", "rates", "operators", "evaluation", "streamed", "chunks", "authors", "compiled"]
     assert list(dict.fromkeys(line["question"] for line in lines)) == questions
-    by_compiled = {kind: [line for line in lines if line.get("compiled", False) is kind] for kind in (False, True)}
-    assert len(by_compiled[True]) == 8
-    for line in lines:
-        if line.get("precision") == "tf32":
-            assert "only NVIDIA GPUs multiply in TF32" in line["refused"]
-        elif line.get("compiled"):
-            assert "none-such" in line["error"]
-        else:
-            assert line["result"]
+    by_question = {name: [line for line in lines if line["question"] == name] for name in questions}
+    for line in by_question.pop("compiled"):
+        assert "ended after --limit 0.1 seconds" in line["error"]
     assert code == 1
-    same = [line["result"] for line in by_compiled[False] if line["question"] == "equal" and "result" in line]
-    assert [found["equal"] for found in same] == [True, True]
-    (ledger,) = (line["result"] for line in lines if line["question"] == "authors" and "result" in line)
+    results = {name: [line["result"] for line in rows if "result" in line] for name, rows in by_question.items()}
+    for line in [line for rows in by_question.values() for line in rows if "result" not in line]:
+        assert line["precision"] == "tf32"
+        assert "only NVIDIA GPUs multiply in TF32" in line["refused"]
+    assert [found["equal"] for found in results["equal"]] == [True, True]
+    for found in (*results["epoch"], *results["streamed"]):
+        assert found["epoch_seconds"] == 3 * found["step_seconds"] > 0 < found["host_seconds"]
+    (ledger,) = results["authors"]
     assert ledger["theirs"]["calls"] == 1 < ledger["ours"]["calls"]
-    (timed,) = (line["result"] for line in lines if line["question"] == "evaluation")
+    (timed,) = results["evaluation"]
     assert (timed["queries"], timed["videos"]) == (40, 20)
 
 
-def test_what_a_preset_refuses_and_what_time_leaves_out(run: Run, tmp_path: Path) -> None:
+def test_a_compiled_step_is_equal_and_each_configuration_has_a_process_that_writes_its_own_lines(
+    run: Run, tmp_path: Path
+) -> None:
     words = [REFUSES_TO_DROP, "--precisions", "no", "--only"]
-    code, (_, *lines) = run(tmp_path / "compiled", *words, "equal")
+    code, (_, line) = run(tmp_path / "compiled", *words, "equal", "--rows", "compute", "--compiled")
     assert code == 0
-    for line in lines:
-        if line["padded_rows"] == "drop":
-            assert "padded_rows='drop' does not go with" in line["refused"]
-        else:
-            assert line["result"]["equal"]
-    assert [line["compiled"] for line in lines if "result" in line] == [False, True]
-    code, (_, *lines) = run(tmp_path / "late", *words, "epoch", "rates", "--seconds", "0")
+    assert line["compiled"]
+    assert line["result"]["equal"]
+    code, (_, head, *lines) = run(tmp_path / "other", *words, "compiled", "--rows", "drop")
+    assert code == 0
+    assert "noise" in head
+    assert [line["question"] for line in lines] == ["equal", "epoch", "compiled"]
+    assert all(line["compiled"] and line["padded_rows"] == "drop" for line in lines)
+    assert all("padded_rows='drop' does not go with" in line["refused"] for line in lines[:2])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups of POSIX")
+def test_a_process_that_fails_or_takes_long_is_ended_with_those_it_started_and_stops_no_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, words = tmp_path / "other.py", [REFUSES_TO_DROP, "--precisions", "no", "bf16", "--rows", "compute"]
+    monkeypatch.setattr(gpu, "__file__", str(script))
+    script.write_text("import sys; sys.exit('no such backend')\n", encoding="utf-8")
+    code, (_, *lines) = run(tmp_path / "fails", *words, "--only", "compiled")
+    assert code == 1
+    assert [line["error"].endswith("RuntimeError: exit code 1: no such backend\n\n") for line in lines] == [True] * 2
+    script.write_text(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        f"    open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n",
+        encoding="utf-8",
+    )
+    code, (_, *lines) = run(tmp_path / "long", *words, "--only", "compiled", "--limit", "2")
+    assert code == 1
+    assert ["ended after --limit 2 seconds" in line["error"] for line in lines] == [True] * 2
+    assert lines[1]["at"] - lines[0]["at"] < 60
+    child = Path("/proc", (tmp_path / "child").read_text())
+    assert not child.exists() or "zombie" in (child / "status").read_text()
+
+
+def test_what_time_leaves_out(run: Run, tmp_path: Path) -> None:
+    words = [REFUSES_TO_DROP, "--precisions", "no", "--only"]
+    code, (_, *lines) = run(tmp_path / "late", *words, "epoch", "rates", "compiled", "--seconds", "0")
     assert [line["left_out"] for line in lines] == ["--seconds are over"] * 5
     assert code == 0
+
+
+def test_a_line_is_written_before_the_next_one_is_measured(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> int:
+        return len((tmp_path / "lines").read_text(encoding="utf-8").splitlines())
+
+    monkeypatch.setitem(gpu.QUESTIONS, "equal", lambda bench: iter([({}, lines)] * 3))
+    _, (_, *written) = run(tmp_path / "lines", REGISTERS, "--only", "equal")
+    assert [line["result"] for line in written] == [1, 2, 3]
+
+
+def test_noise_takes_half_of_the_free_memory_and_is_streamed_where_that_is_too_little(run: Run, tmp_path: Path) -> None:
+    gigabyte = 10**9
+    whole = {"videos": 17_435, "batch": 128, "each": 1_424_000}
+    assert gpu.videos_kept(**whole, free=None) == gpu.videos_kept(**whole, free=79 * gigabyte) == 17_435
+    assert gpu.videos_kept(**whole, free=23 * gigabyte) == 23 * gigabyte // 2 // 1_424_000 == 8_075
+    assert gpu.videos_kept(**whole, free=gigabyte) == 351
+    assert gpu.videos_kept(**whole, free=gigabyte // 2) == 0
+    assert gpu.videos_kept(videos=24, batch=20, each=10, free=480) == 24
+    for memory, kept in (("400000", 16), ("300000", 0)):
+        words = ["--only", "epoch", "--rows", "compute", "--precisions", "no", "--memory", memory]
+        code, (head, line) = run(tmp_path / memory, REGISTERS, *words)
+        assert code == 0
+        assert head["noise"]["videos_on_device"] == kept
+        assert head["noise"]["free_bytes"] == int(memory)
+        assert line["result"]["epoch_seconds"] == 3 * line["result"]["step_seconds"]
