@@ -13,7 +13,7 @@ from torch import Tensor
 import prvr
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2")
+SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2", "ral")
 
 
 def drawn_weights(seed: int, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
@@ -66,6 +66,9 @@ class Golden:
             weights, batch = drawn_weights(drawn["seeds"][0], drawn["shapes"]), drawn_batch(drawn["seeds"][1], drawn)
             arrays |= {f"sd/{name}": numbers for name, numbers in weights.items()}
             arrays |= {f"in/{name}": numbers for name, numbers in batch.items()}
+            for seed in drawn["seeds"][2:]:
+                draw = np.random.RandomState(seed).standard_normal(drawn["noise"])
+                arrays["in/noise"] = draw.astype(np.float32)
         return arrays
 
     @property
@@ -93,9 +96,12 @@ class Golden:
             query_to_video=tensor("text_labels"),
         ).to(dtype=dtype)
 
-    def register_targets(self, dtype: torch.dtype) -> Tensor | None:
-        stored = self.arrays.get("in/tps_output")
-        return None if stored is None else torch.from_numpy(stored).to(dtype)
+    def given(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """What the objective would draw, by the names of its arguments."""
+        stored = {"register_targets": "in/tps_output", "noise": "in/noise"}
+        return {
+            name: torch.from_numpy(self.arrays[key]).to(dtype) for name, key in stored.items() if key in self.arrays
+        }
 
 
 def check_close(actual: Tensor, expected: np.ndarray, tolerance: float, what: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 
 from prvr.losses import (
     Negatives,
@@ -19,10 +20,13 @@ from prvr.losses import (
     info_nce_pairs_loss,
     info_nce_ratio_loss,
     matching_loss,
+    proxy_matching_loss,
     query_structure_loss,
     triplet_loss,
     triplet_pairs_loss,
 )
+from prvr.losses.proxies import divergence
+from regdiff.registers import Gaussian
 
 
 def _case(seed: int, videos: int, per_video: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -225,3 +229,19 @@ def test_matching_is_the_best_of_all_assignments(case: tuple[Tensor, ...], clips
             best += max(pairs, key=sum)
     expected = 1 - sum(best) / len(best) if best else 0.0
     assert float(matching_loss(text, rows, owner)) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
+def test_proxies_are_the_plain_loops(seed: int, videos: int, count: int) -> None:
+    text, video, *numbers = torch.randn(
+        6, videos, count, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
+    total = 0.0
+    for asked, answers in ((text, video), (video, text)):
+        for v, n, p in itertools.product(range(videos), range(count), range(count)):
+            products = (answers.flatten(0, 1) @ asked[v, n]).tolist()
+            total += math.log(sum(map(math.exp, products))) - float(asked[v, n] @ answers[v, p])
+    assert float(proxy_matching_loss(text, video)) == pytest.approx(total / (2 * videos * count**2), abs=1e-12)
+    one, other = (Gaussian(mean[:, 0], logvar[:, 0]) for mean, logvar in (numbers[:2], numbers[2:]))
+    expected = kl_divergence(Normal(one.mean, one.std), Normal(other.mean, other.std)).sum(1).mean()
+    torch.testing.assert_close(divergence(one, other), expected)

@@ -291,7 +291,7 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     assert all(gradient.isfinite().all() for gradient in gradients)
     optimizer.step()
     project_bounds(retriever, objective)
-    losses = {"triplet" if name.startswith("triplet_") else name for name in terms}
+    losses = {name if name in LOSSES.names else name.split("_")[0] for name in terms}
     assert losses == {*objective.active, "total"}, "named are those terms that are computed"
     assert all(value.isfinite() for value in terms.values())
     assert all(p.isfinite().all() for p in retriever.parameters())
@@ -315,7 +315,8 @@ def test_every_part_builds_and_steps(name: str) -> None:
 def test_each_loss_alone(term: str) -> None:
     weights = dict.fromkeys(LOSSES.names, 0.0) | {term: 0.5}
     pooling = "key_clip" if "key_clip" in LOSSES[term].needs else "none"
-    model = ModelConfig(**(SMALL | {"registers": REGISTERS, "frame_pooling": pooling}))
+    query = "words" if "words" in LOSSES[term].needs else "pooled"
+    model = ModelConfig(**(SMALL | {"registers": REGISTERS, "frame_pooling": pooling, "frame_query": query}))
     terms = _step(model, LossConfig(weights))
     assert len(terms) > 1
     assert all(name.startswith(term) for name in terms if name != "total")
@@ -390,6 +391,42 @@ def test_register_targets_default_to_perturbed_mean_queries() -> None:
     other = objective(out, batch, generator=torch.Generator().manual_seed(2))["diffusion"]
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_proxies_read_the_words_of_all_queries_of_a_video() -> None:
+    retriever, batch = build(frame_query="words"), make_batch([4, 7])
+    objective = Objective(LossConfig({"proxy": {"weight": 1.0, "alignment": 1.0}}), retriever.config).double()
+    term, out = objective.proxy, retriever(batch)
+    queries, words = len(batch.words), batch.word_mask.sum(1).tolist()
+    noise = torch.randn(2, 2, 6, out.video.frames.shape[2], dtype=torch.float64)
+    terms = objective(out, batch, noise=noise)
+    gaussians = []
+    for v, frames in enumerate((4, 7)):
+        own = [q for q in range(queries) if int(batch.query_to_video[q]) == v]
+        said = torch.cat([out.text.words[q, : words[q]] for q in own])[None]
+        seen = out.video.frames[v : v + 1, :frames]
+        whole = seen / seen.norm(dim=-1, keepdim=True)
+        for part, rows, pooled in (
+            (term.text, said, said.mean(1)),
+            (term.video, seen, whole.sum(1) / whole.sum(1).norm()),
+        ):
+            prior = part(rows, pooled=pooled)
+            gaussians.append(torch.distributions.Normal(prior.mean[0], prior.logvar[0].exp()))
+    standard = torch.distributions.Normal(0, 1)
+    kl = torch.distributions.kl_divergence
+    own_text, own_video = gaussians[::2], gaussians[1::2]
+    expected = sum(kl(each, standard).sum() for each in gaussians) / 2
+    expected = expected + sum(kl(*pair).sum() for pair in zip(own_text, own_video, strict=True)) / 2
+    torch.testing.assert_close(terms["proxy_alignment"], expected)
+    samples = [
+        torch.stack([g.mean + g.stddev * z for g, z in zip(side, noise[k], strict=True)])
+        for k, side in enumerate((own_text, own_video))
+    ]
+    torch.testing.assert_close(terms["proxy_matching"], prvr.losses.proxy_matching_loss(*samples))
+    silent = dataclasses.replace(batch, query_to_video=torch.zeros_like(batch.query_to_video))  # video 1 has no query
+    assert bool(objective(retriever(silent), silent)["total"].isfinite())
+    with pytest.raises(ConfigError, match=r"proxy=0\.5 needs model\.frame_query='words'"):
+        prvr.load_config("gmmformer-v2-tvr", {"loss.proxy": 0.5})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ SYSTEMS = (
     "holmes-words-tvr",
     "hybrid-tvr",
     "ms-sl-tvr",
+    "ral-tvr",
 )
 
 

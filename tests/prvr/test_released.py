@@ -22,7 +22,7 @@ from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.loss_parts import ReleasedEntailment, guarded_acos, guarded_asin
 from prvr.released.windows import released_window
 from prvr.training import build_optimizer
-from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
+from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding, query_vectors
 
 TERMS = {
     "triplet_clips": "{}/clip_trip",
@@ -35,6 +35,8 @@ TERMS = {
     "diversity": "div",
     "query_structure": "qsp",
     "matching": "matching",
+    "proxy_matching": "proxy_matching",
+    "proxy_alignment": "proxy_alignment",
     "entailment": "pop",
     "prior_kl": "pvs",
     "diffusion": "dre",
@@ -49,7 +51,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objective, batch: prvr.Batch, out):
     found = {
-        "video_query": out.text,
+        "video_query": query_vectors(out.text),
         "encoded_clip_feat": out.video.clips,
         "clip_scale_scores": out.scores.clips,
         "frame_scale_scores": out.scores.frames,
@@ -107,7 +109,7 @@ def test_outputs_and_losses_and_gradients(golden: Golden, dtype: torch.dtype) ->
         expected = golden.arrays[own if own in golden.arrays and not exact else f"out64/{name}"]
         check_close(value, expected, tolerance, name)
 
-    terms = objective(out, batch, negatives="hardest", register_targets=golden.register_targets(dtype))
+    terms = objective(out, batch, negatives="hardest", **golden.given(dtype))
     assert set(terms) == {name for name, key in TERMS.items() if f"loss64/{key.format('hard_lo')}" in golden.arrays}
     for name, value in terms.items():
         key = TERMS[name].format("hard_lo")
@@ -141,13 +143,13 @@ def test_every_tensor_returns_under_the_authors_name(golden: Golden) -> None:
 def test_training_trajectory(golden: Golden) -> None:
     """Eight steps of the released optimiser, float64: clip per tensor, decay by name, no bias correction."""
     retriever, objective = golden.load(torch.float64)
-    batch, targets = golden.batch(torch.float64), golden.register_targets(torch.float64)
+    batch, given = golden.batch(torch.float64), golden.given(torch.float64)
     optim = OptimConfig(name="bert_adam", lr=1e-3, weight_decay=0.01, decay="released", warmup=0.2)
     config = Config(name="golden", model=retriever.config, loss=objective.config, optim=optim)
     optimizer, _ = build_optimizer(config, retriever, objective, total_steps=20)
     losses = []
     for _ in range(8):
-        total = objective(retriever(batch), batch, negatives="hardest", register_targets=targets)["total"]
+        total = objective(retriever(batch), batch, negatives="hardest", **given)["total"]
         losses.append(total.item())
         optimizer.zero_grad()
         total.backward()
@@ -292,6 +294,7 @@ BUILT = {
     "holmes-words-tvr": {},
     "ms-sl-tvr": {},
     "gmmformer-v2-tvr": {},
+    "ral-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32
 NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"

@@ -53,6 +53,7 @@ class Objective(nn.Module):
         register_targets: Float[Tensor, "v n d"] | None = None,
         warm_up: bool = False,
         generator: torch.Generator | None = None,
+        noise: Float[Tensor, "2 v n d"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
         """Weighted terms by name, and their sum as "total".
 
@@ -63,9 +64,10 @@ class Objective(nn.Module):
             register_targets: `(v, n, d)` targets of the registers; default: the perturbed mean of each video's queries.
             warm_up: the run is in its warm-up, in which evidence is not relabelled and transport is off.
             generator: source of all draws; None = the global one.
+            noise: standard normal numbers of the proxies of texts and of videos, in place of draws.
         """
         labels = batch.labels if isinstance(batch, Batch) else batch
-        inputs = LossInputs(output, labels, negatives, register_targets, warm_up, generator, *self._registers)
+        inputs = LossInputs(output, labels, negatives, register_targets, warm_up, generator, *self._registers, noise)
         terms: dict[str, Tensor] = {}
         for name in self.active:
             loss = self.get_submodule(name)(inputs)

@@ -192,7 +192,7 @@ class PriorSampler(nn.Module):
 
     Args:
         dim: Width d of the tokens.
-        length: Longest sequence.
+        length: Longest sequence; None leaves the pooling to the caller.
 
     Examples:
         >>> import torch
@@ -201,9 +201,9 @@ class PriorSampler(nn.Module):
         (torch.Size([2, 8]), torch.Size([2, 4, 8]))
     """
 
-    def __init__(self, dim: int, length: int = 32) -> None:
+    def __init__(self, dim: int, length: int | None = 32) -> None:
         super().__init__()
-        self.pooling = GeneralizedPooling(length)
+        self.pooling = None if length is None else GeneralizedPooling(length)
         self.mean_readout = AttentionReadout(dim)
         self.mean_proj = nn.Linear(dim, dim)
         self.mean_norm = nn.LayerNorm(dim)
@@ -211,11 +211,18 @@ class PriorSampler(nn.Module):
         self.logvar_proj = nn.Linear(dim, dim)
         self.logvar_pooled = nn.Linear(dim, dim)
 
-    def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Gaussian:
-        """Give the prior of each row; `mask` is True at valid positions."""
-        pooled = self.pooling(x, mask)
-        mean = self.mean_norm(pooled + torch.sigmoid(self.mean_proj(self.mean_readout(x, mask))))
-        logvar = self.logvar_proj(self.logvar_readout(x, mask)) + self.logvar_pooled(pooled)
+    def forward(
+        self,
+        x: Float[Tensor, "b l d"],
+        mask: Bool[Tensor, "b l"] | None = None,
+        pooled: Float[Tensor, "b d"] | None = None,
+    ) -> Gaussian:
+        """Give the prior of each row; `mask` is True at valid positions, `pooled` stands for p."""
+        if pooled is None and self.pooling is None:
+            raise ValueError("pooled: got None, expected one vector per row, since `length` is None")
+        whole: Tensor = pooled if pooled is not None else self.pooling(x, mask)  # pyright: ignore[reportOptionalCall]
+        mean = self.mean_norm(whole + torch.sigmoid(self.mean_proj(self.mean_readout(x, mask))))
+        logvar = self.logvar_proj(self.logvar_readout(x, mask)) + self.logvar_pooled(whole)
         return Gaussian(F.normalize(mean, dim=-1), logvar)
 
 

@@ -28,6 +28,7 @@ NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
     "key_clip": "model.frame_pooling='key_clip'",
+    "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
 """What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
@@ -223,6 +224,20 @@ class TransportSettings(LossSettings):
 _loss("matching", "transport:Matching", "Each query has a clip of its own (GMMFormer v2).", "pooled", "clips")(
     LossSettings
 )
+
+
+@_loss("proxy", "proxies:Proxies", "Samples of videos and texts as Gaussians match (RAL).", "words", "frames")
+@dataclass(frozen=True, config=STRICT)
+class ProxySettings(LossSettings):
+    """Videos, and the words of all their queries, as Gaussians, whose samples should match (RAL)."""
+
+    samples: int = Field(default=6, ge=1, le=1024)
+    """K: samples of each Gaussian."""
+    alignment: Weight = 0.0625
+    """Weight of the divergences of the Gaussians, as a multiple of `weight`."""
+    form: Literal["gaussian", "released"] = "gaussian"
+    """gaussian: divergences of the Gaussians that are sampled. released: as the released code, of Gaussians around the
+    mean of the samples, and of variance sigma in place of sigma squared where they are compared with N(0, I)."""
 
 
 @_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")

@@ -309,7 +309,8 @@ class ModelConfig:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
         branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
         key_clip = ("key_clip",) if self.frame_pooling == "key_clip" else ()
-        return frozenset(("pooled", *branches, *key_clip, *self.registers.provides))
+        words = ("words",) if self.frame_query == "words" else ()
+        return frozenset(("pooled", *branches, *key_clip, *words, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:

@@ -15,6 +15,7 @@ from prvr.losses.matching import (
     triplet_loss,
     triplet_pairs_loss,
 )
+from prvr.losses.proxies import proxy_matching_loss
 from prvr.losses.queries import diversity_loss, query_structure_loss
 from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, matching_loss, transport_targets
@@ -38,6 +39,7 @@ __all__ = [
     "key_clip_nce_loss",
     "key_clip_triplet_loss",
     "matching_loss",
+    "proxy_matching_loss",
     "query_structure_loss",
     "transport_targets",
     "triplet_loss",

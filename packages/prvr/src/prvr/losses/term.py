@@ -28,6 +28,7 @@ class LossInputs:
     warm_up: bool = False
     generator: torch.Generator | None = None
     register_generator: RegisterGenerator | None = None
+    noise: Float[Tensor, "2 v n d"] | None = None
 
     @cached_property
     def text(self) -> Float[Tensor, "q d"]:

@@ -64,6 +64,7 @@ _WEIGHTS = {
     "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
     "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
     "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
+    "RAL4GMMV2_Net": (*_EVERY_SYSTEM, "matching"),
 }
 """Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
@@ -71,9 +72,9 @@ _OPTIONAL = ("dissent",)
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LISTS = ("loss_factor", "neg_factor", "attention_num")
-_FEWER_LISTS = {"MS_SL_Net": (), "GMMFormerV2_Net": _LISTS[:2]}
+_FEWER_LISTS = {"MS_SL_Net": (), "GMMFormerV2_Net": _LISTS[:2], "RAL4GMMV2_Net": _LISTS[:2]}
 """Keys without a default, and which of them the configurations of some systems have."""
-_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2"}
+_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2", "RAL4GMMV2_Net": "ral"}
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -94,6 +95,8 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "DreamPRVR_Net"
     if any(".h_attns." in key for key in state):
         return "HLFormer_Net"
+    if "pie_net_text.fc.weight" in state:
+        return "RAL4GMMV2_Net"
     if "clip_encoder.attn7.norm1.weight" in state:
         return "GMMFormerV2_Net"
     if any(".attn0." in key for key in state):
@@ -121,7 +124,7 @@ def preset_of(system: str, dataset: str, words: bool = False) -> str:
         ('hlformer-tvr', 'ms-sl-charades')
     """
     name = _PRESETS.get(system, system.removesuffix("_Net").lower())
-    return f"{name}-{'words-' if words else ''}{dataset}"
+    return f"{name}-{'words-' if words and system == 'Holmes_Net' else ''}{dataset}"
 
 
 def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:

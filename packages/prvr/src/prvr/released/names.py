@@ -100,6 +100,7 @@ _PRIOR: Table = {
     "logvar_proj": "uncertain_net_video.fc",
     "logvar_pooled": "uncertain_net_video.fc2",
 }
+_TEXT_PRIOR: Table = {ours: str(theirs).replace("video", "text") for ours, theirs in _PRIOR.items()}
 _ENTAILMENT: Table = {
     "log_curvature": "curv",
     "text_log_scale": "textual_alpha",
@@ -193,9 +194,10 @@ def names(module: nn.Module) -> list[Entry]:
         entries = list(_entries(module, _places(module)))
         entries += [Entry(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
         return [*entries, *_constants(entries)]
+    places = [("proxy.text", "", _TEXT_PRIOR), ("proxy.video", "", _PRIOR)]
     if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
-        return list(_entries(module, [("entailment", "", _ENTAILMENT)]))
-    return []
+        places.append(("entailment", "", _ENTAILMENT))
+    return list(_entries(module, places))
 
 
 def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:

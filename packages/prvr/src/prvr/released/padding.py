@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling
 
+_MOST_QUERIES = 26  # of a video of ActivityNet Captions, in the released code of RAL for every data set
+
 
 def unmasked_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
     """The mean of each video over blocks and all positions, padded ones included; the mask is not read."""
@@ -34,3 +36,8 @@ def pad_to_length(
     missing = length - frames.shape[1]
     frames = frames.masked_fill(~mask[..., None], 0)
     return F.pad(frames, (0, 0, 0, missing)), F.pad(mask, (0, missing)), None
+
+
+def pad_support(words: Float[Tensor, "v m d"], length: int) -> tuple[Float[Tensor, "v n d"], None]:
+    """The words of all queries of a video, padded to 26 queries of a length, of which every row is read (RAL)."""
+    return F.pad(words, (0, 0, 0, max(0, _MOST_QUERIES * length - words.shape[1]))), None

@@ -54,6 +54,6 @@ def release_registers(generator: RegisterGenerator, compat: Compat) -> None:
     if compat.register_constants == "float32":
         assert generator.diffusion is not None
         round_to_float32(generator.diffusion)
-        if isinstance(prior, PriorSampler):
+        if isinstance(prior, PriorSampler) and prior.pooling is not None:
             table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)
             prior.pooling.rank_table = table.to(torch.get_default_dtype())
