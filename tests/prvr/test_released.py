@@ -248,7 +248,7 @@ def test_defaults_do_without_released_parts() -> None:
 
     Importing the stages leaves diffusers alone.
     """
-    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-")
+    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-")
     names = [name for name in prvr.preset_names() if not name.startswith(papers) and not name.endswith("-released")]
     command = [sys.executable, "-c", WITHOUT, *sorted(names, key="hybrid-toy".__eq__)]
     assert subprocess.check_output(command, text=True).split() == ["False", "False"]

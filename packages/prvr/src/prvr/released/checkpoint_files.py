@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prvr.config import Config, TokenModelConfig, dump_config, load_config
+from prvr.config import Config, TokenModelConfig, dump_config, load_config, preset_names
 from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
@@ -176,7 +176,8 @@ def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> 
     system = system_of(state, theirs)
     name = system.removesuffix("_Net").replace("_", "-")
     words = has_words(state)
-    _expect(dataset, ("tvr",) if words else DATASETS, f"{name} with two query branches" if words else name)
+    sets = tuple(each for each in DATASETS if preset_of(system, each, words) in preset_names())
+    _expect(dataset, sets, f"{name} with two query branches" if words else name)
     preset = preset_of(system, dataset, words)
     retriever, objective = load_released(state, {"model": system} | released_sizes(system, state) | theirs, preset)
     config = replace(load_config(preset), model=retriever.config, loss=objective.config)
