@@ -13,7 +13,7 @@ from torch import Tensor
 import prvr
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2", "ral")
+SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2", "ral", "dl-dkd")
 
 
 def drawn_weights(seed: int, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
@@ -40,6 +40,10 @@ def drawn_batch(seed: int, sizes: dict[str, Any]) -> dict[str, np.ndarray]:
     clips = unit(len(frames), sizes["clips"], sizes["video_dim"])
     fine = unit(len(frames), frames.max(), sizes["video_dim"])
     text = unit(len(words), words.max(), sizes["query_dim"])
+    teacher = {}
+    if "teacher_dim" in sizes:  # features of the frames and sentences of a joint space
+        shapes = (len(frames), frames.max(), sizes["teacher_dim"]), (len(words), sizes["teacher_dim"])
+        teacher = {"teacher_videos": unit(*shapes[0]), "teacher_text": unit(*shapes[1])}
     masks = [(np.arange(count.max()) < count[:, None]).astype(np.float32) for count in (frames, words)]
     return {
         "clip_video_features": clips,
@@ -48,7 +52,7 @@ def drawn_batch(seed: int, sizes: dict[str, Any]) -> dict[str, np.ndarray]:
         "text_feat": text * masks[1][..., None],
         "text_mask": masks[1],
         "text_labels": np.repeat(np.arange(len(frames)), sizes["captions"]),
-    }
+    } | teacher
 
 
 @dataclass(frozen=True)
@@ -87,13 +91,18 @@ class Golden:
         def tensor(key: str) -> Tensor:
             return torch.from_numpy(self.arrays[f"in/{key}"])
 
+        owner, teacher = tensor("text_labels"), None
+        if "in/teacher_text" in self.arrays:
+            of_query = tensor("teacher_videos")[owner].double(), tensor("teacher_text").double()
+            teacher = torch.nn.functional.cosine_similarity(of_query[0], of_query[1][:, None], dim=-1)
         return prvr.Batch(
             clips=tensor("clip_video_features"),
             frames=tensor("frame_video_features"),
             frame_mask=tensor("videos_mask") > 0,
             words=tensor("text_feat"),
             word_mask=tensor("text_mask") > 0,
-            query_to_video=tensor("text_labels"),
+            query_to_video=owner,
+            teacher_frames=teacher,
         ).to(dtype=dtype)
 
     def given(self, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -67,6 +67,7 @@ def make_batch(lengths: list[int], seed: int = 0, dtype: torch.dtype = torch.flo
         words=words,
         word_mask=torch.arange(7) < counts[:, None],
         query_to_video=torch.arange(videos).repeat_interleave(2),
+        teacher_frames=torch.randn(2 * videos, longest, generator=generator, dtype=dtype),
     )
 
 

@@ -1,5 +1,7 @@
 """Clip constructions and poolings of frames, and the losses of key clips, against plain loops."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,10 +10,12 @@ from torch import Tensor, nn
 
 import prvr
 from prvr.config import CLIPS, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
+from prvr.errors import InputError
 from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss
 from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, Proposals
 from prvr.types import VideoEmbedding
 
+DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
 MSSL = {"clip_construction": "proposals", "frame_pooling": "key_clip"}
 OFF = {"info_nce_clips": 0, "info_nce_frames": 0, "diversity": 0, "triplet": 0}
 
@@ -51,6 +55,47 @@ def test_frames_are_those_that_the_best_clip_reads(dots: bool) -> None:
                     torch.testing.assert_close(scores.clips_dot[q, v], (every.clips[v] @ text[q]).max())
         unit = retriever.score(text, retriever.for_scoring(video))
         torch.testing.assert_close(unit.total, scores.total, rtol=1e-12, atol=1e-12)
+
+
+def test_both_branches_encode_frames_and_have_queries_of_their_own() -> None:
+    """Rows past a video's end repeat its last one, and clips are not read."""
+    retriever, batch = build(**DLDKD), make_batch([9, 3, 1], pad_to=11)
+    out, other = retriever(batch), retriever(dataclasses.replace(batch, clips=torch.zeros_like(batch.clips)))
+    assert torch.equal(out.scores.total, other.scores.total)
+    for v, length in enumerate((9, 3, 1)):
+        rows, frames = out.video.clips[v], out.video.frames[v, :length]
+        assert len(rows) == retriever.config.max_frames
+        assert torch.equal(rows[length:], rows[length - 1].expand(len(rows) - length, -1))
+        expected = [[i / length, (i + 1) / length] for i in range(length)]
+        torch.testing.assert_close(out.video.clip_spans[v, :length], torch.tensor(expected, dtype=torch.float64))
+        for q, (clip_query, frame_query) in enumerate(zip(out.text.sentence, out.text.words[:, 0], strict=True)):
+            for query, of, (cosines, dots) in (
+                (clip_query, rows, (out.scores.clips, out.scores.clips_dot)),
+                (frame_query, frames, (out.scores.frames, out.scores.frames_dot)),
+            ):
+                torch.testing.assert_close(cosines[q, v], F.cosine_similarity(query, of, dim=-1).max())
+                torch.testing.assert_close(dots[q, v], (of @ query).max())
+    names = {name.removeprefix("encoder.") for name, _ in retriever.frame_query.named_parameters()}
+    assert names == {name for name, _ in retriever.query.named_parameters()}
+
+
+def test_frame_distillation_is_a_plain_loop_and_decays() -> None:
+    retriever, batch = build(**DLDKD), make_batch([9, 3, 1], pad_to=11)
+    out, terms = retriever(batch), {"frame_distillation": {"weight": 0.5, "temperature": 0.2, "decay": 0.9}}
+    objective = prvr.Objective(LossConfig(OFF | terms), retriever.config)
+    expected = 0.0
+    for q, v in enumerate(batch.query_to_video.tolist()):
+        length = int(batch.frame_mask[v].sum())
+        cosines = F.cosine_similarity(out.text.sentence[q], out.video.clips[v, :length], dim=-1)
+        target = (batch.teacher_frames[q, :length] / 0.2).softmax(0)
+        expected = expected + (target * (target.log() - (cosines / 0.2).log_softmax(0))).sum()
+    torch.testing.assert_close(objective(out, batch)["frame_distillation"], 0.5 * expected)
+    objective.epoch = 3
+    torch.testing.assert_close(objective(out, batch)["total"], 0.5 * 0.9**3 * expected)
+    parts = [part.labels.teacher_frames for part in batch.padded(12, 8).split(2)]
+    assert torch.equal(torch.cat(parts)[:, :11], batch.labels.teacher_frames)
+    with pytest.raises(InputError, match=r"Pass them as Batch\.teacher_frames"):
+        objective(out, dataclasses.replace(batch, teacher_frames=None))
 
 
 def test_losses_of_key_clips_are_plain_loops() -> None:
@@ -143,5 +188,9 @@ def test_what_does_not_go_together_is_refused() -> None:
         validated(ModelConfig, sizes | {"clip_construction": "proposal"})
     with pytest.raises(ConfigError, match=r"key_clip_nce=0\.04 needs model\.frame_pooling='key_clip'"):
         prvr.load_config("hybrid-tvr", {"loss.key_clip_nce": 0.04})
+    with pytest.raises(ConfigError, match=r"frame_distillation=0\.1 needs model\.clip_construction='frames'"):
+        prvr.load_config("hybrid-tvr", {"loss.frame_distillation": 0.1})
+    with pytest.raises(ConfigError, match=r"clip_construction='frames' needs registers\.kind='none' and compat\.padd"):
+        validated(ModelConfig, sizes | {"clip_construction": "frames", "compat": {"padding": "to_length"}})
     part = KeyClipFrames(ModelConfig(**sizes, hidden=8))
     assert part.by_clip

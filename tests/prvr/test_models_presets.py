@@ -18,6 +18,7 @@ from prvr.objective import Objective
 SYSTEMS = (
     "best-tvr",
     "diffusionret-msrvtt",
+    "dl-dkd-tvr",
     "dreamprvr-tvr",
     "gmmformer-tvr",
     "gmmformer-v2-tvr",

@@ -37,6 +37,7 @@ TERMS = {
     "matching": "matching",
     "proxy_matching": "proxy_matching",
     "proxy_alignment": "proxy_alignment",
+    "frame_distillation": "kl",
     "entailment": "pop",
     "prior_kl": "pvs",
     "diffusion": "dre",
@@ -65,6 +66,9 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
         found |= {"some_frames": out.video.frames[:, ::16]}
     if golden.system == "gmmformer-v2":
         found |= {"first_clips": out.video.clips[:, :4]}
+    if golden.system == "dl-dkd":
+        found |= {"video_query": out.text.sentence, "exploration_query": out.text.words[:, 0]}
+        found |= {"first_rows": out.video.clips[:2, :30:10]}
     if golden.system == "ms-sl":
         found |= {"proposals": out.video.clips[:, ::100]}
     if golden.system == "hlformer":
@@ -138,6 +142,25 @@ def test_every_tensor_returns_under_the_authors_name(golden: Golden) -> None:
     assert set(found) == set(golden.state)
     for name, value in golden.state.items():
         assert torch.equal(found[name], value), name
+
+
+def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
+    """Its branches are A and B, and B's projection of words serves both."""
+    golden, later = Golden("dl-dkd"), {"mapping_linear": "out_mapping_linear", "frame": "visual"}
+    iccv, expected = {}, golden.state
+    for name, tensor in golden.state.items():
+        old = f"A_{name[4:]}" if name.startswith("exp_") else f"B_{name}"
+        for theirs, ours in later.items():
+            old = old.replace(ours, theirs)
+        iccv[old] = tensor
+        if name.startswith("query_input_proj"):
+            expected[f"exp_{name}"] = tensor
+    iccv["A_query_input_proj.net.1.bias"] = torch.full((16,), torch.nan)  # never read
+    config = {"B_hidden_size" if k == "inheritance_hidden" else k: v for k, v in golden.config.items()}
+    found = tensors(prvr.load_released(iccv, config)[0])
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    with pytest.raises(CheckpointError, match="label_style is 'soft', of which there is no part here: expected 'hard'"):
+        prvr.load_released(golden.state, golden.config | {"label_style": "soft"})
 
 
 def test_training_trajectory(golden: Golden) -> None:
@@ -295,6 +318,7 @@ BUILT = {
     "ms-sl-tvr": {},
     "gmmformer-v2-tvr": {},
     "ral-tvr": {},
+    "dl-dkd-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32
 NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"

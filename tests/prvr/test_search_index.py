@@ -184,6 +184,7 @@ VARIANTS = {
     "one vector of all frames": {"frame_pooling": "attention"},
     "proposals": {"clip_construction": "proposals"},
     "frames of the key clip": {"clip_construction": "proposals", "frame_pooling": "key_clip"},
+    "frames in both branches": {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"},
     "registers": {"registers": RegisterConfig(kind="diffusion", num=2, steps=2)},
     "padding that counts": {"compat": Compat(padding="to_length")},
 }
@@ -221,7 +222,7 @@ def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path
             assert ids(result) == sorted(expected, key=lambda video: -expected[video])
 
 
-@pytest.mark.parametrize("variant", ["both", "proposals", "frames of the key clip"])
+@pytest.mark.parametrize("variant", ["both", "proposals", "frames of the key clip", "frames in both branches"])
 def test_moments_are_those_that_evaluation_shows(variant: str, corpus, tmp_path: Path) -> None:
     split, videos = corpus
     folder = tiny_model(tmp_path / "model", **VARIANTS[variant])

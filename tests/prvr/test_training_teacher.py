@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from training_runs import Runs, make_config, same_end
 
 from prvr.config import Config, ConfigError
 from prvr.data import PackedSplit, VideoLoader
-from prvr.errors import InputError
+from prvr.data.layout import TextData, write_layout
+from prvr.data.sampling import segment_mean
+from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
 from prvr.models import build_retriever
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
+from prvr.stages.joint_space import JointSplit
 from prvr.training import RunResult, Splits, Teacher, TrainingError
+from prvr.training.splits import frame_cosines
 
 ALONE = {
     "loss__triplet": 0.0,
@@ -128,11 +133,51 @@ def test_a_broken_off_run_goes_on_with_its_teacher(straight: RunResult, cache: s
     assert same_end(whole.output, runs.path)
 
 
+FRAMES = {"model__clip_construction": "frames", "loss__frame_distillation": {"weight": 0.1, "decay": 0.9}}
+
+
+def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path: Path) -> None:
+    """The corpus itself teaches; so does one of the same vectors without the names of their encoders."""
+    split, corpus = splits.train.subset([5, 2, 9]), splits.train.source.corpus
+    joint, length = JointSplit(corpus, "train", split.video_ids), int(split.frame_counts.max())
+    found = frame_cosines(None, split, length + 1)
+    frames = list(joint.frames())
+    for q, v in enumerate(split.query_to_video.tolist()):
+        rows = segment_mean(frames[v], int(split.frame_counts[v]))
+        expected = F.cosine_similarity(joint.text_vectors[q], rows, dim=-1)
+        torch.testing.assert_close(found[q, : len(rows)].float(), expected, rtol=0, atol=1e-3)
+        assert bool((found[q, len(rows) :] == -torch.inf).all())
+    lines = [caption for caption in corpus.split("train").captions if caption.video_id in split.video_ids]
+    queries = [(c.id, rows[None].numpy()) for c, rows in zip(lines, joint.text_vectors, strict=True)]
+    videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
+    other = write_layout(tmp_path / "clip", TextData({"train": lines}), videos=videos, queries=queries)
+    torch.testing.assert_close(frame_cosines(str(other), split, length + 1), found, rtol=0, atol=1e-3)
+    two = [(name, np.concatenate([rows, rows])) for name, rows in queries]
+    for bad, message in ((two, "have several rows"), ([(n, r[:, 1:]) for n, r in queries], "no joint space. Convert")):
+        videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
+        made = write_layout(tmp_path / message[:4], TextData({"train": lines}), videos=videos, queries=bad)
+        with pytest.raises(DataError, match=message):
+            frame_cosines(str(made), split, length)
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_a_student_comes_to_look_where_a_joint_space_does(cache: str, runs: Runs, chunk: int | None) -> None:
+    config = make_config(cache, **(ALONE | FRAMES | {"loss__distillation": 0.0, "train__chunk_videos": chunk}))
+    whole = runs.train(config, "whole")
+    course = [line["loss"]["frame_distillation"] for line in whole.history]
+    assert course[-1] < 0.9 * course[0]
+    runs.stop(2, 0, config)
+    runs.resume()
+    assert same_end(whole.output, runs.path)
+
+
 def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult, cache: str) -> None:
     with pytest.raises(ConfigError, match=r"loss\.distillation=1\.0 needs a teacher: name a system in train\.tea"):
         make_config(cache, loss__distillation=1.0)
     with pytest.raises(ConfigError, match=r"train\.teacher='x' is not read: set loss\.distillation above 0"):
         make_config(cache, train__teacher="x")
+    with pytest.raises(ConfigError, match=r"loss\.distillation and loss\.frame_distillation have different teachers"):
+        make_config(cache, **(FRAMES | {"loss__distillation": 1.0, "train__teacher": "x"}))
     broken = build_retriever(taught(straight).model)
     for parameter in broken.parameters():
         parameter.data.fill_(float("nan"))

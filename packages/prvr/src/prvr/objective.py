@@ -42,6 +42,8 @@ class Objective(nn.Module):
                 "to the objective, Objective(config.loss, config.model, retriever.registers)"
             )
         self._registers = (registers,)  # in a tuple, because its parameters belong to the retriever
+        self.epoch = 0
+        """Of the run, from 0: the weight of frame_distillation decays with it. The trainer counts it."""
         for name in self.active:
             self.add_module(name, LOSSES[name].part(config[name], model))
 
@@ -67,7 +69,9 @@ class Objective(nn.Module):
             noise: standard normal numbers of the proxies of texts and of videos, in place of draws.
         """
         labels = batch.labels if isinstance(batch, Batch) else batch
-        inputs = LossInputs(output, labels, negatives, register_targets, warm_up, generator, *self._registers, noise)
+        inputs = LossInputs(
+            output, labels, negatives, register_targets, warm_up, generator, *self._registers, noise, self.epoch
+        )
         terms: dict[str, Tensor] = {}
         for name in self.active:
             loss = self.get_submodule(name)(inputs)

@@ -116,6 +116,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
+        teacher_frames: `(q, l)` the teacher's cosines of queries with the frames of their videos, -inf past their ends.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
     Examples:
@@ -128,6 +129,7 @@ class Labels:
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
     teacher: Float[Tensor, "q v"] | None = None
+    teacher_frames: Float[Tensor, "q l"] | None = None
     most_queries: int | None = None
 
     @cached_property
@@ -193,6 +195,7 @@ class Batch:
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         video_ids, query_ids: ids, for messages.
         teacher: `(q, v)` scores of the teacher, see `Labels`.
+        teacher_frames: `(q, l)` its cosines with frames; those past the end of a video are arbitrary.
         counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
             replaced together with masks and `query_to_video`.
 
@@ -218,6 +221,7 @@ class Batch:
     video_ids: Sequence[str] = ()
     query_ids: Sequence[str] = ()
     teacher: Float[Tensor, "q v"] | None = None
+    teacher_frames: Float[Tensor, "q l"] | None = None
     counts: Counts | None = None
 
     def __post_init__(self) -> None:
@@ -232,6 +236,7 @@ class Batch:
             "query_to_video": (queries,),
             "relevant": (queries, videos),
             "teacher": (queries, videos),
+            "teacher_frames": (queries, frames),
         }
         for name, shape in shapes.items():
             tensor: Tensor | None = getattr(self, name)
@@ -254,7 +259,10 @@ class Batch:
     def labels(self) -> Labels:
         """Which video answers which query."""
         most = None if self.counts is None or self.counts.queries is None else max(self.counts.queries)
-        return Labels(len(self.clips), self.query_to_video, self.relevant, teacher=self.teacher, most_queries=most)
+        frames = self.teacher_frames
+        if frames is not None:
+            frames = frames.masked_fill(~self.frame_mask[self.query_to_video], -torch.inf)
+        return Labels(len(self.clips), self.query_to_video, self.relevant, self.teacher, frames, most)
 
     @property
     def valid_frames(self) -> int | None:
@@ -283,6 +291,7 @@ class Batch:
         return replace(
             self,
             frames=pad_to(self.frames, frames),
+            teacher_frames=None if self.teacher_frames is None else pad_to(self.teacher_frames, frames),
             frame_mask=pad_to(self.frame_mask, frames),
             words=pad_to(self.words, words),
             word_mask=pad_to(self.word_mask, words),
@@ -319,6 +328,7 @@ class Batch:
                 video_ids=self.video_ids[v],
                 query_ids=self.query_ids[q],
                 teacher=None if self.teacher is None else self.teacher[q, v],
+                teacher_frames=None if self.teacher_frames is None else self.teacher_frames[q],
                 counts=self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v]),
             )
             parts.append(part)

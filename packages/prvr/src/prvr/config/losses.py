@@ -27,6 +27,7 @@ loss and the configuration of the model, and makes a `prvr.losses.Term`."""
 NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
+    "frame_rows": "model.clip_construction='frames'",
     "key_clip": "model.frame_pooling='key_clip'",
     "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
@@ -249,6 +250,21 @@ class DistillationSettings(LossSettings):
     """tau of both softmaxes over the videos of a batch."""
 
 
+@_loss("frame_distillation", "matching:FrameDistillation", "Cosines with frames as a teacher's (DL-DKD).", "frame_rows")
+@dataclass(frozen=True, config=STRICT)
+class FrameDistillationSettings(LossSettings):
+    """Draws cosines of queries with frames, in the clip branch, to those in a joint space, see `train.teacher`."""
+
+    temperature: float = Field(default=0.2, ge=1e-3, le=1e6)
+    """tau of both softmaxes over the frames of a video."""
+    decay: float = Field(default=1.0, gt=0, le=1)
+    """In epoch e, from 0, the weight is multiplied by decay^e."""
+
+
+TAUGHT = ("distillation", "frame_distillation")
+"""The losses that learn from `train.teacher`."""
+
+
 def with_weights(losses: Any) -> Any:
     """The values of `loss` in which a number that stands for a loss is its weight.
 
@@ -293,6 +309,11 @@ class LossConfig:
     def weight(self, name: str) -> float:
         """The weight of a loss; 0 for one that was registered after these settings were made."""
         return self.terms[name].weight if name in self.terms else 0.0
+
+    @property
+    def taught(self) -> str | None:
+        """The name of the loss in use that learns from `train.teacher`."""
+        return next((name for name in TAUGHT if self.weight(name) > 0), None)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

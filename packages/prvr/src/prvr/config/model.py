@@ -53,7 +53,9 @@ CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the vide
 CLIPS.register(
     "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
 )
+CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
+POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of each frame (DL-DKD).")
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
 POOLINGS.register(
     "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
@@ -187,7 +189,8 @@ class ModelConfig:
     num_clips: int = Field(default=32, gt=0, le=65_536)
     clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
-    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL)."""
+    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes frames, as the other
+    one does, and clips are not read (DL-DKD)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"
@@ -216,16 +219,18 @@ class ModelConfig:
     compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout
     draws other numbers. auto: drop with compat.padding='masked', compute with the others."""
     frame_pooling: Annotated[str, _registered(POOLINGS)] = "none"
-    """attention: frames are pooled to one vector per video (GMMFormer). key_clip: each clip pools the frames by its own
+    """linear: each frame is mapped linearly (DL-DKD). attention: frames are pooled to one vector per video (GMMFormer).
+    key_clip: each clip pools the frames by its own
     attention, and a query is compared with the result of the clip that fits it best (MS-SL)."""
     motion: Literal["none", "difference", "absolute", "features"] = "none"
     """difference: a linear map of how the features change around each clip and each frame is added to the input of the
     branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
     absolute and features are its controls, the same map of absolute changes or of the features themselves."""
-    frame_query: Literal["pooled", "words", "pooled_words"] = "pooled"
+    frame_query: Literal["pooled", "words", "pooled_words", "second"] = "pooled"
     """What frames are compared with. pooled: the vector of the query, as clips; words: each word of a second query
     encoder, the best frame of each counts by the weight of the word (Holmes with two query branches); pooled_words: the
-    weighted sum of these words, which has the same parameters."""
+    weighted sum of these words, which has the same parameters; second: the vector of a second query encoder, which
+    shares nothing with the first (DL-DKD)."""
     word_weights: Literal["learned", "uniform"] = "learned"
     """Weights of words with frame_query='words' or 'pooled_words'. uniform: all the same, without parameters."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
@@ -267,6 +272,11 @@ class ModelConfig:
                     yield f"{key}={getattr(self, key)!r} needs compat.lorentz='correct': the released blocks lack it"
             if self.compat.lorentz == "released" and self.window != "multiply":
                 yield "compat.lorentz='released' needs window='multiply'"
+        if self.clip_construction == "frames" and (has_registers or padding == "to_length"):
+            yield (
+                "clip_construction='frames' needs registers.kind='none' and compat.padding='masked' or 'to_batch', got "
+                f"{self.registers.kind!r} and {padding!r}"
+            )
         if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
             yield "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
         if has_registers and self.layer != "transformer":
@@ -310,7 +320,8 @@ class ModelConfig:
         branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
         key_clip = ("key_clip",) if self.frame_pooling == "key_clip" else ()
         words = ("words",) if self.frame_query == "words" else ()
-        return frozenset(("pooled", *branches, *key_clip, *words, *self.registers.provides))
+        rows = ("frame_rows",) if self.clip_construction == "frames" and self.branches != "frames" else ()
+        return frozenset(("pooled", *branches, *key_clip, *words, *rows, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:

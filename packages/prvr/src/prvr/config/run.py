@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.losses import LOSSES, LossConfig, expect_losses_fit
+from prvr.config.losses import LOSSES, TAUGHT, LossConfig, expect_losses_fit
 from prvr.config.model import ModelConfig
 from prvr.config.registry import own_modules
 from prvr.config.strict import STRICT
@@ -42,11 +42,14 @@ class Config:
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
         own = [*own_modules(entries), *self.model.own_modules]
         object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *own])))
-        weight, teacher = self.loss.weight("distillation"), self.train.teacher
-        if weight > 0 and teacher is None:
+        taught, teacher = self.loss.taught, self.train.teacher
+        if taught == "distillation" and teacher is None:
+            weight = self.loss.weight(taught)
             raise InputError(f"loss.distillation={weight} needs a teacher: name a system in train.teacher")
-        if teacher is not None and not weight > 0:
+        if teacher is not None and taught is None:
             raise InputError(f"train.teacher={teacher!r} is not read: set loss.distillation above 0, or leave it out")
+        if all(self.loss.weight(name) > 0 for name in TAUGHT):
+            raise InputError(f"{' and '.join(f'loss.{name}' for name in TAUGHT)} have different teachers: set one to 0")
         if self.optim.decay == "released" and self.optim.name != "bert_adam":
             raise InputError("optim.decay='released' needs optim.name='bert_adam'")
         if self.optim.decay == "released" and isinstance(self.model, TokenModelConfig):

@@ -124,7 +124,9 @@ class TrainConfig(TrainerConfig):
     rate has a warm-up of its own, `optim.warmup`."""
     teacher: str | None = None
     """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder
-    of `prvr pipeline`, which may have stages. It scores the training split once, before the training."""
+    of `prvr pipeline`, which may have stages. It scores the training split once, before the training. For
+    `loss.frame_distillation`: the folder of a corpus of the same videos and captions, whose frames and sentences are
+    vectors of one space; None = the corpus itself."""
     protocol: Literal["paper", "holdout", "val"] = "paper"
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""

@@ -73,6 +73,9 @@ class VideoLoader:
         teacher: `(q, v)` scores of all queries with all videos, for `Batch.teacher`; None = no system teaches. See
             `prvr.training.Teacher.scores`.
 
+    Attributes:
+        teacher_frames: `(q, l)` its cosines of queries with the frames of their videos, see `Labels`; None at first.
+
     Examples:
         >>> loader = VideoLoader(packed, 128).to("cuda", resident=True)  # doctest: +SKIP
         >>> loader.set_epoch(0)  # doctest: +SKIP
@@ -96,6 +99,7 @@ class VideoLoader:
             raise InputError(f"captions_per_video must be at least 1 or None, got {captions_per_video}")
         self.packed, self.batch_size, self.shuffle, self.seed, self.shard = packed, batch_size, shuffle, seed, shard
         self.captions_per_video, self.teacher = captions_per_video, teacher
+        self.teacher_frames: Tensor | None = None
         self.steps = len(packed) // batch_size if drop_last else -(-len(packed) // batch_size)
         self.epoch, self.first_batch = 0, 0
         self.to("cpu")
@@ -177,6 +181,7 @@ class VideoLoader:
             video_ids=tuple(packed.video_ids[video] for video in videos),
             query_ids=tuple(packed.query_ids[query] for query in query_indices),
             teacher=labels.teacher,
+            teacher_frames=labels.teacher_frames,
             counts=counts,
         )
 
@@ -191,7 +196,9 @@ class VideoLoader:
                 relevant[row, [column[video] for video in matching if video in column]] = True
         several = int(relevant.sum()) > len(owner)
         teacher = None if self.teacher is None else self.teacher[query_indices[:, None], list(videos)].float()
-        return Labels(len(videos), owner, relevant if several else None, teacher=teacher)
+        frames, longest = self.teacher_frames, int(self.packed.frame_counts[videos].max())
+        frames = None if frames is None else frames[query_indices, :longest].float()
+        return Labels(len(videos), owner, relevant if several else None, teacher=teacher, teacher_frames=frames)
 
     def queries_of(self, index: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""

@@ -9,6 +9,7 @@ from prvr.losses.key_clips import key_clip_nce_loss, key_clip_triplet_loss
 from prvr.losses.matching import (
     contrastive_loss,
     distillation_loss,
+    frame_distillation_loss,
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
@@ -31,6 +32,7 @@ __all__ = [
     "diversity_loss",
     "entailment",
     "evidential_loss",
+    "frame_distillation_loss",
     "fuse_evidence",
     "info_nce_loss",
     "info_nce_pairs_loss",

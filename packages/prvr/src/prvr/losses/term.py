@@ -29,6 +29,7 @@ class LossInputs:
     generator: torch.Generator | None = None
     register_generator: RegisterGenerator | None = None
     noise: Float[Tensor, "2 v n d"] | None = None
+    epoch: int = 0
 
     @cached_property
     def text(self) -> Float[Tensor, "q d"]:

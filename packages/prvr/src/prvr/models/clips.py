@@ -4,7 +4,6 @@ A construction is given the clip branch as a function, so that it can cut a vide
 segments), or join or move what the branch has encoded (proposals, deformable segments).
 """
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -14,8 +13,13 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.layers import AttentionPooling, attention_pooled, initialise
 
-Encode = Callable[[Tensor], Tensor]
-"""The clip branch: features of clips `(v, c, f)` to encoded clips `(v, c, d)`, c = `num_clips`."""
+
+class Encode(Protocol):
+    """The clip branch."""
+
+    def __call__(self, rows: Float[Tensor, "v c f"], mask: Bool[Tensor, "v c"] | None = None) -> Float[Tensor, "v c d"]:
+        """Features of rows, `num_clips` of each video or those that a mask says, to their encodings."""
+        ...
 
 
 @runtime_checkable
@@ -69,7 +73,7 @@ class Proposals(nn.Module):
 
     Examples:
         >>> proposals = Proposals(ModelConfig(video_dim=1, query_dim=1, num_clips=2))
-        >>> rows, spans = proposals(lambda x: x, torch.tensor([[[1.0], [3.0]]]), None, None)
+        >>> rows, spans = proposals(lambda x, mask=None: x, torch.tensor([[[1.0], [3.0]]]), None, None)
         >>> rows.flatten().tolist(), spans.tolist()
         ([1.0, 3.0, 2.0], [[[0.0, 0.5], [0.5, 1.0], [0.0, 1.0]]])
     """
@@ -96,6 +100,27 @@ class Proposals(nn.Module):
         place = torch.arange(self.clips, device=encoded.device)
         shares = ((first <= place) & (place < last)).to(encoded.dtype) / (last - first)
         return shares @ encoded, (self.edges / self.clips).to(encoded.dtype).expand(len(clips), -1, -1)
+
+
+class FrameRows(nn.Module):
+    """A linear map of each frame as the clip branch encodes it; after the last frame its row is repeated (DL-DKD)."""
+
+    has_spans = True
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.rows = model.max_frames
+        self.map = nn.Linear(model.hidden, model.hidden)
+        initialise(self.map)
+
+    def forward(
+        self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+    ) -> tuple[Float[Tensor, "v p d"], Float[Tensor, "v p 2"]]:
+        """The rows, see `ClipConstruction`."""
+        encoded, count = self.map(encode(frames, mask)), mask.sum(1, keepdim=True)
+        place = torch.arange(self.rows, device=mask.device).minimum(count - 1)
+        spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]
+        return encoded.gather(1, place[..., None].expand(-1, -1, encoded.shape[-1])), spans
 
 
 @runtime_checkable
@@ -144,6 +169,27 @@ class EveryFrame(nn.Module):
     ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
         return frames, scored
+
+
+class MappedFrames(nn.Module):
+    """A linear map of frames, one by one (DL-DKD)."""
+
+    by_clip = False
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.map = nn.Linear(model.hidden, model.hidden)
+        initialise(self.map)
+
+    def forward(
+        self,
+        frames: Float[Tensor, "v l d"],
+        valid: Bool[Tensor, "v l"],
+        scored: Bool[Tensor, "v l"] | None,
+        clips: Float[Tensor, "v p d"] | None,
+    ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
+        """The frames, see `FramePooling`."""
+        return self.map(frames), scored
 
 
 class PooledFrames(nn.Module):

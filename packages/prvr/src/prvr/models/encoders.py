@@ -162,6 +162,26 @@ class FrameQuery(nn.Module):
         return cosines, word_scores(text.words, text.mask, self.weights(text.words, text.mask), *pairs, dots=True)
 
 
+class SecondQuery(FrameQuery):
+    """A second `QueryEncoder`, whose vector frames are compared with (DL-DKD)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        nn.Module.__init__(self)
+        self.encoder, self.weigh, self.pools = QueryEncoder(config), None, True
+
+    def forward(
+        self,
+        sentence: Float[Tensor, "q d"],
+        words: Float[Tensor, "q w e"],
+        mask: Bool[Tensor, "q w"],
+        sequences: Sequences,
+        positions: Positions,
+    ) -> TextEmbedding:
+        """The vector for frames, as the one word, beside the one for clips."""
+        vector, one = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
+        return TextEmbedding(sentence, vector, one, self.weights(vector, one))
+
+
 class BlockStack(nn.Module):
     """Blocks side by side, grouped by geometry, each group one batched computation, then fused.
 

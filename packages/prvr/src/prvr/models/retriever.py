@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from prvr.config import CLIPS, POOLINGS, BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, build_blocks
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
@@ -69,7 +69,8 @@ class Retriever(PretrainedModel):
         super().__init__()
         self.config, self.backbone = config, None
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
-        clips = None if config.branches == "frames" else BranchEncoder(config, config.num_clips)
+        length = config.max_frames if config.clip_construction == "frames" else config.num_clips
+        clips = None if config.branches == "frames" else BranchEncoder(config, length)
         frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)
         if config.fusion == "token_guided" and clips is not None and frames is not None:
             for one, other in zip(clips.layers, frames.layers, strict=True):
@@ -85,7 +86,8 @@ class Retriever(PretrainedModel):
         # The block whose output the registers are generated from (Block0 of DreamPRVR).
         self.guide = None if config.registers.kind == "none" else build_blocks(config, (BlockConfig(),))
         self.registers = build_registers(config)
-        self.frame_query = None if config.frame_query == "pooled" else FrameQuery(config)
+        second = SecondQuery if config.frame_query == "second" else FrameQuery
+        self.frame_query = None if config.frame_query == "pooled" else second(config)
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
@@ -136,15 +138,20 @@ class Retriever(PretrainedModel):
         expect_fits("frames", frames, self.config)
         registers = tokens = encoded_clips = spans = encoded_frames = mask = None
         if self.clips is not None:
-            every_clip, branch = Sequences(None, self.config.num_clips), self.clips
+            every_clip, branch, drop = Sequences(None, self.config.num_clips), self.clips, self.config.drops_padding
 
-            def encode(clips: Tensor) -> Tensor:
+            def encode(rows: Tensor, mask: Tensor | None = None) -> Tensor:
                 nonlocal registers, tokens
-                x = branch.embed(clips, every_clip)
+                sequences = every_clip
+                if mask is not None:
+                    known = valid if mask is frame_mask else None
+                    sequences = Sequences.packed(mask, known) if drop else Sequences.padded(mask)
+                    rows = rows.masked_fill(~mask[..., None], 0)
+                x = branch.embed(rows, sequences)
                 if self.registers is not None:
-                    registers = self._generate(x, every_clip)
+                    registers = self._generate(x, sequences)
                     tokens = registers.tokens
-                return branch(x, every_clip, tokens)
+                return branch(x, sequences, tokens)
 
             encoded_clips, spans = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:

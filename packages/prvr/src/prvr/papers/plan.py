@@ -125,7 +125,7 @@ def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
 @lru_cache
 def _operations(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> PartCost:
     """What a step of some videos costs, each with some captions: counted once for runs of other seeds and rates."""
-    teacher = "any" if loss.weight("distillation") else None
+    teacher = "any" if loss.taught else None
     train, data = TrainConfig(batch_size=videos, teacher=teacher), DataConfig(captions_per_video=None)
     return PartCost.total(describe(Config("one step", model, loss, train=train, data=data), captions=captions))
 
@@ -142,7 +142,8 @@ def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
         words=noise(queries, model.max_words, model.query_dim),
         word_mask=valid(queries, model.max_words),
         query_to_video=torch.arange(videos, device=device).repeat_interleave(captions),
-        teacher=noise(queries, videos) if run.config.loss.weight("distillation") else None,
+        teacher=noise(queries, videos),
+        teacher_frames=noise(queries, model.max_frames),
     )
     retriever = build_retriever(model).to(device).train()
     objective = Objective(run.config.loss, model, retriever.registers).to(device).train()

@@ -23,7 +23,15 @@ from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
-from prvr.released.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
+from prvr.released.loading import (
+    CheckpointError,
+    has_words,
+    known_names,
+    load_released,
+    preset_of,
+    released_sizes,
+    system_of,
+)
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
@@ -110,7 +118,7 @@ def _tensors(file: Path, content: Any) -> dict[str, Tensor]:
         raise CheckpointError(f"{file}: holds a {type(content).__name__}, not a dictionary. {_EXPECTED}.")
     for candidate in (*(content.get(key) for key in _TENSORS), content):
         if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
-            return {str(name).removeprefix("module."): tensor for name, tensor in candidate.items()}
+            return known_names({str(name): tensor for name, tensor in candidate.items()})
     keys = ", ".join(sorted(map(str, content))[:8]) or "nothing"
     raise CheckpointError(f"{file}: no dictionary of tensors found; the file holds: {keys}. {_EXPECTED}.")
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -42,7 +43,11 @@ _KEYS = (
     ("pot_scale", "loss.transport.epsilon", 0.1),
 )
 """The authors' keys, ours, and what a missing key means; `...`: it must be there. The rest is as in our presets."""
-_ALIASES = {"visual_feat_dim": ("visual_input_size",), "q_feat_size": ("query_input_size",)}
+_ALIASES = {
+    "visual_feat_dim": ("visual_input_size",),
+    "q_feat_size": ("query_input_size",),
+    "hidden_size": ("inheritance_hidden", "B_hidden_size"),
+}
 """Other names of a key in the authors' code: those under which a model's own configuration has it."""
 _MSSL = (
     ("clip_scale_w", "model.clip_weight", 0.7),
@@ -51,6 +56,15 @@ _MSSL = (
     ("hard_pool_size", "loss.key_clip_triplet.hard_pool", 20),
 )
 """Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
+_DLDKD = (
+    ("clip_scale_w", "model.clip_weight", 0.7),
+    ("frame_scale_w", "model.frame_weight", 0.3),
+    ("inher_nce_weight", "loss.info_nce_clips.weight", 0.04),
+    ("explore_nce_weight", "loss.info_nce_frames.weight", 0.04),
+    ("kl_intra_weight", "loss.frame_distillation.weight", 0.1),
+    ("exponential_k", "loss.frame_distillation.decay", 0.95),
+)
+"""Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
 _REGISTERS = (
     ("num_registers", "model.registers.num", ...),
     ("timesteps", "model.registers.steps", ...),
@@ -65,6 +79,7 @@ _WEIGHTS = {
     "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
     "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
     "RAL4GMMV2_Net": (*_EVERY_SYSTEM, "matching"),
+    "DLDKD": (),
 }
 """Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
@@ -72,14 +87,29 @@ _OPTIONAL = ("dissent",)
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LISTS = ("loss_factor", "neg_factor", "attention_num")
-_FEWER_LISTS = {"MS_SL_Net": (), "GMMFormerV2_Net": _LISTS[:2], "RAL4GMMV2_Net": _LISTS[:2]}
+_FEWER_LISTS = {"MS_SL_Net": (), "DLDKD": (), "GMMFormerV2_Net": _LISTS[:2], "RAL4GMMV2_Net": _LISTS[:2]}
 """Keys without a default, and which of them the configurations of some systems have."""
-_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2", "RAL4GMMV2_Net": "ral"}
+_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2", "RAL4GMMV2_Net": "ral", "DLDKD": "dl-dkd"}
+_ONLY = {"DLDKD": {"label_style": "hard", "double_branch": True, "distill_loss_decay": "exp"}}
+"""Keys of which one value alone is built; the soft labels of DL-DKD are those of DL-DKD++."""
 SYSTEMS = tuple(_WEIGHTS)
 
 
 class CheckpointError(PrvrError, ValueError):
     """A checkpoint that does not fit the configuration."""
+
+
+def known_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names that this module knows: without `module.`, and those of DL-DKD as in its later code.
+
+    The code of the paper (branch iccv) calls the branches A and B, and projects words for both with B's map.
+    """
+    named = {key.removeprefix("module."): tensor for key, tensor in state.items()}
+    if "B_mapping_linear.weight" not in named:
+        return named
+    named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
+    later = (("A_", "exp_"), ("B_", ""), ("frame_", "visual_"), ("mapping_linear", "out_mapping_linear"))
+    return {reduce(lambda name, pair: name.replace(*pair), later, key): tensor for key, tensor in named.items()}
 
 
 def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
@@ -105,6 +135,8 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "Holmes_Net"
     if "mapping_linear.0.weight" in state:
         return "MS_SL_Net"
+    if "exp_out_mapping_linear.weight" in state:
+        return "DLDKD"
     raise CheckpointError(
         f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")
@@ -128,9 +160,9 @@ def preset_of(system: str, dataset: str, words: bool = False) -> str:
 
 
 def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
-    if system == "MS_SL_Net":
-        theirs = [key for key, _, _ in _MSSL[:2]]
-        return tuple(key for key in _KEYS if key[0] not in theirs) + _MSSL
+    if own := {"MS_SL_Net": _MSSL, "DLDKD": _DLDKD}.get(system):
+        theirs = [key for key, _, _ in own[:2]]
+        return tuple(key for key in _KEYS if key[0] not in theirs) + own
     return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
 
 
@@ -169,6 +201,9 @@ def released_config(
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
+    for key, only in _ONLY.get(system, {}).items():
+        if config.get(key, only) != only:
+            raise CheckpointError(f"{key} is {short(config[key])}, of which there is no part here: expected {only!r}")
     keys: dict[str, Any] = {}
     config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
         config
@@ -211,7 +246,7 @@ def released_sizes(system: str, state: Mapping[str, Tensor]) -> dict[str, Any]:
     Raises:
         CheckpointError: a tensor that tells a size is missing.
     """
-    hidden, video_dim = shape_of(state, "clip_input_proj.net.1.weight")
+    hidden, video_dim = shape_of(state, f"{'visual' if system == 'DLDKD' else 'clip'}_input_proj.net.1.weight")
     sizes = {
         "visual_feat_dim": video_dim,
         "q_feat_size": shape_of(state, "query_input_proj.net.1.weight")[1],
@@ -281,7 +316,7 @@ def load_released(
     Raises:
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
-    state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
+    state = known_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
     try:
         model, loss = released_config(system_of(state, config), config, has_words(state), preset)
     except CheckpointError:

@@ -118,6 +118,12 @@ _PLACES: tuple[tuple[str, str, Table], ...] = (
     ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
     ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
     ("frame_query.weigh.net", "text_weight_fc", {"0": "0", "2": "2"}),
+    ("frame_query.encoder.positions", "exp_query_pos_embed", _POSITIONS),
+    ("frame_query.encoder.project", "exp_query_input_proj", _PROJECTION),
+    ("frame_query.encoder.block", "exp_query_encoder", _BLOCK),
+    ("frame_query.encoder.pool", "exp_modular_vector_mapping", {"weight": "weight"}),
+    ("clip_rows", "", {"map": "out_mapping_linear"}),
+    ("frame_pool", "", {"map": "exp_out_mapping_linear"}),
     ("guide", "mean_clip_encoder", _BLOCK),
     ("registers.condition", "video_qformer", _CONDITION),
     ("registers.prior", "video_probabilistic_variational_sampler", _PRIOR),
@@ -130,11 +136,15 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
     """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
     yield from _PLACES
     config = retriever.config
-    alone = len(config.blocks) == config.depth == 1  # MS-SL
+    alone = len(config.blocks) == config.depth == 1  # MS-SL, DL-DKD
     first = "frame_encoder_1" if retriever.registers is None and not alone else "frame_encoder"
-    for branch, encoder in (("clip", "clip_encoder"), ("frame", first)):
-        yield f"{branch}s.positions", f"{branch}_pos_embed", _POSITIONS
-        yield f"{branch}s.project", f"{branch}_input_proj", _PROJECTION
+    encoders, prefixes = {"clip": "clip_encoder", "frame": first}, {"clip": "clip", "frame": "frame"}
+    if config.clip_construction == "frames":  # DL-DKD
+        prefixes = {"clip": "visual", "frame": "exp_visual"}
+        encoders = {branch: f"{prefix}_encoder" for branch, prefix in prefixes.items()}
+    for branch, encoder in encoders.items():
+        yield f"{branch}s.positions", f"{prefixes[branch]}_pos_embed", _POSITIONS
+        yield f"{branch}s.project", f"{prefixes[branch]}_input_proj", _PROJECTION
         yield f"{branch}s.registers", f"{encoder}.noise_input_layer", _PROJECTION
         yield f"{branch}s.layers.0.fusion.guide", "", {"token": UNUSED}
         for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
@@ -142,7 +152,7 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
     for path, module in retriever.named_modules():
         match path.split("."):
             case [branch, "layers", layer, "groups", _]:
-                encoder = {"clips": "clip_encoder", "frames": first}[branch]
+                encoder = encoders[branch.removesuffix("s")]
                 encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
                 if isinstance(module, AttentionBlocks):
                     yield path, encoder if alone else f"{encoder}.attn{{k}}", _BLOCK

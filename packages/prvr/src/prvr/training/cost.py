@@ -182,6 +182,7 @@ def meta_batch(model: AnyModelConfig, frames: Sequence[int], words: Sequence[int
         query_to_video=owner,
         video_ids=tuple(map(str, range(len(lengths)))),
         teacher=torch.empty(len(word_counts), len(lengths)),
+        teacher_frames=torch.empty(len(word_counts), sizes[0][1]),
     ).to("meta")
 
 

@@ -103,8 +103,7 @@ def train(
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
-        taught = config.loss.weight("distillation") > 0
-        scores = teacher_scores(config, run, splits.train, teacher) if taught else None
+        scores = teacher_scores(config, run, splits.train, teacher) if config.loss.taught else None
         batches = training_batches(config, splits.train, run.accelerator, scores)
 
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
@@ -187,6 +186,7 @@ class RetrievalTask:
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[tuple[Batch, BatchInfo | None], str]]:
         """Batches on the device, with what the process knows of the whole batch where it is encoded in parts."""
         self.loader.set_epoch(epoch, first_batch=first_step)
+        self.objective.epoch = epoch
         infos = self.loader.batch_infos() if self.in_parts else itertools.repeat(None)
         for batch, info in zip(self.loader, infos, strict=False):
             yield (batch, info), f"Videos of this batch: {', '.join(batch.video_ids)}"

@@ -2,16 +2,18 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float
 from torch import Tensor
 
 from prvr.config import Config, TrainConfig, load_config
+from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import (
     COLLECTIONS,
     Corpus,
@@ -27,13 +29,16 @@ from prvr.data.atomic import user_cache
 from prvr.data.loader import Shard
 from prvr.data.on_device import split_bytes
 from prvr.data.packing import repack
+from prvr.data.sampling import segment_mean
 from prvr.data.synthetic import corpus_key
-from prvr.errors import InputError, TrainingError
+from prvr.errors import DataError, InputError, TrainingError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import ranked_rows
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
+from prvr.scoring import unit_rows
 from prvr.stages import Pipeline
+from prvr.stages.joint_space import JointSplit
 from prvr.training.run_folder import Run
 
 logger = logging.getLogger(__name__)
@@ -135,7 +140,7 @@ def training_batches(
         config: the configuration of the run.
         split: what is learned from.
         accelerator: device and processes.
-        teacher: `(q, v)` scores of the split, see `Teacher.scores`.
+        teacher: `(q, v)` scores of the split, see `teacher_scores`; for `loss.frame_distillation` `(q, l)`.
 
     Raises:
         TrainingError: more processes than videos in a batch; or `train.data_on_device="always"`, and the features are
@@ -148,6 +153,7 @@ def training_batches(
             f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
             f"raise train.batch_size={size}"
         )
+    by_frames = config.loss.taught == "frame_distillation"
     loader = VideoLoader(
         split,
         size,
@@ -156,8 +162,9 @@ def training_batches(
         # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
         drop_last=videos > size and 0 < videos % size < max(2, processes),
         shard=Shard(accelerator.process_index, processes),
-        teacher=teacher,
+        teacher=None if by_frames else teacher,
     )
+    loader.teacher_frames = teacher if by_frames else None
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
         return loader.to(device)
     taken = split_bytes(split)
@@ -249,25 +256,87 @@ class Teacher:
         return scores
 
 
+def frame_cosines(teacher: str | None, split: PackedSplit, length: int, keep_last: bool = True) -> Float[Tensor, "q l"]:
+    """The cosine of each query with each frame of its video in a joint space, such as CLIP's (teacher of DL-DKD).
+
+    Frames of the joint space are sampled to as many as the split has of the video.
+
+    Args:
+        teacher: the folder `ROOT/COLLECTION` of a corpus that has the same videos and captions: with a joint space, or
+            with one vector for each caption, as wide as frames, as `prvr convert features` makes it. None: the corpus
+            of the split, which has a joint space.
+        split: what is learned from.
+        length: l, the most frames of any video.
+        keep_last: see `prvr.data.sampling.segment_mean`.
+
+    Returns:
+        `(q, l)` float16, -inf past the end of a video.
+
+    Raises:
+        DataError: no such corpus, it lacks videos or captions, or it has no joint space.
+    """
+    source, folder = split.source, Path(teacher or ".").expanduser().absolute()
+    corpus = source.corpus if teacher is None else open_corpus(folder.parent, folder.name)
+    cosines = torch.full((len(split.query_ids), length), -torch.inf, dtype=torch.float16)
+    for video, (texts, frames) in enumerate(joint_vectors(corpus, source.split, split)):
+        rows = segment_mean(frames, int(split.frame_counts[video]), keep_last)
+        found = unit_rows(texts) @ unit_rows(rows).mT
+        if not bool(found.isfinite().all()):
+            raise DataError(f"{corpus.folder}: vectors of {split.video_ids[video]!r} are not finite. Make them again.")
+        cosines[split.queries_of(video), : len(rows)] = found.half()
+    return cosines
+
+
+def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tuple[Tensor, Tensor]]:
+    """The captions `(k, d)` and all frames `(n, d)` of each video of a split, in the joint space of a corpus.
+
+    Raises:
+        DataError: it lacks videos or captions, or it has no joint space.
+    """
+    encoders = corpus_encoders(corpus)
+    if corpus is split.source.corpus or (encoders is not None and encoders.joint_dim):
+        joint = JointSplit(corpus, name, split.video_ids)
+        for video, frames in enumerate(joint.frames()):
+            yield joint.text_vectors[split.queries_of(video)], frames
+        return
+    with corpus.open_features() as videos, corpus.open_queries() as captions:
+        if videos.dim != captions.dim:
+            raise DataError(
+                f"{corpus.folder}: frames are {videos.dim} wide and captions {captions.dim}: no joint space. Convert "
+                "frames and sentences of one encoder, such as CLIP, with prvr convert features"
+            )
+        for video, identity in enumerate(split.video_ids):
+            texts = [captions.read(split.query_ids[query]) for query in split.queries_of(video)]
+            if any(len(rows) != 1 for rows in texts):
+                raise DataError(f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each.")
+            yield torch.from_numpy(np.concatenate(texts)).float(), torch.from_numpy(videos.read(identity)).float()
+
+
 def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teacher | None) -> Float[Tensor, "q v"]:
-    """The scores that `loss.distillation` learns from.
+    """The scores that `loss.distillation` learns from, or `(q, l)` cosines for `loss.frame_distillation`.
 
     Args:
         config: the configuration of the run.
         run: its device and its saved state, which holds the scores of one query.
         split: what is learned from.
-        teacher: None = the one that `train.teacher` names.
+        teacher: None = the one that `train.teacher` names. No system teaches frames.
 
     Raises:
         TrainingError: the run was saved with another teacher. Scores of the same one differ by the rounding of another
             device.
     """
-    system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
+    name = config.train.teacher
     with run.stop.at_once():  # nothing is trained yet
-        scores = system.scores(split, config.train, device=run.accelerator.device)
+        if config.loss.taught == "frame_distillation":
+            if teacher is not None:
+                raise InputError("loss.frame_distillation learns from no system: name a joint space in train.teacher")
+            scores = frame_cosines(name, split, config.model.max_frames, config.data.keep_last_frame)
+        else:
+            system = Teacher.open(str(name)) if teacher is None else teacher
+            scores = system.scores(split, config.train, device=run.accelerator.device)
     if run.state is not None:
         saved = run.state["constants"]["teacher"]
-        now, before = scores[:1].float(), saved.float()
+        now, before = (x[:1].float().nan_to_num(neginf=0.0) for x in (scores, saved))
         if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
             raise TrainingError(
                 f"{run.folder.state}: the teacher ({config.train.teacher}) gives other scores than the one this run "
