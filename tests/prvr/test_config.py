@@ -232,7 +232,8 @@ def test_unknown_preset_and_files(tmp_path) -> None:
         prvr.load_config("hlformer-tv")
     bad = tmp_path / "bad.yaml"
     for text, message in {
-        "a: [1": "not valid YAML",
+        "a: [1\n": r"not valid YAML: [\s\S]*    a: \[1\n",  # shows the line
+        "[" * 200_000 + "]" * 200_000: "not valid YAML: nested too deeply",
         "- 1": "expected a mapping",
         "name: x": "model is required",
     }.items():

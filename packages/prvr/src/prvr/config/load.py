@@ -121,6 +121,23 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+_CLoader: Any = getattr(yaml, "CSafeLoader", _PlainLoader)
+"""Nine times as fast; its messages do not show the line, and nothing ends its recursion."""
+
+
+def _is_flat(text: str) -> bool:
+    """Whether a text is YAML without aliases, nested at most 100 deep."""
+    depth = 0
+    try:
+        for event in yaml.parse(text, _CLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > 100 or isinstance(event, yaml.AliasEvent):
+                return False
+    except yaml.YAMLError:
+        return False
+    return True
+
+
 def yaml_value(text: str, source: str) -> Any:
     """The value of a YAML text without aliases.
 
@@ -136,7 +153,7 @@ def yaml_value(text: str, source: str) -> Any:
         prvr.config.load.ConfigError: example is not valid YAML: 'a': aliases are not supported, write the value out
     """
     try:
-        return yaml.load(text, _PlainLoader)  # a SafeLoader
+        return yaml.load(text, _CLoader if _is_flat(text) else _PlainLoader)  # both are SafeLoaders
     except RecursionError as error:
         raise ConfigError(f"{source} is not valid YAML: nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist

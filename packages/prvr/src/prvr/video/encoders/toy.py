@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
-from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
+from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder, split_words
 from prvr.data.synthetic.mp4 import DRAWN
 from prvr.data.synthetic.toy_corpus import MOTION, with_motion
 from prvr.data.synthetic.world import FRAME
@@ -68,10 +69,11 @@ class ToyText:
         self._model = load_encoder()
         self.identity = Identity(TOY, self._model.sha256, f"words in lower case, at most {MAX_WORDS}")
         self.word_dim, self.joint_dim = WORD_DIM, DIM
+        self._word = lru_cache(4096)(lambda word: self._model.encode_words(word)[0])
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
         """Unit vectors of the words, 48 wide."""
-        return self._model.encode_words(text)
+        return np.stack([self._word(word) for word in split_words(text)])
 
     def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a text in the joint space."""
