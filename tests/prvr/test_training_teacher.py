@@ -1,5 +1,6 @@
 """A system that teaches: its scores, which batches carry them, and what a training with it learns."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from training_runs import Runs, make_config, same_end
 
 from prvr.config import Config, ConfigError
-from prvr.data import PackedSplit, VideoLoader
+from prvr.data import PackedSplit, VideoLoader, open_corpus
 from prvr.data.layout import TextData, write_layout
 from prvr.data.sampling import segment_mean
 from prvr.errors import DataError, InputError
@@ -152,8 +153,16 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
     other = write_layout(tmp_path / "clip", TextData({"train": lines}), videos=videos, queries=queries)
     torch.testing.assert_close(frame_cosines(str(other), split, length + 1), found, rtol=0, atol=1e-3)
+    again = shutil.copytree(corpus.folder, tmp_path / "again" / corpus.name)
+    file = open_corpus(again.parent, corpus.name).caption_file("train")
+    lines_of_file = file.read_text().splitlines()
+    file.write_text("\n".join(reversed(lines_of_file)))
+    torch.testing.assert_close(frame_cosines(str(again), split, length + 1), found, rtol=0, atol=0)
+    file.write_text("\n".join(line for line in lines_of_file if not line.startswith(split.query_ids[3])))
+    with pytest.raises(DataError, match=f"train lacks 1 captions, among them '{split.query_ids[3]}'"):
+        frame_cosines(str(again), split, length)
     two = [(name, np.concatenate([rows, rows])) for name, rows in queries]
-    for bad, message in ((two, "have several rows"), ([(n, r[:, 1:]) for n, r in queries], "no joint space. Convert")):
+    for bad, message in ((two, "have several rows"), ([(n, r[:, 1:]) for n, r in queries], "no joint space. Name")):
         videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
         made = write_layout(tmp_path / message[:4], TextData({"train": lines}), videos=videos, queries=bad)
         with pytest.raises(DataError, match=message):

@@ -294,21 +294,25 @@ def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tup
         DataError: it lacks videos or captions, or it has no joint space.
     """
     encoders = corpus_encoders(corpus)
-    if corpus is split.source.corpus or (encoders is not None and encoders.joint_dim):
-        joint = JointSplit(corpus, name, split.video_ids)
+    if encoders is not None and encoders.joint_dim:
+        joint, videos = JointSplit(corpus, name, split.video_ids), set(split.video_ids)
+        captions = [caption.id for caption in corpus.split(name).captions if caption.video_id in videos]
+        row_of = {identity: row for row, identity in enumerate(captions)}
+        if lacking := set(split.query_ids) - row_of.keys():
+            raise DataError(f"{corpus.folder}: {name} lacks {len(lacking)} captions, among them {min(lacking)!r}.")
         for video, frames in enumerate(joint.frames()):
-            yield joint.text_vectors[split.queries_of(video)], frames
+            yield joint.text_vectors[[row_of[split.query_ids[q]] for q in split.queries_of(video)]], frames
         return
     with corpus.open_features() as videos, corpus.open_queries() as captions:
         if videos.dim != captions.dim:
             raise DataError(
-                f"{corpus.folder}: frames are {videos.dim} wide and captions {captions.dim}: no joint space. Convert "
-                "frames and sentences of one encoder, such as CLIP, with prvr convert features"
+                f"{corpus.folder}: frames are {videos.dim} wide and captions {captions.dim}: no joint space. Name a "
+                "corpus in train.teacher that has one: frames and sentences of one encoder, by prvr convert features"
             )
         for video, identity in enumerate(split.video_ids):
             texts = [captions.read(split.query_ids[query]) for query in split.queries_of(video)]
             if any(len(rows) != 1 for rows in texts):
-                raise DataError(f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each.")
+                raise DataError(f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each")
             yield torch.from_numpy(np.concatenate(texts)).float(), torch.from_numpy(videos.read(identity)).float()
 
 
