@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from accelerator import DEVICE, Accelerator, Remote, moved
+from accelerator import DEVICE, Accelerator, Remote
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -85,7 +85,7 @@ def test_predictions_in_half_precision_leave_x_in_its_own(name):
 def test_no_call_waits_for_an_accelerator(name):
     """Nothing is read back from it and, once the tables of the schedule lie there, nothing is copied to it."""
     with Accelerator() as device:
-        net = moved(nn.Linear(4, 4))
+        net = nn.Linear(4, 4).to(DEVICE)
         diffusion = build(name, lambda x, t, c, mask=None: net(x) + c + t.view(-1, 1, 1), 10)
         x, mask = Remote(torch.randn(3, 2, 4)), Remote(torch.tensor([[True, True], [True, False], [False, False]]))
         diffusion.loss(x, x)
@@ -104,7 +104,7 @@ def test_no_call_waits_for_an_accelerator(name):
 @pytest.mark.parametrize("train", [True, False])
 def test_registers_do_not_wait_for_an_accelerator(train):
     with Accelerator() as device:
-        generator = moved(make_register_generator(8, 3, 2, steps=5, num_sampling_steps=3)).train(train)
+        generator = make_register_generator(8, 3, 2, steps=5, num_sampling_steps=3).to(DEVICE).train(train)
         features, mask = Remote(torch.randn(2, 6, 8)), Remote(torch.arange(6) < torch.tensor([[4], [6]]))
         targets = Remote(torch.randn(2, 3, 8))
         for warm in (False, True):

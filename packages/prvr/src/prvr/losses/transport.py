@@ -5,6 +5,7 @@ Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask sa
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -165,18 +166,22 @@ def intra_video_loss(
     return (losses.sum(1) / counts.clamp_min(1)).sum() / (counts > 0).sum().clamp_min(1)
 
 
+_NO_QUERY = 2.0  # more than any cosine
+
+
 class _Assignment(torch.autograd.Function):
     """Which query takes which clip, as zeros and ones: no gradient passes through the choice."""
 
     @staticmethod
     def forward(cosines: Tensor, mask: Tensor) -> Tensor:
-        chosen = torch.zeros_like(cosines)
-        if cosines.device.type != "meta":  # on which shapes alone are computed
-            table = cosines.detach().float().cpu().numpy()
-            for v, queries in enumerate(mask.cpu().numpy()):
-                rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
-                chosen[v, torch.from_numpy(rows), torch.from_numpy(columns)] = float(queries.sum() > 1)
-        return chosen
+        if cosines.device.type == "meta":  # on which shapes alone are computed
+            return torch.zeros_like(cosines)
+        table = cosines.detach().float().masked_fill(~mask[..., None], _NO_QUERY).cpu().numpy()  # waits once
+        chosen = np.zeros_like(table)
+        for v, queries in enumerate(table[:, :, 0] < _NO_QUERY):
+            rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
+            chosen[v, rows, columns] = float(queries.sum() > 1)
+        return torch.from_numpy(chosen).to(cosines)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -82,16 +82,13 @@ class WindowEncoder:
         clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
         frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
         clips, frames, mask = (x.to(self.device) for x in (clips, frames, mask))
-        video = self.retriever.encode_video(clips, frames, mask)
+        video = self.retriever.encode_video(clips, frames, mask).to("cpu", torch.float32)
         found = []
         for row, (_, fine) in enumerate(sampled):
-            coarse = None if video.clips is None else video.clips[row].float().cpu().numpy()
-            kept = None if video.frames is None else video.frames[row]
+            parts = (video.clips, video.frames, video.registers, video.clip_spans)
+            coarse, kept, registers, spans = (None if part is None else part[row].numpy() for part in parts)
             if kept is not None and video.frame_mask is not None:
-                kept = kept[video.frame_mask[row]]
-            registers = None if video.registers is None else video.registers[row].float().cpu().numpy()
-            spans = None if video.clip_spans is None else video.clip_spans[row].float().cpu().numpy()
-            kept = None if kept is None else kept.float().cpu().numpy()
+                kept = kept[video.frame_mask[row].numpy()]
             found.append(WindowRows(coarse, kept, len(fine), registers, spans))
         return found
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prvr.data.on_device import sent
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.metrics import RankCounts
@@ -43,7 +44,7 @@ class HardCandidates:
         """
         wrong = self.columns.shape[1] - 1
         order = torch.rand(len(rows), wrong, generator=generator).argsort(1)[:, : num - 1] + 1
-        return torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1).to(self.columns.device)
+        return sent(torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1), self.columns.device)
 
 
 class BatchCandidates:
@@ -143,8 +144,8 @@ class Pairing:
             rows: r of the rows, on the device.
             places: as `candidates.draw` returned them for these rows.
         """
-        columns = self.candidates.columns
-        columns = (places if columns is None else columns[rows].gather(1, places)).to(self.inputs.text.device)
+        columns, device = self.candidates.columns, self.inputs.text.device
+        columns = sent(places, device) if columns is None else columns[rows].gather(1, places).to(device)
         if self._pooled is None:
             return self._gather(rows, columns)
         pooled = self._pooled[rows[:, None], places]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from prvr.data import holdout
 from prvr.data.loader import Shard
+from prvr.data.on_device import sent
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
@@ -184,7 +185,7 @@ class RerankerTask:
         self.draws.manual_seed(derived_seed(seed, epoch, step, "candidates"))
         self.noise.manual_seed(derived_seed(seed, epoch, step, "noise"))
         own = self.shard.of(size)
-        rows, losses = batch[own].to(self.device), dict[str, Tensor]()
+        rows, losses = sent(batch[own], self.device), dict[str, Tensor]()
         for direction, reranker in self.networks.items():
             pairing = self.pairings[direction]
             places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)

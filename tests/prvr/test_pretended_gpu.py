@@ -1,0 +1,183 @@
+"""Every part on a pretended GPU: no tensor of the CPU is mixed in, nothing is read that need not be, equal numbers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import create_autospec
+
+import numpy as np
+import pytest
+import torch
+from accelerator import DEVICE, Accelerator
+from retrievers import MeanPooling
+from search_files import some_videos, tiny_config
+from test_models import make_batch
+from test_models_presets import SYSTEMS, small_config
+from torch import nn
+
+from _counts import OnMeta
+from _noise_store import noise_store
+from prvr.config import ModelConfig, RegisterConfig
+from prvr.data import PackedSplit
+from prvr.data.loader import VideoLoader
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.models import Retriever, build_retriever
+from prvr.objective import Objective
+from prvr.search.trained import WindowEncoder
+from prvr.training import RetrievalTask, Splits, reranker_run_config
+from prvr.training.gradients import backward_in_parts
+from prvr.training.optimizer import build_optimizer
+from prvr.training.rerankers import RerankerTask
+from prvr.training.task import TrainingStep
+from prvr.video import open_encoder, open_featurizer
+
+MATCHED = Counter({"to the CPU": 1, "to the accelerator": 1})
+"""The assignment of queries to clips is found on the host."""
+MODEL = tiny_config(video_dim=24, query_dim=12, registers=RegisterConfig(kind="diffusion", num=2, steps=3))
+STEPS = [*((name, "compute") for name in SYSTEMS), ("hybrid-tvr", "drop"), ("hlformer-tvr", "drop")]
+
+
+class On(OnMeta):
+    """An accelerator of a device that is given."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    device = property(lambda self: self._device)
+    process_index = property(lambda self: 0)
+
+
+@pytest.fixture
+def gpu() -> Iterator[Accelerator]:
+    with Accelerator() as gpu:
+        yield gpu
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackedSplit]:
+    """Eight videos of noise with two captions each."""
+    folder = tmp_path_factory.mktemp("noise") / "store"
+    with noise_store(folder, MODEL, videos=8, captions=2, frames=12.0, dtype="float32") as split:
+        yield split
+
+
+def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[str]) -> list[dict[str, float]]:
+    """The loss terms of two steps; `reads` is then what the second one waited for."""
+    config = small_config(name)
+    changes: dict[str, Any] = {"dropout": 0.0}  # devices draw other numbers
+    if isinstance(config.model, ModelConfig):
+        changes |= {"input_dropout": 0.0, "padded_rows": rows}
+    config = replace(config, model=replace(config.model, **changes))
+    torch.manual_seed(0)
+    retriever = build_retriever(config.model).train()
+    objective = Objective(config.loss, config.model, retriever.registers).train()
+    loader, split = (create_autospec(kind, instance=True) for kind in (VideoLoader, PackedSplit))
+    task = RetrievalTask(config, On(device), retriever, objective, loader, split)
+    step = TrainingStep(config, task, *task.optimizer(10), device)
+    batch = make_batch([12, 5, 1], dtype=torch.float32).to(device)
+    generator = torch.Generator(device)
+    found = []
+    for number in range(2):
+        torch.manual_seed(number)
+        generator.manual_seed(number)
+        reads.clear()
+        found.append(step((batch, None), "", 30 * (number > 0), number, generator))
+    counted = Counter(reads)
+    values = [numbers.values for numbers in found]
+    reads.clear()
+    reads.update(counted)
+    return values
+
+
+@pytest.mark.parametrize(("name", "rows"), STEPS)
+def test_a_step_of_every_system_reads_nothing_and_has_the_numbers_of_the_cpu(name: str, rows: str) -> None:
+    plain = numbers_of_steps(name, rows, torch.device("cpu"), Counter())
+    with Accelerator() as gpu:
+        found = numbers_of_steps(name, rows, DEVICE, gpu.reads)
+        assert gpu.reads == (MATCHED if name == "gmmformer-v2-tvr" else Counter())
+    for ours, theirs in zip(found, plain, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+
+
+def test_nor_do_the_chunks_of_a_step(gpu: Accelerator) -> None:
+    config = small_config("hlformer-tvr")
+    retriever = build_retriever(config.model).train().to(DEVICE)
+    objective = Objective(config.loss, config.model, retriever.registers).train().to(DEVICE)
+    batch = make_batch([12, 5, 1], dtype=torch.float32).to(DEVICE)
+    for _ in range(2):
+        gpu.reads.clear()
+        backward_in_parts(retriever, objective, batch.padded(12, 7).split(2), batch.labels, seeds=[1, 2])
+    assert not gpu.reads
+
+
+def test_a_step_of_the_reranker_reads_nothing(split: PackedSplit, gpu: Accelerator) -> None:
+    values = {
+        "reranker": {"steps": 4, "candidates": 3},
+        "candidates": {"num": 3, "pool": 4},
+        "train": {"batch_size": 8},
+    }
+    config = reranker_run_config(values, width=8)
+    retriever = MeanPooling(split.feature_dim, split.query_dim, 8)
+    task = RerankerTask(config, On(DEVICE), retriever, Splits(split, split, split.subset(range(4))))
+    networks = nn.ModuleList(task.networks.values())
+    step = TrainingStep(config, task, *build_optimizer(config.optim, networks, nn.Module(), 10), DEVICE)
+    counted = []
+    for number, (rows, _) in enumerate(task.batches(0, 0)):
+        gpu.reads.clear()
+        step(rows, "", 0, number, None)
+        counted.append(Counter(gpu.reads))
+    assert counted[-1] == Counter()
+
+
+def test_evaluation_has_the_numbers_of_the_cpu(split: PackedSplit, gpu: Accelerator) -> None:
+    torch.manual_seed(0)
+    retriever = Retriever(MODEL)
+    config = EvaluationConfig(bootstrap=0)
+    plain = evaluate(retriever, split, config, device="cpu")
+    found = evaluate(retriever, split, config, device=DEVICE)
+    assert found.text_to_video == plain.text_to_video
+    assert found.video_to_text == plain.video_to_text
+    assert gpu.reads["to the CPU"] > 0
+
+
+def test_what_a_search_encodes_is_that_of_the_cpu(gpu: Accelerator) -> None:
+    torch.manual_seed(0)
+    retriever, text = Retriever(tiny_config()), open_featurizer("toy")
+    windows = [rows.astype(np.float32) for rows in some_videos([12, 5, 30]).values()]
+    sentence = "a red square moves left"
+    plain, found = (WindowEncoder(retriever, False, text, device) for device in ("cpu", DEVICE))
+    expected, vector = plain.encode_windows(windows), plain.encode_text(sentence)
+    gpu.reads.clear()
+    for ours, theirs in zip(found.encode_windows(windows), expected, strict=True):
+        np.testing.assert_allclose(ours.clips, theirs.clips, atol=1e-5)
+        np.testing.assert_allclose(ours.frames, theirs.frames, atol=1e-5)
+    assert gpu.reads["to the CPU"] == 3  # of a batch: clips, frames and their mask
+    torch.testing.assert_close(found.encode_text(sentence).cpu(), vector, rtol=0, atol=1e-5)
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), np.uint8)
+    rows = [open_encoder("toy", device).encode(pictures) for device in ("cpu", DEVICE)]
+    np.testing.assert_allclose(*rows, atol=1e-5)
+
+
+def test_what_would_go_wrong_on_a_gpu_is_found(gpu: Accelerator) -> None:
+    there, here = torch.ones(3).to(DEVICE), torch.ones(3)
+    with pytest.raises(AssertionError, match="mixes tensors"):
+        there + here
+    with pytest.raises(AssertionError, match="generator of the other"):
+        torch.rand(3, device=DEVICE, generator=torch.Generator())
+    gpu.reads.clear()
+    for read in (
+        there.sum().item,
+        there.tolist,
+        there.cpu,
+        there.nonzero,
+        lambda: there[there > 0],
+        lambda: bool(there[0]),
+    ):
+        before = gpu.reads.total()
+        read()
+        assert gpu.reads.total() > before
+    gpu.reads.clear()
+    there.to("cpu", non_blocking=True)
+    here.pin_memory().to(DEVICE, non_blocking=True)
+    assert not gpu.reads
