@@ -39,6 +39,7 @@ from prvr.papers import (
     read_table,
     shown,
     table_names,
+    terminal_tables,
 )
 from prvr.training import open_split, reranker_run_config
 
@@ -173,6 +174,25 @@ class TestFiles:
         for part in shown(study, cells_of(read_table(table), choices, sets=sets), choices):
             assert {line.name for line in part.lines if None in line.ours} == set(), part.title
             assert not any("not finished" in line.judged for line in part.lines)
+
+    @pytest.mark.parametrize("name", ["field", "field-qvhighlights"])
+    def test_published_numbers_have_a_source_and_add_up(self, name: str) -> None:
+        table = read_table(name)
+        for row in table.rows:
+            assert row.source, row.name
+            for where, (*recalls, total) in row.published.items():
+                given = [recall for recall in recalls if recall is not None]
+                assert given == sorted(given), (row.name, where)
+                assert len(given) < 4 or sum(given) == pytest.approx(total, abs=0.21), (row.name, where)
+
+    def test_tables_read_published_numbers_from_the_field(self, tmp_path: Path) -> None:
+        field = read_table("field").row("DL-DKD").published
+        assert read_table("hlformer-table-1").row("DL-DKD").published == field
+        changes = {"columns": ["sumr", "mdr", "r1"], "sets": ["tvr", "toy"]}
+        few = read_table(written(tmp_path, **changes, rows=[{"name": "a", "quoted": True, "published": "DL-DKD"}]))
+        assert few.rows[0].published == {"tvr": (179.9, None, 14.4)}
+        with pytest.raises(ConfigError, match=r"unknown row of the table field 'DLDKD'; did you mean DL-DKD"):
+            read_table(written(tmp_path, rows=[{"name": "a", "quoted": True, "published": "DLDKD"}]))
 
     def test_runs_that_differ_in_anything_have_keys_of_their_own(self, tmp_path: Path) -> None:
         changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
@@ -522,6 +542,19 @@ class TestShow:
         widths = {row.count("|") for row in text.splitlines() if row.startswith("|")}
         assert widths == {5}
 
+    def test_published_numbers_are_shown_without_a_study(self, tmp_path: Path) -> None:
+        rows = [
+            {"name": "full", "published": {"toy": [1.0, 20.0, 3.0]}, "source": "its table"},
+            {"name": "elsewhere", "quoted": True, "group": "others", "published": {"tvr": [1.0, 2.0, 3.0]}},
+            {"name": "MS-SL", "quoted": True, "published": {"toy": [7.1, 140.1, None]}, "source": "a page"},
+        ]
+        table = read_table(written(tmp_path, rows=rows, sets=["toy", "tvr"]))
+        found, _ = shown(None, cells_of(table, Choices()), Choices())
+        assert [(line.group, line.name) for line in found.lines] == [("", "full"), ("others", "MS-SL")]
+        assert "| MS-SL | 7.1 | 140.1 | - | a page |" in markdown(found)
+        assert r"full & 1 & 20 & 3 & its table \\" in latex(found)
+        assert not any("ours" in str(printed.caption) for printed in terminal_tables(found))
+
     def test_a_sweep_is_drawn_as_curves(self, tmp_path: Path, done: Study, table: Path, choices: Choices) -> None:
         from prvr.papers.show import sweep_picture
 
@@ -636,5 +669,5 @@ def test_the_document_lists_everything_that_the_papers_number() -> None:
 
 def test_every_table_is_in_the_document() -> None:
     text = (DOCS / "papers.md").read_text(encoding="utf-8")
-    assert {name for name in table_names() if f"papers run {name} " not in text} == set()
+    assert {name for name in table_names() if not re.search(rf"papers (run|show) {name} ", text)} == set()
     assert load_config("hlformer-tvr").name == "hlformer-tvr"

@@ -162,7 +162,8 @@ def show(
 ) -> None:
     """Show a table: ours, published, difference.
 
-    Print the results of a study, with the spread over its seeds, next to the published numbers.
+    Print the results of a study, with the spread over its seeds, next to the published numbers; without --output, the
+    published numbers alone.
 
     Args:
         format: how to print it
@@ -172,7 +173,7 @@ def show(
     from prvr.papers.show import sweep_picture
 
     selected = _Selected(args, tables, keys)
-    if selected.study is None or not selected.study.exists:
+    if selected.study is not None and not selected.study.exists:
         raise CommandError("--output: expected a study; `prvr papers run` makes one.")
     for name in selected.tables:
         table = read_table(name)

@@ -53,7 +53,7 @@ class Verdict:
     corrected: float | None = field(default=None, kw_only=True)
 
 
-def finished_row(study: Study, cells: Sequence[Cell]) -> Finished:
+def finished_row(study: Study | None, cells: Sequence[Cell]) -> Finished:
     """The results of a row: of its one cell, or of the value of a search that is best on the split that selects.
 
     The mean over the seeds with which every value is finished decides; before there is one, nothing is chosen.
@@ -71,8 +71,8 @@ def finished_row(study: Study, cells: Sequence[Cell]) -> Finished:
     return max(finished, key=lambda entry: mean(entry.selection[seed] for seed in common))
 
 
-def _finished_cell(study: Study, cell: Cell) -> Finished:
-    if cell.arm is None:
+def _finished_cell(study: Study | None, cell: Cell) -> Finished:
+    if study is None or cell.arm is None:
         return Finished(cell, {}, {})
     results, selection = dict[int, Result](), dict[int, float]()
     for seed in study.seeds(cell.arm):
@@ -194,7 +194,7 @@ def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] 
     return [cell for cell in cells if cell.seed in seeds.get((cell.set_name, cell.row.name), set(table.seeds))]
 
 
-def finished_rows(study: Study, cells: Sequence[Cell]) -> Iterator[tuple[str, dict[str, Finished]]]:
+def finished_rows(study: Study | None, cells: Sequence[Cell]) -> Iterator[tuple[str, dict[str, Finished]]]:
     """For each data set, the results of its rows, by their names.
 
     Args:

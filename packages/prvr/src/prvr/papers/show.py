@@ -56,7 +56,7 @@ class Line:
         ours: a number for each column; None where the row is not finished, or runs nothing.
         published: a number for each column, None where the paper prints none.
         picture: the file of a row that draws.
-        judged: of an arm, the cells below those headings.
+        judged: of an arm, the cells below those headings; of a published row, its source.
     """
 
     group: str
@@ -89,7 +89,7 @@ class Shown:
         lines: the rows.
         notes: what a reader must know: protocol, ties, seeds, what is not as in the paper.
         chance: SumR of chance; None where nothing is finished.
-        judged: headings of the verdicts; empty for tables without a rule.
+        judged: headings of the verdicts, or of the sources of published numbers.
     """
 
     title: str
@@ -99,12 +99,17 @@ class Shown:
     chance: float | None
     judged: tuple[str, ...] = ()
 
+    @property
+    def has_results(self) -> bool:
+        """Whether a number is ours."""
+        return any(number is not None for line in self.lines for number in line.ours)
 
-def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Shown]:
+
+def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Iterator[Shown]:
     """The table on each data set, from the results of a study.
 
     Args:
-        study: the results.
+        study: the results; None shows the published numbers alone.
         cells: the cells of one table with one seed; all finished seeds are shown.
         choices: what was chosen for all rows.
     """
@@ -112,12 +117,20 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
         rows = {cell.row.name: cell for cell in cells if cell.set_name == name and not cell.row.hidden}
         first = next(iter(rows.values()))
         table = first.table
-        lines = [_line(cell, finished[row].results, table.columns) for row, cell in rows.items()]
+        lines, group = list[Line](), ""
+        for row, cell in rows.items():
+            group = cell.row.group or group
+            if not cell.row.quoted or name in cell.row.published:
+                lines.append(replace(_line(cell, finished[row].results, table.columns), group=group))
+                group = ""
         if table.rule is not None:
             judged = verdicts(table, finished)
             lines = [replace(line, judged=_judged(table.row(line.name), judged.get(line.name))) for line in lines]
+        elif any(row.source for row in table.rows):
+            lines = [replace(line, judged=(table.row(line.name).source,)) for line in lines]
         results = [result for row in rows for result in finished[row].results.values()]
-        notes = [*_notes(list(rows.values()), lines, results, choices), *_chosen(table, finished)]
+        shown_rows = [rows[line.name] for line in lines]
+        notes = [*_notes(shown_rows, lines, results, choices), *_chosen(table, finished)]
         for row in rows:
             if seeds := [str(seed) for seed, result in finished[row].results.items() if result.diverged]:
                 notes.append(f"{row}: the training diverged with seed {', '.join(seeds)}, which is omitted")
@@ -127,7 +140,7 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
             tuple(lines),
             tuple(notes),
             next((result.report.chance for result in results if result.report), None),
-            _JUDGED if table.rule is not None else (),
+            _JUDGED if table.rule is not None else ("source",) * bool(lines[0].judged),
         )
 
 
@@ -228,7 +241,7 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
     Text to video and video to text are tables of their own, so that each fits 80 columns; the notes stand below the
     last one.
     """
-    published = any(number is not None for line in table.lines for number in line.published)
+    published = table.has_results and any(number is not None for line in table.lines for number in line.published)
     legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if published else ""
     caption = Text("\n".join(filter(None, [legend, *table.notes])), justify="left")
     places = range(len(table.columns))
@@ -265,6 +278,8 @@ def _rows(table: Shown) -> Iterator[list[str]]:
             yield [line.group]
         cells = [
             (own or "-") + (f" ({other}" + f" ({difference})" * bool(difference) + ")") * bool(other)
+            if table.has_results
+            else other or "-"
             for own, other, difference in line.texts()
         ]
         yield [line.name, *cells, *line.judged]

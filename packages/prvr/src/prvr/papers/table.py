@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config import preset_names, read_yaml_file, validated
+from prvr.config import ConfigError, preset_names, read_yaml_file, validated
 from prvr.config.load import read_yaml
 from prvr.config.strict import STRICT
 from prvr.errors import InputError, unknown_name
@@ -106,8 +106,11 @@ class Row:
     series: str = ""
     """The curve of a sweep that the row belongs to."""
     published: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """By set, a number for each column; null = not printed, or not legible."""
+    """By set, a number for each column; null = not printed, or not legible. In a file, the name of a row of the table
+    `field` stands for its numbers."""
     note: str = ""
+    source: str = ""
+    """Where the published numbers stand, shown beside them."""
     control: str | None = None
     """Of an arm: the row that has all but the idea, such as as many parameters; the arm must beat that as well."""
     teacher: str | None = None
@@ -275,7 +278,27 @@ def _table(values: Mapping[str, Any], name: str, source: str) -> Table:
     values = {"name": name, **values}
     if "arms" in values:
         values |= {"rows": values.pop("arms"), "rule": values.get("rule") or {}}
+    if isinstance(values.get("rows"), list):
+        values |= {"rows": [_with_published(row, values, source) for row in values["rows"]]}
     return validated(Table, values, source)
+
+
+def _with_published(row: Any, table: Mapping[str, Any], source: str) -> Any:
+    """A row with the numbers of the row of the table `field` that it names, for the sets and columns of its table."""
+    named = row.get("published") if isinstance(row, Mapping) else None
+    if not isinstance(named, str):
+        return row
+    field = read_table("field")
+    if named not in (names := [each.name for each in field.rows]):
+        raise ConfigError(f"{source}: {unknown_name('row of the table field', named, names)}")
+    every = {
+        name: dict(zip(field.columns, numbers, strict=True)) for name, numbers in field.row(named).published.items()
+    }
+    columns, sets = table.get("columns", ()), table.get("sets", ())
+    return {
+        **row,
+        "published": {name: [every[name].get(column) for column in columns] for name in sets if name in every},
+    }
 
 
 def data_sets() -> Mapping[str, DataSet]:
