@@ -24,6 +24,7 @@ from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack
 from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.lists import IOUS, positives_places
 from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.tables import metrics_table, moments_table
 from prvr.scoring import best_moment, ranked_moments, ranked_spans
 from prvr.stages import EncodedSplit
@@ -147,7 +148,7 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
         if not np.isnan(start := split.moments.start[query] / 2):
             lines[query, own, int(start) : int(split.moments.end[query] / 2)] += generator.integers(0, 5) / 4
     model, encoded = Lines(lines), encoded_as_numbers(split, size)
-    report = evaluate(model, split, EvaluationConfig(ties=ties, bootstrap=0, query_batch=7), encoded=encoded)
+    report = evaluate(model, split, EvaluationConfig(ties=ties, bootstrap=50, seed=3, query_batch=7), encoded=encoded)
     ranks: dict[tuple[str, float], list[float]] = {(task, bound): [] for task in ("vcmr", "svmr") for bound in IOUS}
     share = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
     for query, own in enumerate(split.query_to_video.tolist()):
@@ -166,10 +167,13 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
             best = max(right, default=np.inf)
             place = 1 + sum(score > best for score in wrong) + share * sum(score == best for score in wrong)
             places.append(place if right else np.inf)
+    owners = split.query_to_video[~np.isnan(split.moments.start)]
     assert {(one.task, one.iou): one.queries for one in report.moments} == dict.fromkeys(ranks, 2 * VIDEOS)
     for one in report.moments:
         expected = [100 * np.mean([rank <= k for rank in ranks[one.task, one.iou]]) for k in (1, 5, 10, 100)]
         assert [one.r1, one.r5, one.r10, one.r100] == pytest.approx(expected)
+        drawn = bootstrap_intervals(np.array(ranks[one.task, one.iou]), owners, samples=50, seed=3)
+        assert one.intervals == {name: drawn[name] for name in ("r1", "r5", "r10", "r100")}
     assert any(0 < one.r1 < one.r100 < 100 for one in report.moments if one.task == "vcmr")
 
 
@@ -204,7 +208,10 @@ def test_a_perfect_system_finds_every_moment_and_a_video_in_the_wrong_place_cost
 
 def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any, tmp_path: Any) -> None:
     model, encoded = Lines(torch.rand(3 * VIDEOS, VIDEOS, STEPS)), encoded_as_numbers(split, 5)
-    report = evaluate(model, split, EvaluationConfig(bootstrap=0), encoded=encoded)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=300), encoded=encoded)
+    own = report.moments[3].intervals["r1"]  # the first in a query's own video
+    assert own.low < own.high
+    assert f"{own.low:.1f} .. {own.high:.1f}" in printed(moments_table(report))
     report.to_json(tmp_path / "evaluation.json")
     loaded = EvaluationReport.from_json(tmp_path / "evaluation.json")
     assert (loaded.moments, loaded.lists) == (report.moments, report.lists)
@@ -214,7 +221,7 @@ def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any,
         assert text in output
     assert report.lists is not None
     assert f"mAP {report.lists.map:.1f}, nDCG {report.lists.ndcg:.1f}" in printed(metrics_table(report))
-    short = evaluate(model, split, EvaluationConfig(bootstrap=0, lists=False), encoded=encoded)
+    short = evaluate(model, split, EvaluationConfig(bootstrap=300, lists=False), encoded=encoded)
     assert (short.lists, short.moments, moments_table(short)) == (None, (), None)
     assert replace(report, lists=None, moments=()) == short
 

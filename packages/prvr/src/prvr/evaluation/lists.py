@@ -18,6 +18,7 @@ from prvr.errors import InputError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
 from prvr.evaluation.report import ListMetrics, MomentMetrics
+from prvr.evaluation.significance import Interval, bootstrap_intervals
 from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
 from prvr.stages.pipelines import Pipeline, rescored
@@ -190,7 +191,9 @@ class RankedLists:
         precision, gain = (float(100 * torch.cat(parts).mean()) for parts in (self.precision, self.gain))
         return ListMetrics(precision, gain, float(np.mean([len(videos) for videos in self.split.relevant])))
 
-    def moment_metrics(self, retriever: FirstStage, encoded: EncodedSplit) -> tuple[MomentMetrics, ...]:
+    def moment_metrics(
+        self, retriever: FirstStage, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
+    ) -> tuple[MomentMetrics, ...]:
         """Moment retrieval in the corpus and in the query's own video; empty if no moment is known.
 
         A moment of a video scores as its video does, less by as much as its highest step is below that of the best
@@ -200,6 +203,8 @@ class RankedLists:
         Args:
             retriever: the first stage, which scores the steps of a video.
             encoded: the result of `encode_split` for this split.
+            bootstrap: number of resamples of videos for the intervals; 0 for none.
+            seed: of the bootstrap.
         """
         if not (self.needed and self.timed.any()):
             return ()
@@ -233,11 +238,15 @@ class RankedLists:
             level[0][:, rows] += (score == top).sum(2)
 
         ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, timed]
-        return tuple(
-            MomentMetrics(task, iou, *(recall_at_k(ranks[i, j], k) for k in RECALLS), queries=len(timed.nonzero()))
-            for i, task in enumerate(_TASKS)
-            for j, iou in enumerate(IOUS)
-        )
+        owners, metrics = owner[timed].numpy(), list[MomentMetrics]()
+        for i, j in np.ndindex(len(_TASKS), len(IOUS)):
+            places, intervals = ranks[i, j], dict[str, Interval]()
+            if bootstrap:
+                intervals = bootstrap_intervals(places.numpy(), owners, samples=bootstrap, seed=seed)
+                del intervals["sumr"]
+            recalls = (recall_at_k(places, k) for k in RECALLS)
+            metrics.append(MomentMetrics(_TASKS[i], IOUS[j], *recalls, queries=len(places), intervals=intervals))
+        return tuple(metrics)
 
     def _moments(
         self, retriever: FirstStage, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]

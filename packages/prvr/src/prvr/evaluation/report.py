@@ -65,6 +65,7 @@ class MomentMetrics:
         iou: the least intersection over union with the true moment at which a moment is right.
         r1, r5, r10, r100: recall at 1, 5, 10 and 100.
         queries: the number of queries with a known moment.
+        intervals: bootstrap interval of each recall, clustered by video; may be empty.
     """
 
     task: Literal["vcmr", "svmr"]
@@ -74,6 +75,7 @@ class MomentMetrics:
     r10: float
     r100: float
     queries: int
+    intervals: dict[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

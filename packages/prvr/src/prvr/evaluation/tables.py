@@ -122,10 +122,12 @@ def moments_table(report: EvaluationReport) -> Table | None:
         return None
     names = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
     caption = f"{report.moments[0].queries:,} of {len(report.query_ids):,} queries have a known moment"
-    table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "R@5", "R@10", "R@100"))
+    table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "its interval", "R@5", "R@10", "R@100"))
     for one in report.moments:
-        numbers = (one.iou, one.r1, one.r5, one.r10, one.r100)
-        table.add_row(names[one.task], *(f"{value:.1f}" for value in numbers))
+        first = one.intervals.get("r1")
+        interval = "-" if first is None else f"{first.low:.1f} .. {first.high:.1f}"
+        recalls = (f"{value:.1f}" for value in (one.r5, one.r10, one.r100))
+        table.add_row(names[one.task], f"{one.iou:.1f}", f"{one.r1:.1f}", interval, *recalls)
     return table
 
 
