@@ -14,6 +14,7 @@ from prvr.config import ModelConfig
 from prvr.models.layers import AttentionPooling, attention_pooled, initialise
 
 
+@runtime_checkable
 class Encode(Protocol):
     """The clip branch."""
 
