@@ -1,4 +1,4 @@
-"""Retrieval without training: the best frame (`zero-shot`) against adaptive moments (TF-PRVR), by disturbance.
+"""Retrieval without training: single frames against means of frames and adaptive moments (TF-PRVR), by disturbance.
 
     python benchmarks/training_free.py --root ROOT --collection tvr             # simulated frames at every level
     python benchmarks/training_free.py --root ROOT --collection toy-demo        # the corpus's own joint features
@@ -15,15 +15,17 @@ moments: sentence vectors (mean of the tokens, centred by the training captions)
 8 s each on average, where no moment is; own: a unit vector of the video; mean: that of its sentences; walk: a
 stationary process that forgets in 3 s; white: new in each frame; a vector that all videos share times `common`, which
 is 0 but for --ideas. All are of unit length, or expected so. One level changes at a time, around the middle, which was
-chosen on `val` by zero-shot alone: about the SumR that papers print.
+chosen on `val` by single frames alone: about the SumR that papers print.
 `smooth` is nearer to CLIP, whose frames are much alike and far from their sentences.
 
-Rule, written before the first run: adaptive moments replace zero-shot if SumR is higher in the middle and on toy-large,
+Rule, written before the first run: a method replaces single frames if SumR is higher in the middle and on toy-large,
 the 95 % interval of the difference over videos above 0, mean IoU is not lower there, and no level loses more than 2.
+`frames and means`: frames, and means of 4, 16, 64, ... frames of each window of 120 s. Three seeds decide about it; its
+rule for the moment, the mean over the levels up to that of the best row, was chosen on `val`.
 
 --needle: films of two hours at one frame per second, `gap` 1, which is easier than the middle, with one moment of each
-length of `LENGTHS_IN_FILM` among events; a sentence must find its film and its moment. Contenders: `zero-shot` is what
-search does, single frames and windows of 120 s; `equal windows` has means of four frames, as many rows as adaptive
+length of `LENGTHS_IN_FILM` among events; a sentence must find its film and its moment. Contenders: `single frames` are
+in windows of 120 s; `equal windows` has means of four frames, as many rows as adaptive
 moments; `shots` are cut where neighbouring frames differ most. Intervals are over the films of all seeds.
 
 --ideas: changes of training-free search (moments of unit length), each beside a control that should do nothing or less.
@@ -46,6 +48,7 @@ level that is run; only the other videos are reported for `frames` and its contr
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -54,10 +57,12 @@ import torch
 
 from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, Split, open_corpus
+from prvr.data.sampling import GROWTH, growing_means, level_counts
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.evaluation.significance import bootstrap_intervals, paired_test
 from prvr.evaluation.zero_shot import has_zero_shot
 from prvr.scoring import best_moment
+from prvr.search.ranking import mean_lines
 from prvr.search.results import WindowTimeline, merged_moments
 from prvr.search.sync import cut
 from prvr.segments import (
@@ -74,7 +79,7 @@ from prvr.stages.joint_space import JointSplit, joint_encoders
 from prvr.video import open_featurizer
 
 RATE = 2.0  # simulated frames per second
-WINDOW = 120.0  # seconds: windows of zero-shot, which do not overlap
+WINDOW = 120.0  # seconds: windows of search without training, which do not overlap
 LENGTHS = (5.0, 15.0)  # seconds of moments: short, middle, long
 FILMS, HOURS, LENGTHS_IN_FILM = 20, 2.0, (5.0, 10.0, 20.0, 40.0, 80.0)
 WORDINGS = ("{}", "a video of {}", "a scene in which {}", "this shows {}")
@@ -249,11 +254,11 @@ def best_segment(frames: np.ndarray) -> AdaptiveMoments:
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
 
 
-def pyramid(frames: np.ndarray, least: int = 6, growth: int = 2) -> AdaptiveMoments:
+def pyramid(frames: np.ndarray) -> AdaptiveMoments:
     """Windows of 6, 12, 24, ... frames up to the whole video, about as many as segments; their spans overlap."""
-    count, sizes = len(frames), [least]
+    count, sizes = len(frames), [6]
     while sizes[-1] < count:
-        sizes.append(sizes[-1] * growth)
+        sizes.append(sizes[-1] * 2)
     edges = [np.append(np.arange(0, count, size), count) for size in sizes]  # the last: the whole video
     spans = np.concatenate([np.stack([some[:-1], some[1:]], 1) for some in edges])
     return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
@@ -263,6 +268,18 @@ def frames_and_moments(frames: np.ndarray) -> AdaptiveMoments:
     """Each frame plus its moment: the score is the best sum of both."""
     rows, moments = single_frames(frames), adaptive_moments(frames)
     return AdaptiveMoments(rows.vectors + np.repeat(moments.vectors, np.diff(moments.spans)[:, 0], axis=0), rows.spans)
+
+
+def frames_and_means(frames: np.ndarray, rate: float = RATE) -> AdaptiveMoments:
+    """What the index has of each window; the spans of rows of all levels and windows overlap."""
+    vectors, spans = [], []
+    for window in cut(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
+        vectors.append(growing_means(frames[window.first : window.stop]))
+        count = window.stop - window.first
+        for level, rows in enumerate(level_counts(count)):
+            starts = np.arange(rows) * GROWTH**level
+            spans.append(window.first + np.stack([starts, np.minimum(starts + GROWTH**level, count)], 1))
+    return AdaptiveMoments(np.concatenate(vectors), np.concatenate(spans))
 
 
 def span_of_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
@@ -275,26 +292,24 @@ def around_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> 
     return best_moment(torch.from_numpy(np.repeat(scores, np.diff(parts.spans)[:, 0])), duration)
 
 
-def around_best_of_all(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
-    """The rule of search where spans overlap: every frame has the highest score of those that hold it."""
-    line = np.full(parts.spans[-1, 1], -np.inf, np.float32)
-    for (first, last), score in zip(parts.spans, scores, strict=True):
-        line[first:last] = np.maximum(line[first:last], score)
-    return best_moment(torch.from_numpy(line), duration)
-
-
 def around_best_in_windows(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
-    """The rule of search."""
-    windows = [
-        WindowTimeline(w.start, w.end, float(scores[w.first : w.stop].max()), scores[w.first : w.stop])
-        for w in cut(len(scores), duration, len(scores) / duration, WINDOW, WINDOW)
+    """The rule of search, whose rows are frames, or frames and means."""
+    count = parts.spans[:, 1].max()
+    windows = cut(count, duration, count / duration, WINDOW, WINDOW)
+    steps = [window.stop - window.first for window in windows]
+    lines = [scores[window.first : window.stop] for window in windows]
+    if len(scores) > count:
+        lines = mean_lines(np.split(scores, len(windows)), steps)
+    timelines = [
+        WindowTimeline(w.start, w.end, float(line.max()), line) for w, line in zip(windows, lines, strict=True)
     ]
-    best = merged_moments(windows, 1)[0]
+    best = merged_moments(timelines, 1)[0]
     return best.start, best.end
 
 
 METHODS = {
-    "zero-shot": Method(single_frames, around_best_in_windows),
+    "single frames": Method(single_frames, around_best_in_windows),
+    "frames and means": Method(frames_and_means, around_best_in_windows),
     "adaptive": Method(adaptive_moments, span_of_best),
     "adaptive, moment by level": Method(adaptive_moments, around_best),
     "adaptive, beta 0": Method(lambda frames: adaptive_moments(frames, 0.0), around_best),
@@ -302,16 +317,15 @@ METHODS = {
     "frames + adaptive": Method(frames_and_moments, around_best),
     "best segment": Method(best_segment, span_of_best),
     "windows of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
-    "windows of 1, 2, 4, ... frames": Method(lambda frames: pyramid(frames, 1), around_best_of_all),
-    "windows of 1, 4, 16, ... frames": Method(lambda frames: pyramid(frames, 1, 4), around_best_of_all),
 }
 FILM_METHODS = {
-    "zero-shot": METHODS["zero-shot"],
+    "single frames": METHODS["single frames"],
+    "frames and means": Method(partial(frames_and_means, rate=1.0), around_best_in_windows),
     "equal windows": Method(equal_windows, around_best),
     "shots": Method(shots, around_best),
     "training-free": Method(unit_moments, around_best),
     "training-free, beta 0": Method(unpropagated, around_best),
-} | {name: METHODS[name] for name in [*METHODS][-4:]}
+} | {name: METHODS[name] for name in [*METHODS][-2:]}
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
@@ -351,19 +365,22 @@ def run(videos: Iterator[Video], queries: Queries, methods: dict[str, Method]) -
     }, np.array(frames)
 
 
-def figures(outcomes: dict[str, Outcome], frames: np.ndarray, queries: Queries) -> list[dict[str, object]]:
-    relevant = torch.from_numpy(queries.relevant)
-    place = {name: ranks(torch.from_numpy(each.scores), relevant).numpy() for name, each in outcomes.items()}
-    lengths = np.diff(queries.moments)[:, 0]
+def figures(runs: Sequence[tuple[dict[str, Outcome], np.ndarray]], queries: Queries) -> list[dict[str, object]]:
+    """Of one run for each seed, by method; a video is resampled with its queries in all of them."""
+    relevant, frames = torch.from_numpy(queries.relevant), sum(run[1].sum() for run in runs)
+    place = {
+        name: np.concatenate([ranks(torch.from_numpy(run[name].scores), relevant).numpy() for run, _ in runs])
+        for name in runs[0][0]
+    }
+    owner, spans = np.tile(queries.owner, len(runs)), np.tile(queries.moments, (len(runs), 1))
+    lengths, has_moment = np.diff(spans)[:, 0], ~np.isnan(spans).any(1)
     table = []
-    for name, each in outcomes.items():
+    for name in place:
         metrics = RetrievalMetrics.from_ranks(torch.from_numpy(place[name]))
-        interval = bootstrap_intervals(place[name], queries.owner)
-        lead = paired_test(place["zero-shot"], place[name], queries.owner)["sumr"]
-        has_moment = ~np.isnan(queries.moments).any(1)
-        ious = np.array(
-            [overlap(*pair) for pair in zip(each.moments[has_moment], queries.moments[has_moment], strict=True)]
-        )
+        interval = bootstrap_intervals(place[name], owner)
+        lead = paired_test(place["single frames"], place[name], owner)["sumr"]
+        moments = np.concatenate([run[name].moments for run, _ in runs])
+        ious = np.array([overlap(*pair) for pair in zip(moments[has_moment], spans[has_moment], strict=True)])
         bands = [
             float(some.mean())
             if len(some := ious[(lengths[has_moment] > low) & (lengths[has_moment] <= high)])
@@ -377,22 +394,22 @@ def figures(outcomes: dict[str, Outcome], frames: np.ndarray, queries: Queries) 
                 "r1_interval": (interval["r1"].low, interval["r1"].high),
                 "sumr": metrics.sumr,
                 "sumr_interval": (interval["sumr"].low, interval["sumr"].high),
-                "minus_zero_shot": (lead.value, lead.interval.low, lead.interval.high),
+                "minus_single_frames": (lead.value, lead.interval.low, lead.interval.high),
                 "iou": float(ious.mean()),
                 "iou_above_half": 100 * float((ious > 0.5).mean()),
                 "iou_above_0.7": 100 * float((ious > 0.7).mean()),
                 "iou_by_length": bands,
-                "rows_per_frame": float(each.rows.sum() / frames.sum()),
+                "rows_per_frame": float(sum(run[name].rows.sum() for run, _ in runs) / frames),
             }
         )
     return table
 
 
-HEAD = ("R@1", "SumR", "minus zero-shot", "IoU", "> .5", "> .7", "IoU: short, middle, long", "rows per frame")
+HEAD = ("R@1", "SumR", "minus single frames", "IoU", "> .5", "> .7", "IoU: short, middle, long", "rows per frame")
 
 
 def cells(row: dict) -> list[str]:
-    lead, low, high = row["minus_zero_shot"]
+    lead, low, high = row["minus_single_frames"]
     return [
         "{:.1f} ({:.1f} to {:.1f})".format(row["r1"], *row["r1_interval"]),
         "{:.1f} ({:.1f} to {:.1f})".format(row["sumr"], *row["sumr_interval"]),
@@ -463,7 +480,7 @@ def mean_of(values: np.ndarray) -> str:
 
 
 def film_table(captions: Captions, levels: Levels, seeds: Sequence[int]) -> list[list[str]]:
-    """The shortest moments: recall of the film, and IoU of the moment in it, also minus zero-shot; IoU by length."""
+    """The shortest moments: recall of the film, and IoU of the moment in it, also minus that of single frames; by length."""
     found: dict[str, list[list[np.ndarray]]] = {name: [] for name in FILM_METHODS}
     for seed in seeds:
         videos, queries = films(captions, levels, seed)
@@ -474,7 +491,7 @@ def film_table(captions: Captions, levels: Levels, seeds: Sequence[int]) -> list
             rows = np.full(len(place), each.rows.sum() / frames.sum())
             found[name].append([part.reshape(FILMS, -1) for part in (place, ious, rows)])
     joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
-    table, first = [], joined["zero-shot"]
+    table, first = [], joined["single frames"]
     for name, (place, ious, rows) in joined.items():
         needle = place[:, 0]
         table.append(
@@ -494,7 +511,7 @@ def film_table(captions: Captions, levels: Levels, seeds: Sequence[int]) -> list
     return table
 
 
-FILM_HEAD = ["", "R@1", "minus zero-shot", "R@5", "IoU", "minus zero-shot", "> .5", "R@1 by length", "IoU by length"]
+FILM_HEAD = ["", "R@1", "minus single", "R@5", "IoU", "minus single", "> .5", "R@1 by length", "IoU by length"]
 
 
 class Asked(NamedTuple):
@@ -563,7 +580,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
     segments = [unit_moments(video.frames) for video in videos]
     moments = [each.vectors for each in segments]
     frames = [unit_frames(video.frames) for video in videos]
-    whole, zero_shot = best(queries.vectors, moments), best(queries.vectors, frames)
+    whole, single = best(queries.vectors, moments), best(queries.vectors, frames)
     parts = best(asked.parts, moments)
     several = np.diff(np.append(asked.starts, len(parts)))[:, None]
     mean = np.concatenate(moments).mean(0)
@@ -572,7 +589,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
     np.fill_diagonal(bank, bank.min())
     scores = {
         "training-free": whole,
-        "zero-shot": zero_shot,
+        "single frames": single,
         "weakest part": whole + np.minimum.reduceat(parts, asked.starts),
         "weakest part, control": whole + np.add.reduceat(parts, asked.starts) / several,
         "wordings": best(asked.wordings.mean(0), moments),
@@ -596,7 +613,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
             columns.append(((1 - weight) * around + weight * single).max(1))
     for weight, columns in mixed.items():
         scores[f"frames, {weight}"] = np.stack(columns, 1)
-        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * zero_shot
+        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * single
     return scores
 
 
@@ -633,14 +650,14 @@ class Ideas:
             some = ~even if name.startswith("frames") else np.ones_like(even)
             metrics = RetrievalMetrics.from_ranks(torch.from_numpy(each[some]))
             row = [name, f"{metrics.r1:.1f}", f"{metrics.sumr:.1f}"]
-            for base in ("training-free", "zero-shot"):
+            for base in ("training-free", "single frames"):
                 lead = paired_test(place[base][some], each[some], self.owner[some], samples=2000)["sumr"]
                 row.append(f"{lead.value:+.1f} ({lead.interval.low:+.1f} to {lead.interval.high:+.1f})")
             rows.append(row)
         return rows
 
 
-IDEA_HEAD = ["", "R@1", "SumR", "minus training-free", "minus zero-shot"]
+IDEA_HEAD = ["", "R@1", "SumR", "minus training-free", "minus single frames"]
 
 
 def own_features(corpus: Corpus, split: str) -> tuple[Iterator[Video], Queries]:
@@ -662,9 +679,9 @@ def main() -> None:
         ideas=False,
         sentences=option(None, "folder of the sentence encoder of the captions, for --ideas"),
         bank=option("toy-demo", "collection of toy videos whose training captions are the bank of the control of hubs"),
-        seeds=option([0], "of simulated frames, for --needle and --ideas"),
+        seeds=option([0], "of simulated frames"),
         noise=option([2.0, 3.0, 4.0], "levels of --needle"),
-        methods=option([*METHODS], "zero-shot first"),
+        methods=option([*METHODS], "single frames first"),
         kinds=option(["middle", *GRID], "which levels are changed; with --ideas only the first of each"),
     )
     print(environment())
@@ -681,7 +698,7 @@ def main() -> None:
             show(f"{name}, own features", IDEA_HEAD, table)
             forwards_ahead(videos, queries)
         else:
-            table = figures(*run(stream, queries, methods), queries)
+            table = figures([run(stream, queries, methods)], queries)
             show(f"{name}, own features", ["", *HEAD], [[row["method"], *cells(row)] for row in table])
         write_figures(args, table)
         return
@@ -708,7 +725,7 @@ def main() -> None:
             written.append({"kind": kind, "levels": asdict(levels), "rows": rows})
             show(title, IDEA_HEAD, rows)
             continue
-        table = figures(*run(gallery(captions, levels), queries, methods), queries)
+        table = figures([run(gallery(captions, levels, seed), queries, methods) for seed in args.seeds], queries)
         written += [{"kind": kind, "levels": asdict(levels), **row} for row in table]
         show(title, ["", *HEAD], [[row["method"], *cells(row)] for row in table])
     write_figures(args, written)

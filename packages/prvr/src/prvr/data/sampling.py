@@ -13,6 +13,9 @@ from prvr.errors import InputError
 
 EPSILON = 1e-5  # the public readers divide by (norm + 1e-5), not by max(norm, eps)
 
+GROWTH = 4
+"""Each level of `growing_means` has means of so many times as many rows as the one before."""
+
 Array = TypeVar("Array", np.ndarray, Tensor)
 
 
@@ -74,6 +77,40 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
     starts = np.minimum(edges[:-1], len(x) - 1)
     sums = np.add.reduceat(wide[: max(edges[-1], starts[-1] + 1)], starts, axis=0)
     return (sums / np.maximum(np.diff(edges), 1)[:, None]).astype(x.dtype, copy=False)
+
+
+def growing_means(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "m f"]:
+    """The rows of a video, then the means of each 4, 16, 64, ... of them, the last one that of all.
+
+    Args:
+        x: (n f) rows in time order, n >= 1, which count by their direction alone.
+
+    Returns:
+        (m f) in the precision of ``x``, of unit length; how many of each level, `level_counts` tells.
+
+    Examples:
+        >>> growing_means(np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]])).round(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.45, 0.89]]
+    """
+    levels = [x.astype(np.float64)]
+    for level, count in enumerate(level_counts(len(x))):
+        rows = np.add.reduceat(levels[0], np.arange(count) * GROWTH**level, axis=0)
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        levels = [rows] if level == 0 else [*levels, rows]
+    return np.concatenate(levels).astype(x.dtype, copy=False)
+
+
+def level_counts(rows: int) -> list[int]:
+    """How many rows each level of `growing_means` has.
+
+    Examples:
+        >>> level_counts(1), level_counts(240)
+        ([1], [240, 60, 15, 4, 1])
+    """
+    counts = [rows]
+    while counts[-1] > 1:
+        counts.append(-(-counts[-1] // GROWTH))
+    return counts
 
 
 def normalise_rows(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n f"]:

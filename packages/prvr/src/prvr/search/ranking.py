@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
+from prvr.data.sampling import GROWTH, level_counts
 from prvr.errors import DataError
 from prvr.scoring import at_steps, key_clip_scores, packed_max, packed_max_scores, unit_rows
 from prvr.search.backends import CandidateBackend
@@ -328,6 +329,31 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
                 line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
         found.append(WindowTimeline(start, end, float(score), line, peak))
     return found
+
+
+def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
+    """A score for each frame of the windows of a video, of the scores of frames and means.
+
+    It is the mean of the scores of the frame and of the means that hold it, up to the level of the best row of all
+    windows: of frames alone where that is a frame.
+
+    Args:
+        scores: `(m,)` of the rows of each window, as `prvr.data.sampling.growing_means` orders them.
+        steps: the number of its frames, n.
+
+    Examples:
+        >>> mean_lines([np.float32([0, 0.25, 0, 0.75, 0.5])], [4])[0].tolist()
+        [0.0, 0.25, 0.0, 0.75]
+        >>> mean_lines([np.float32([0, 0.25, 0, 0.5, 0.75])], [4])[0].tolist()
+        [0.375, 0.5, 0.375, 0.625]
+    """
+    best = max(range(len(scores)), key=lambda number: scores[number].max())
+    level = int(np.searchsorted(np.cumsum(level_counts(steps[best])), scores[best].argmax(), side="right"))
+    lines = []
+    for rows, count in zip(scores, steps, strict=True):
+        levels = np.split(rows, np.cumsum(level_counts(count))[:-1])[: level + 1]
+        lines.append(np.mean([np.repeat(some, GROWTH**i)[:count] for i, some in enumerate(levels)], axis=0))
+    return lines
 
 
 @lru_cache
