@@ -37,6 +37,7 @@ class BenchModel:
     clip_weight: float = 0.7
     frame_weight: float = 0.3
     frames_by_clip: bool = False
+    frame_means: bool = False
     stored: Mapping[str, RowSet] = field(default_factory=dict)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:

@@ -9,7 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.data.sampling import normalise_rows, sample_video, segment_edges, segment_mean
+from prvr.data.sampling import (
+    growing_means,
+    level_counts,
+    normalise_rows,
+    sample_video,
+    segment_edges,
+    segment_mean,
+)
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 LENGTHS = [1, 5, 20, 31, 32, 33, 100, 128, 129, 140, 300]
@@ -82,6 +89,21 @@ def test_no_row_or_no_bin_is_an_error() -> None:
         segment_mean(np.zeros((0, 3)), 4)
     with pytest.raises(ValueError, match="bins=0"):
         segment_mean(np.zeros((3, 3)), 0)
+
+
+@given(n=st.integers(1, 300), seed=st.integers(0, 99))
+def test_growing_means_are_the_plain_loop(n: int, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=(n, 3))
+    x[seed % n] = 0
+    rows = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    expected, counts, size = list(rows), [n], 1
+    while counts[-1] > 1:
+        size *= 4
+        expected += [rows[first : first + size].mean(0) for first in range(0, n, size)]
+        counts.append(len(range(0, n, size)))
+    expected = [row / max(np.linalg.norm(row), 1e-12) for row in expected]
+    assert level_counts(n) == counts
+    np.testing.assert_allclose(growing_means(x), expected, atol=1e-9)
 
 
 def test_a_zero_row_stays_zero() -> None:

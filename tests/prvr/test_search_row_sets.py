@@ -22,7 +22,8 @@ class Storing:
     def __init__(self, stored: Mapping[str, RowSet] = STORED) -> None:
         self._model = open_model("zero-shot", TOY)
         self.identity, self.dim, self.clips = self._model.identity, self._model.dim, self._model.clips
-        self.clip_weight, self.frame_weight, self.frames_by_clip, self.stored = 0.0, 1.0, False, stored
+        self.clip_weight, self.frame_weight, self.stored = 0.0, 1.0, stored
+        self.frames_by_clip = self.frame_means = False
 
     def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
         return [

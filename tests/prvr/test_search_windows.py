@@ -12,6 +12,7 @@ from search_files import QUERY, make_features, make_index, tiny_model, walk
 from prvr.search.joint import JointModel
 from prvr.search.results import CURVE_PARTS, WindowTimeline, merged_moments, relevance_curve
 from prvr.search.sync import cut
+from prvr.search.vectors import unit
 from prvr.video import open_featurizer
 
 
@@ -137,6 +138,25 @@ def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     assert len(hit.moments) == 3
     assert int(np.argmax(hit.relevance)) == int(5002 / 7200 * CURVE_PARTS)
     assert len(hit.relevance) == CURVE_PARTS
+
+
+@pytest.mark.parametrize("window", [120.0, 30.0, 7.0])
+def test_a_long_moment_in_noise_is_found_and_shown_whole(window: float, tmp_path) -> None:
+    """No frame of it is as near to the sentence as one frame of another video; means of its frames are nearer."""
+    noise = np.random.default_rng(0).normal(size=(2, 240, 512)).astype(np.float32)
+    sentence = open_featurizer("toy").sentence(QUERY)
+    films = dict(zip(("long", "short"), noise, strict=True))
+    films["long"][100:140, :256] += 6 * sentence
+    films["short"][50, :256] += 12 * sentence
+    single = {name: (unit(rows[:, :256]) @ sentence).max() for name, rows in films.items()}
+    assert single["short"] > single["long"] + 0.1
+    with make_index(tmp_path / "index", features=make_features(films), window=window, stride=window) as index:
+        found = {hit.video_id: hit for hit in index.search(QUERY).hits}
+    assert found["long"].score > found["short"].score + 0.1
+    assert found["short"].score == pytest.approx(single["short"], abs=1e-3)
+    assert (found["short"].start, found["short"].end) == (25.0, 25.5)
+    assert found["long"].start == pytest.approx(50, abs=2)
+    assert found["long"].end == pytest.approx(70, abs=2)
 
 
 def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:

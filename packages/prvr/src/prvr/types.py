@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
 JointInputs = Literal["joint", "moments"]
-"""What a video is compared by: every frame, or adaptive moments."""
+"""What a video is compared by: every frame with means of frames, or adaptive moments."""
 Untrained = Literal["zero-shot", "training-free"]
 """The name of a retriever without parameters."""
 UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free": "moments"}

@@ -31,7 +31,7 @@ class ZeroShotComparison:
     Args:
         split: collection and split.
         chance: R@1, 5, 10, 100 and SumR of a random order of the gallery, in percent.
-        zero_shot, training_free: metrics of the joint encoder alone, by single frames and by moments.
+        zero_shot, training_free: metrics of the joint encoder alone, by frames and by moments.
         model: metrics of the trained model.
         sumr: SumR of the model minus SumR of zero-shot, paired by query and resampled by video.
         above_chance: whether zero-shot, and the model, are shown to be better than chance.
@@ -94,10 +94,10 @@ def zero_shot_scores(
     text: TextFeaturizer | None = None,
     inputs: JointInputs = "joint",
 ) -> Float[Tensor, "q v"]:
-    """The cosine of each text with the best matching frame of each video, `max_i cos(t_q, f_vi)`.
+    """The cosine of each text with the best matching row of each video, `max_i cos(t_q, r_vi)`.
 
-    All stored frames of a video are compared, without sampling. An encoder of single frames does not know the order of
-    frames, and that of the toy corpus does not know words for actions.
+    Rows are all stored frames, without sampling, and means of them: `prvr.data.sampling.growing_means`. An encoder of
+    single frames does not know the order of frames, and that of the toy corpus does not know words for actions.
 
     Args:
         corpus: a toy corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
@@ -105,7 +105,7 @@ def zero_shot_scores(
         texts: any texts; None for the captions of the split.
         text: the text side of the encoder of the frames; None opens it by its name if it is needed. The captions of
             `prvr convert captions` were encoded when the corpus was created.
-        inputs: `moments` for the training-free score: the best matching moment in place of the frame.
+        inputs: `moments` for the training-free score: the best matching moment in place of these rows.
 
     Returns:
         `(q, v)` in [-1, 1], texts by videos in the order of the packed split, for `report_from_scores`.

@@ -117,7 +117,7 @@ class VideoIndex:
             snapshot = Snapshot.open(self.folder)
             if snapshot.manifest.key == self._key:
                 return snapshot
-            why = "it was made for another model"
+            why = "it was made for another model, or by another version of prvr"
         except StaleIndex as error:
             why = str(error)
         others = {path.name for path in self.folder.iterdir()} - {MANIFEST, ROWS, BACKENDS_FOLDER, LOCK}

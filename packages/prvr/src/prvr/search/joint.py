@@ -34,7 +34,7 @@ class JointEncoder:
     Args:
         encoder: what the features are.
         text: the text side of the same encoder.
-        inputs: a window is compared by its frames, or by its moments.
+        inputs: a window is compared by its frames and means of them, or by its moments.
         beta: of moments, see `prvr.segments.adaptive_moments`.
 
     Raises:
@@ -83,9 +83,9 @@ class JointEncoder:
 
 
 class JointModel:
-    """Search without training: the cosine of the sentence with the frame that it fits best.
+    """Search without training: the cosine of the sentence with the frame, or the mean of frames, that it fits best.
 
-    Clips, means of frames, find candidates and do not count.
+    See `prvr.data.sampling.growing_means`. Clips, means too, find candidates and do not count.
 
     Args:
         encoder: what the features are.
@@ -97,7 +97,7 @@ class JointModel:
     """
 
     clips = 32
-    clip_weight, frame_weight, frames_by_clip = 0.0, 1.0, False
+    clip_weight, frame_weight, frames_by_clip, frame_means = 0.0, 1.0, False, True
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> None:
@@ -109,11 +109,11 @@ class JointModel:
         )
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """Every row of each window, and means of them as clips."""
+        """The frames and means of each window, and as clips means of its frames."""
         found = []
-        for rows in self._joint.encode_windows(windows):
-            frames = rows["frames"]
-            found.append(WindowVectors(segment_mean(frames, self.clips), frames, len(frames)))
+        for given, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
+            steps, frames = len(given), rows["frames"]
+            found.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
         return found
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
@@ -144,7 +144,7 @@ class MomentModel:
     """
 
     clips = 1
-    clip_weight, frame_weight, frames_by_clip = 1.0, 0.0, False
+    clip_weight, frame_weight, frames_by_clip, frame_means = 1.0, 0.0, False, False
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, joint: JointModel) -> None:

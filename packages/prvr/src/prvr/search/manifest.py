@@ -16,7 +16,7 @@ from prvr.search.model import RowSet, SearchModel
 from prvr.video import FeatureSpec, VideoEntry
 
 MANIFEST, ROWS, WINDOWS, BANK_SCORES = "index.json", "rows", "windows", "bank_scores"
-_FORMAT = 2  # raise it when files change: an index of another format is made again
+_FORMAT = 3  # raise it when files change: an index of another format is made again
 
 
 class StaleIndex(DataError):
@@ -50,7 +50,7 @@ class Manifest:
         dim: width of the vectors.
         clips: number of clips of each window.
         clip_weight, frame_weight: the weights of the two parts of the score.
-        frames_by_clip: see `SearchModel.frames_by_clip`.
+        frames_by_clip, frame_means: see `SearchModel`.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
         bank: number of unrelated sentences whose scores are kept for every video, see `prvr.search.confidence`.
         generation: random; names the folder of the files of rows, which only grow. They are written anew, as another
@@ -69,6 +69,7 @@ class Manifest:
     clip_weight: float
     frame_weight: float
     frames_by_clip: bool = False
+    frame_means: bool = False
     stored: Mapping[str, RowSet] = field(default_factory=dict)
     bank: int = 0
     generation: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -91,6 +92,7 @@ class Manifest:
             clip_weight=float(model.clip_weight),
             frame_weight=float(model.frame_weight),
             frames_by_clip=model.frames_by_clip,
+            frame_means=model.frame_means,
             stored=dict(model.stored),
             bank=bank,
         )

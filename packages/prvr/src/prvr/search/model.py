@@ -60,8 +60,8 @@ class WindowVectors(NamedTuple):
     Args:
         clips: `(c, d)`, as many for every window.
         frames: `(l, d)` all that count in the score; none if the model has none.
-        steps: how many of the first frames share the time of the window evenly; what follows is padding that counts.
-            0 or 1: the clips tell more of when.
+        steps: how many of the first frames share the time of the window evenly; what follows counts, too: padding, or
+            the means of `SearchModel.frame_means`. 0 or 1: the clips tell more of when.
         stored: further rows by the name of their set, those that `SearchModel.stored` declares; not scored here.
     """
 
@@ -85,6 +85,7 @@ class SearchModel(Protocol):
         clips: c, how many clips a window has.
         clip_weight, frame_weight: the weights of the two parts of the score.
         frames_by_clip: whether there is a frame for each clip, which counts for queries whose best clip it is.
+        frame_means: whether `frames` are those of `prvr.data.sampling.growing_means` of `steps` frames.
         stored: the sets of rows that an index keeps beside clips and frames, by name; `frames` (or `clips`) among them
             says that the lengths of those rows are kept too. Names are lower-case letters, digits and hyphens.
     """
@@ -95,6 +96,7 @@ class SearchModel(Protocol):
     clip_weight: float
     frame_weight: float
     frames_by_clip: bool
+    frame_means: bool
     stored: Mapping[str, RowSet]
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:

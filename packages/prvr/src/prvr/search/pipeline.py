@@ -98,7 +98,7 @@ class PipelineModel:
         self.first, self.pipeline = first, pipeline
         self.dim, self.clips = first.dim, first.clips
         self.clip_weight, self.frame_weight = first.clip_weight, first.frame_weight
-        self.frames_by_clip = first.frames_by_clip
+        self.frames_by_clip, self.frame_means = first.frames_by_clip, first.frame_means
         self.encoders = [_encoder(stage, encoder, text, first.windows.device) for stage in pipeline.stages]
         self._sets: list[dict[str, tuple[str, RowSet]]] = []  # of each stage: the name in the index of what it reads
         for number, (stage, one) in enumerate(zip(pipeline.stages, self.encoders, strict=True), 1):

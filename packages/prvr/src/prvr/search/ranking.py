@@ -297,8 +297,9 @@ def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowB
 def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
     """Score and timeline of each window of a video, in order of time.
 
-    The timeline is that of its frames and clips, weighted as in the score, or of its clips where frames do not share
-    the time evenly. Where clips say which part of the window they are, its best moment is that of its best clip.
+    The timeline is that of its frames (where means follow them, by `mean_lines`) and clips, weighted as in the score,
+    or of its clips where frames do not share the time evenly. Where clips say which part of the window they are, its
+    best moment is that of its best clip.
     """
     about = snapshot.manifest
     rows = snapshot.rows_of_videos(np.array([video]))
@@ -310,6 +311,7 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
         clips = _cosines(snapshot.unpacked("clips", rows), _of_clips(text, about.dim), [about.clips] * len(rows))
     if about.frame_weight:
         frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
+    lines = mean_lines(frames, steps) if about.frame_means else frames
     found = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
         score, even, peak = np.float32(0), clips[number], None
@@ -324,7 +326,7 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
             peak = start + first, start + last
         line = even
         if (length := steps[number]) > 1:
-            line = np.float32(about.frame_weight) * frames[number][:length]
+            line = np.float32(about.frame_weight) * lines[number][:length]
             if about.clip_weight:
                 line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
         found.append(WindowTimeline(start, end, float(score), line, peak))
@@ -334,25 +336,24 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
 def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
     """A score for each frame of the windows of a video, of the scores of frames and means.
 
-    It is the mean of the scores of the frame and of the means that hold it, up to the level of the best row of all
-    windows: of frames alone where that is a frame.
+    It is the mean of the scores of the frame, which counts twice, and of the means that hold it: those of 4 frames, and
+    on up to the level of the best row of all windows.
 
     Args:
         scores: `(m,)` of the rows of each window, as `prvr.data.sampling.growing_means` orders them.
         steps: the number of its frames, n.
 
     Examples:
-        >>> mean_lines([np.float32([0, 0.25, 0, 0.75, 0.5])], [4])[0].tolist()
-        [0.0, 0.25, 0.0, 0.75]
-        >>> mean_lines([np.float32([0, 0.25, 0, 0.5, 0.75])], [4])[0].tolist()
-        [0.375, 0.5, 0.375, 0.625]
+        >>> mean_lines([np.float32([0, 0.75, 0, 0.75, 0.375])], [4])[0].tolist()
+        [0.125, 0.625, 0.125, 0.625]
     """
     best = max(range(len(scores)), key=lambda number: scores[number].max())
     level = int(np.searchsorted(np.cumsum(level_counts(steps[best])), scores[best].argmax(), side="right"))
     lines = []
     for rows, count in zip(scores, steps, strict=True):
-        levels = np.split(rows, np.cumsum(level_counts(count))[:-1])[: level + 1]
-        lines.append(np.mean([np.repeat(some, GROWTH**i)[:count] for i, some in enumerate(levels)], axis=0))
+        levels = np.split(rows, np.cumsum(level_counts(count))[:-1])[: max(level, 1) + 1]
+        wide = [np.repeat(some, GROWTH**i)[:count] for i, some in enumerate(levels)]
+        lines.append(np.mean([wide[0], *wide], axis=0))
     return lines
 
 

@@ -107,6 +107,7 @@ class TrainedModel:
         config = retriever.config
         weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0), "frames": (0.0, 1.0)}
         self.clip_weight, self.frame_weight = weights[config.branches]
+        self.frame_means = False
         self.frames_by_clip, has_clips = retriever.frame_pool.by_clip, config.branches != "frames"
         self.dim, self.clips = config.hidden, retriever.clip_rows.rows if has_clips else _CLIPS
         has_spans = has_clips and retriever.clip_rows.has_spans

@@ -15,7 +15,7 @@ from prvr.config.strict import MANY, STRICT
 from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
-from prvr.data.sampling import pad
+from prvr.data.sampling import growing_means, pad
 from prvr.errors import DataError
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
@@ -59,8 +59,8 @@ def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "Adaptive
 def joint_rows(
     frames: Float32[np.ndarray, "t d"], inputs: JointInputs, beta: float = 0.7
 ) -> Float32[np.ndarray, "m d"]:
-    """The rows of a video that a sentence is compared with: its frames, or its moments by `moments_of`."""
-    return frames if inputs == "joint" else moments_of(frames, beta).vectors.astype(np.float32)
+    """The rows of a video that a sentence is compared with: by `growing_means`, or its moments by `moments_of`."""
+    return growing_means(frames) if inputs == "joint" else moments_of(frames, beta).vectors.astype(np.float32)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -112,7 +112,10 @@ class JointStage(Stage):
 
 
 class ZeroShotStage(JointStage):
-    """Adds the zero-shot score: the cosine of the text with the best matching frame of the video."""
+    """Adds the zero-shot score: the cosine of the text with the best matching frame or mean of frames of the video.
+
+    See `prvr.data.sampling.growing_means`.
+    """
 
     kind = "zero_shot"
     inputs = "joint"
@@ -169,7 +172,7 @@ class JointScorer(nn.Module):
 
 
 class JointSplit:
-    """Joint vectors of the texts and of all stored frames of a split, or of the moments of its videos.
+    """Joint vectors of the texts and of the videos of a split, see `joint_rows`.
 
     Its batches are those of a `prvr.data.PackedSplit` in which every query has one word, the vector of its text.
 
@@ -218,7 +221,7 @@ class JointSplit:
             self.text_vectors = torch.from_numpy(np.stack([side.sentence(text) for text in texts]))
 
     def frames(self) -> Iterator[Float[Tensor, "l d"]]:
-        """The frames of each video in order, `(l, d)`, or its moments.
+        """The rows of each video in order, `(l, d)`, see `joint_rows`.
 
         Raises:
             DataError: the features have another width than `corpus.json` says.
