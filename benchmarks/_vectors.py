@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prvr.data.sampling import growing_means
 from prvr.search.index import VideoIndex
 from prvr.search.manifest import WINDOWS, Manifest
 from prvr.search.model import ModelIdentity, RowSet
@@ -22,8 +23,13 @@ COMMON, TOPIC, VIDEO, EVENT, DRIFT = 0.178, 0.15, 0.31, 0.26, 0.06
 QUERY = 0.5  # cosine of a query with the clip that it means
 MOMENTS = 0.27  # adaptive moments per frame
 
-KINDS = {"trained": (CLIPS, 0.7, 0.3), "zero-shot": (CLIPS, 0.0, 1.0), "training-free": (1, 1.0, 0.0)}
-"""What an index can be of: clips of a window, and the weights of clips and frames."""
+KINDS = {
+    "trained": (CLIPS, 0.7, 0.3),
+    "single frames": (CLIPS, 0.0, 1.0),
+    "zero-shot": (CLIPS, 0.0, 1.0, False, True),
+    "training-free": (1, 1.0, 0.0),
+}
+"""What an index can be of: clips of a window, the weights of clips and frames, and whether means follow frames."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,8 @@ def write_index(
 def _video(manifest: Manifest, number: int, clips: np.ndarray, frames: np.ndarray, kind: str) -> VideoVectors:
     name, duration = f"{number:09d}", max(60.0, len(frames) / 2)
     entry = VideoEntry(name, name, 0, 0, name.zfill(64), duration, len(frames), 640, 360, "h264")
-    rows = [(0.0, 60.0, len(frames), len(clips), len(frames))]
+    steps, frames = len(frames), growing_means(frames) if kind == "zero-shot" else frames
+    rows = [(0.0, 60.0, steps, len(clips), len(frames))]
     if kind == "training-free":  # every moment is a window
         starts = np.linspace(0, len(frames), round(MOMENTS * len(frames)), endpoint=False).astype(int)
         clips, frames = unit(np.add.reduceat(frames, starts)), frames[:0]

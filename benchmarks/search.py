@@ -2,7 +2,7 @@
 
     python benchmarks/search.py                                              # about a minute
     python benchmarks/search.py --videos 1000 10000 --backends exact faiss milvus:server
-    python benchmarks/search.py --frames 240 --videos 1000 10000 --models zero-shot training-free --backends exact
+    python benchmarks/search.py --frames 240 --videos 1000 --models "single frames" zero-shot --backends exact
 
 Vectors with the statistics of real ones (32 clips and --frames frames of 384 numbers per video) are written as an index
 in a temporary folder (--folder names another, which is kept and used again). Every contender runs in a process of its
@@ -10,9 +10,8 @@ own, and they take turns: `plain` multiplies every query with every vector as it
 float32 vectors in memory; `exact`, `faiss` and `milvus:...` are whole searches for the ten best videos.
 `milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. With one thread,
 times are those of the processor, which leaves out what a server computes. Ratios are those to the first contender.
---models compares indexes of the same frames: all frames and 32 clips of each video, or adaptive moments, one for every
-3.7 frames. --json keeps what was measured; --table makes
-one table of several such files.
+--models compares indexes of the same frames: all frames, with their means or alone, and 32 clips of each video; or
+adaptive moments, one for every 3.7 frames. --json keeps what was measured; --table makes one table of several files.
 """
 
 import json
@@ -55,7 +54,7 @@ def folder_bytes(folder: Path) -> int:
 def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
     """The product of each query with all rows that count, file by file: what is left if nothing else costs anything."""
     (place,) = folder.glob("rows/*")
-    names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:], strict=True) if weight]
+    names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:3], strict=True) if weight]
     rows = [torch.from_numpy(np.memmap(place / name, "<f2", "c").reshape(-1, DIM)) for name in names]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
