@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prvr import Library
 from prvr.cli import main
 from prvr.search import Query, SearchHit
 from prvr.video import SubtitleLine
+from prvr.video.database import FILE, SPACE
 
 av = pytest.importorskip("av")
 ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
@@ -142,6 +144,26 @@ def test_other_encodings_are_guessed_with_one_warning(
     search(films, "something red")
     assert "silent.srt" not in capsys.readouterr().err
     assert names(search(films, "--said", texts[0]))[0] == "silent.mp4"
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_words_are_found_inside_a_line_without_spaces(before: bool, films: Path) -> None:
+    """Also in a library of the version before, which took such a line for one word."""
+    lines = [*CHINESE, *JAPANESE, "Tokyo 東京 2024"]
+    content = "".join(f"{n}\n00:00:0{n // 2},000 --> 00:00:0{n // 2},900\n{text}\n\n" for n, text in enumerate(lines))
+    (films / "silent.srt").write_text(content, "utf-8")
+    search(films, "something red")
+    if before:
+        library = Library(films, encoder=NAME)
+        with library, closing(sqlite3.connect(library.storage.home / FILE)) as file, file:
+            file.execute("UPDATE lines SET text = replace(text, ?, '')", (SPACE,))
+            file.execute("PRAGMA user_version = 2")
+    for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
+        hits = search(films, "--said", words)
+        assert names(hits) == ["silent.mp4"]
+        assert [line["text"] for line in hits[0]["lines"]] == [text]
+    assert names(search(films, "--said", "tokyo 京")) == ["silent.mp4"]
+    assert names(search(films, "--said", "上早")) == []
 
 
 def test_without_chardet_files_are_latin_1(

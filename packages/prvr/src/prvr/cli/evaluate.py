@@ -81,7 +81,7 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
     not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
 
-    SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by single frames or by moments.
+    SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by frames or by moments.
     """
     from prvr.systems import open_system, parse_stage
     from prvr.types import UNTRAINED

@@ -54,7 +54,7 @@ class SearchOptions(LibraryOptions):
 
     Args:
         model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; or the encoder alone:
-            zero-shot, by single frames, or training-free, by moments (default: zero-shot)
+            zero-shot, by frames and their means, or training-free, by moments (default: zero-shot)
         no_update: search what is encoded so far, without looking for new videos
         backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
     """

@@ -140,7 +140,7 @@ class MomentModel:
     See `prvr.segments.adaptive_moments`. The whole video is divided, whatever the windows of the index.
 
     Args:
-        joint: the same encoder for single frames; sentences and pictures are read as there.
+        joint: the same encoder for frames; sentences and pictures are read as there.
     """
 
     clips = 1

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 _RATE = 2.0  # frames per second
-_WINDOW = 120.0  # seconds; frames of zero-shot are the same in every window, so windows need not overlap
+_WINDOW = 120.0  # seconds; frames of zero-shot are the same in every window, which need not overlap
 
 
 class NothingEncoded(DataError):
@@ -71,7 +71,7 @@ class Library:
         encoder: an encoder as `prvr.video.open_encoder` takes it; default: the one last used for the folder, else the
             CLIP or SigLIP on this computer that was last used.
         model: a trained model or pipeline, see `prvr.search.open_model`; default: `zero-shot`, the encoder alone, by
-            single frames; `training-free`: the encoder alone, by moments.
+            frames and means of frames; `training-free`: the encoder alone, by moments.
         device: torch device of encoder and model; `auto` is a GPU where there is one.
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.

@@ -21,8 +21,8 @@ def open_model(
 
     Args:
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
-            the cosine of the sentence with the frame that it fits best; or `training-free`: with the moment that it
-            fits best, see `prvr.segments`. Or a pipeline, see `prvr.systems.open_system`.
+            the cosine of the sentence with the frame or mean of frames that it fits best; or `training-free`: with the
+            moment that it fits best, see `prvr.segments`. Or a pipeline, see `prvr.systems.open_system`.
             Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
             replaces that of the best 200.
         encoder: what the features are.

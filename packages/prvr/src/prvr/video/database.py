@@ -1,6 +1,7 @@
 """The SQLite file of a library: its tables in every version, and transactions that other processes may wait for."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -32,7 +33,21 @@ CREATE TABLE subtitles (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, path B
 CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED, stop UNINDEXED,
     tokenize = 'unicode61 remove_diacritics 2');
 """,
+    "UPDATE lines SET text = spaced(text) WHERE text != spaced(text);",
 )  # what each version of the file adds to the one before
+
+SPACE = "\u200b"  # of no width
+_CHARACTER = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]")
+
+
+def spaced(text: str) -> str:
+    """A text as lines are stored, in which SQLite takes each Chinese or Japanese character for a word.
+
+    Examples:
+        >>> spaced("Tokyo 東京").replace(SPACE, "|")
+        'Tokyo |東||京|'
+    """
+    return _CHARACTER.sub(lambda found: f"{SPACE}{found[0]}{SPACE}", text.replace(SPACE, ""))
 
 
 class LibraryUnwritable(DataError):
@@ -119,6 +134,7 @@ class Database:
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version < len(_TABLES):
+                connection.create_function("spaced", 1, spaced)
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
                     version = connection.execute("PRAGMA user_version").fetchone()[0]

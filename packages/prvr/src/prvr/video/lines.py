@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from prvr.video.database import BELOW, Database, bounds
+from prvr.video.database import BELOW, SPACE, Database, bounds, spaced
 from prvr.video.listing import VideoPath
 from prvr.video.subtitles import SubtitleLine
 
@@ -41,12 +41,13 @@ class Lines:
             f"ON lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1} WHERE sha256 = ?",
             (sha256,),
         )
-        return sorted((SubtitleLine(*row) for row in rows), key=lambda line: (line.start, line.end))
+        return sorted((_line(*row) for row in rows), key=lambda line: (line.start, line.end))
 
     def find(self, words: str, shas: Iterable[str], *, any_word: bool = False) -> list[tuple[str, float, SubtitleLine]]:
         """The lines with all words of a text, by BM25, best first.
 
-        Upper and lower case and accents do not differ; nothing in the text is an operator.
+        Upper and lower case and accents do not differ; nothing in the text is an operator. Neighbouring Chinese or
+        Japanese characters are found wherever they follow each other.
 
         Args:
             words: the text.
@@ -56,7 +57,7 @@ class Lines:
         Returns:
             The sha256 of the video, the score, which is higher for a better match, and the line.
         """
-        quoted = ['"{}"'.format(word.replace('"', '""')) for word in words.replace("\0", " ").split()]
+        quoted = ['"{}"'.format(spaced(word).replace('"', '""')) for word in words.replace("\0", " ").split()]
         if not quoted:
             return []
         rows = self._database.read(
@@ -65,7 +66,7 @@ class Lines:
             f"ORDER BY bm25(lines), lines.rowid LIMIT {_MATCHES}",
             ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
         )
-        return [(sha256, score, SubtitleLine(*line)) for sha256, score, *line in rows]
+        return [(sha256, score, _line(*line)) for sha256, score, *line in rows]
 
     def add(self, sha256: str, lines: Sequence[SubtitleLine], file: VideoPath | None = None) -> None:
         """Replaces the lines of a video that come from a file beside it, or from its own text tracks."""
@@ -78,7 +79,7 @@ class Lines:
             rows = enumerate(lines[:_LINES], (number or 0) * _LINES)
             connection.executemany(
                 "INSERT INTO lines (rowid, text, language, start, stop) VALUES (?, ?, ?, ?, ?)",
-                ((row, line.text, line.language, line.start, line.end) for row, line in rows),
+                ((row, spaced(line.text), line.language, line.start, line.end) for row, line in rows),
             )
 
     def drop(self, files: Iterable[tuple[str, Path]]) -> None:
@@ -86,6 +87,10 @@ class Lines:
         with self._database.write() as connection:
             for sha256, path in files:
                 drop_lines(connection, "sha256 = ? AND path = ?", (sha256, os.fsencode(path)))
+
+
+def _line(start: float, end: float, text: str, language: str) -> SubtitleLine:
+    return SubtitleLine(start, end, text.replace(SPACE, ""), language)
 
 
 def drop_lines(connection: sqlite3.Connection, condition: str, values: Sequence[Any]) -> None:
