@@ -21,7 +21,6 @@ from prvr.search.rescoring import Rescorer
 from prvr.search.snapshot import Snapshot
 from prvr.search.trained import TrainedModel, WindowEncoder, open_trained, text_encoder
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage, Stage
-from prvr.stages.joint_space import JointStage
 from prvr.stages.pipelines import read_stages
 from prvr.systems import System, open_system
 from prvr.video import FeatureSpec, TextFeaturizer, open_featurizer
@@ -202,8 +201,7 @@ def _encoder(
         case "features":
             return RetrieverEncoder(stage, encoder, text, device)
         case "joint" | "moments":
-            beta = stage.beta if isinstance(stage, JointStage) else JointStage.beta
-            return JointEncoder(encoder, text, stage.inputs, beta)
+            return JointEncoder(encoder, text, stage.inputs, stage.beta)
         case "first":
             return None
 

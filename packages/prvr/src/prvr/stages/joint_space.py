@@ -91,7 +91,6 @@ class JointStage(Stage):
     """
 
     inputs: ClassVar[JointInputs]
-    beta: float = 0.7  # of moments
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
         self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()

@@ -53,6 +53,7 @@ class Stage(ABC):
             a `prvr.data.PackedSplit`, "joint" for vectors of the joint space of the features, "moments" for moments in
             this space, "first" without encoder.
         keep_last_frame: how frames are sampled for an encoder of "features".
+        beta: of an encoder of "moments", see `prvr.segments.adaptive_moments`.
         reads_first_scores: whether the scores so far must be those of the first stage: it must be the first of all
             stages.
         trained: whether the stage is made from a run of `prvr train`.
@@ -67,6 +68,7 @@ class Stage(ABC):
     rows: frozenset[str] = frozenset()
     encoder: Encoder | None = None
     keep_last_frame: bool = True
+    beta: float = 0.7
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
