@@ -21,8 +21,8 @@ ALIKE, OVERLAP = 0.07, 0.8
 """How far scores of re-encodings may differ, as a share of the range of the curve, and how far moments must overlap.
 
 Measured on the toy corpus, 33 videos of which were encoded again as VP9, MPEG-4 and a smaller H.264: 86 % of the pairs
-are alike for zero-shot, 77 % for `toy-world`; of 1,852 pairs of distinct videos of equal durations none, and of 98,000
-pairs of clips of 10 s from them 23.
+are alike for single frames, 77 % for `toy-world`; of 1,852 pairs of distinct videos of equal durations none, and of
+98,000 pairs of clips of 10 s from them 23.
 """
 WEAKER_BELOW = 0.95
 """Hits of a lower confidence are weaker matches: among queries that nothing answers, one in 20 finds a better one."""
