@@ -18,6 +18,7 @@ from video_files import write_video
 
 from prvr import Library
 from prvr.cli import main
+from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr.video import storage as storages
 from prvr.video.listing import by_suffix, list_videos
@@ -416,7 +417,7 @@ def test_features_are_half_precision_files_of_the_data_folder(films: Path, capsy
     arrays = [np.load(path) for path in (films.parent / "data" / "prvr" / "library" / "features").rglob("*.npy")]
     assert [array.dtype for array in arrays] == [np.float16] * 3
     rows = sum(path.stat().st_size for path in (films.parent / "cache").rglob("frames"))
-    assert rows == sum(array.nbytes for array in arrays)  # no frame is kept twice
+    assert rows == sum(array[0].nbytes * sum(level_counts(len(array))) for array in arrays)  # frames and means, once
 
 
 def test_a_relative_xdg_path_is_ignored(
