@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.names import UNUSED, names
+from prvr.released.names import UNUSED, known_names, names
 
 _MOST_BLOCKS = 64
 
@@ -97,19 +96,6 @@ SYSTEMS = tuple(_WEIGHTS)
 
 class CheckpointError(PrvrError, ValueError):
     """A checkpoint that does not fit the configuration."""
-
-
-def known_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names that this module knows: without `module.`, and those of DL-DKD as in its later code.
-
-    The code of the paper (branch iccv) calls the branches A and B, and projects words for both with B's map.
-    """
-    named = {key.removeprefix("module."): tensor for key, tensor in state.items()}
-    if "B_mapping_linear.weight" not in named:
-        return named
-    named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
-    later = (("A_", "exp_"), ("B_", ""), ("frame_", "visual_"), ("mapping_linear", "out_mapping_linear"))
-    return {reduce(lambda name, pair: name.replace(*pair), later, key): tensor for key, tensor in named.items()}
 
 
 def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ Ours keep a stack of blocks in one tensor, so an entry also says which slice of 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 
 import torch
@@ -208,6 +209,19 @@ def names(module: nn.Module) -> list[Entry]:
     if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
         places.append(("entailment", "", _ENTAILMENT))
     return list(_entries(module, places))
+
+
+def known_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names that this module knows: without `module.`, and those of DL-DKD as in its later code.
+
+    The code of the paper (branch iccv) calls the branches A and B, and projects words for both with B's map.
+    """
+    named = {key.removeprefix("module."): tensor for key, tensor in state.items()}
+    if "B_mapping_linear.weight" not in named:
+        return named
+    named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
+    later = (("A_", "exp_"), ("B_", ""), ("frame_", "visual_"), ("mapping_linear", "out_mapping_linear"))
+    return {reduce(lambda name, pair: name.replace(*pair), later, key): tensor for key, tensor in named.items()}
 
 
 def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
