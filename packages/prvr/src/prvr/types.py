@@ -118,6 +118,7 @@ class Labels:
         teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
         teacher_frames: `(q, l)` the teacher's cosines of queries with the frames of their videos, -inf past their ends.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
+        shares: where several processes train, the numbers of videos and queries that each of them encodes.
 
     Examples:
         >>> import torch
@@ -131,6 +132,7 @@ class Labels:
     teacher: Float[Tensor, "q v"] | None = None
     teacher_frames: Float[Tensor, "q l"] | None = None
     most_queries: int | None = None
+    shares: tuple[tuple[int, int], ...] | None = None
 
     @cached_property
     def ground_truth(self) -> Bool[Tensor, "q v"]:

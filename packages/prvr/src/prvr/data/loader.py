@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -147,8 +147,10 @@ class VideoLoader:
         packed = self.packed
         for items in self.items():
             videos, queries = [index for index, _ in items], [self.queries_of(*item) for item in items]
+            parts = [Shard(rank, self.shard.count).of(len(items)) for rank in range(self.shard.count)]
+            shares = tuple((len(videos[part]), sum(map(len, queries[part]))) for part in parts)
             yield BatchInfo(
-                labels=self._labels_of(queries, videos),
+                labels=replace(self._labels_of(queries, videos), shares=shares),
                 first=self.shard.of(len(items)).start,
                 frames=int(packed.frame_counts[videos].max()),
                 words=int(packed.word_counts[np.concatenate(queries)].max()),
@@ -198,7 +200,9 @@ class VideoLoader:
         teacher = None if self.teacher is None else self.teacher[query_indices[:, None], list(videos)].float()
         frames, longest = self.teacher_frames, int(self.packed.frame_counts[videos].max())
         frames = None if frames is None else frames[query_indices, :longest].float()
-        return Labels(len(videos), owner, relevant if several else None, teacher=teacher, teacher_frames=frames)
+        most = max(map(len, queries))
+        relevant = relevant if several else None
+        return Labels(len(videos), owner, relevant, teacher=teacher, teacher_frames=frames, most_queries=most)
 
     def queries_of(self, index: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""

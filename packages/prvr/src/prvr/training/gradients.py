@@ -10,7 +10,6 @@ the result: the negatives are those of the whole batch.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,7 @@ from prvr.losses import Negatives
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.training.processes import process_count, sum_over_processes
-from prvr.types import Batch, Labels, Texts, VideoEmbedding, cat_padded, pad_to, tensors_of, with_tensors
+from prvr.types import Batch, Labels, Texts, VideoEmbedding, cat_padded, tensors_of, with_tensors
 from regdiff.registers import Registers
 
 Context = Callable[[], contextlib.AbstractContextManager]
@@ -51,8 +50,8 @@ def backward_in_parts(
     """The loss terms of a whole batch; its gradients become the `.grad` of retriever and objective.
 
     Where torch.distributed runs with several processes, each brings its own chunks, in the order of ranks, and all
-    call this with the same labels and equal generators: afterwards all hold the same gradients, those of one process
-    with all the chunks.
+    call this with the same labels, with their `shares`, equal generators and chunks that are padded alike: afterwards
+    all hold the same gradients, those of one process with all the chunks.
 
     Args:
         retriever, objective: the modules whose gradients are taken; what stood in `.grad` is dropped.
@@ -77,7 +76,7 @@ def backward_in_parts(
     with torch.set_grad_enabled(keep):
         parts = [encode(i) for i in range(len(chunks))]
     leaves = [{name: _leaf(tensor) for name, tensor in tensors_of(part).items()} for part in parts]
-    whole = with_tensors(parts[0], _across_processes(_joined(leaves)))
+    whole = with_tensors(parts[0], _across_processes(_joined(leaves), labels.shares))
     output = retriever.output(whole.text, whole.video, whole.registers)
     terms = objective(output, labels, negatives=negatives, warm_up=warm_up, generator=generator)
     terms["total"].backward()
@@ -109,26 +108,25 @@ def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: cat_padded([part[name] for part in parts]) for name in parts[0]}
 
 
-def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
+def _across_processes(own: dict[str, Tensor], shares: Sequence[tuple[int, int]] | None) -> dict[str, Tensor]:
     """The encodings of all processes in the order of ranks; only the own ones lead back to the leaves.
 
     The gradient with respect to the own rows is complete without any exchange, since each process computes all losses.
     """
     if process_count() == 1:
         return own
-    shapes: list[Any] = [None] * process_count()
-    dist.all_gather_object(shapes, {name: tensor.shape for name, tensor in own.items()})
+    assert shares is not None
+    videos, queries = zip(*shares, strict=True)
 
     def gathered(name: str, tensor: Tensor) -> Tensor:
         """Rows of every process, the own ones with their graph."""
-        rows = [shape[name][0] for shape in shapes]
-        long = pad_to(tensor, max(shape[name][1] for shape in shapes))
-        sent = long.to(torch.uint8) if long.dtype == torch.bool else long.detach()
+        rows = queries if name.startswith("text") else videos
+        sent = tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor.detach()
         padded = F.pad(sent, [0, 0] * (sent.ndim - 1) + [0, max(rows) - len(sent)]).contiguous()
         parts = [torch.empty_like(padded) for _ in rows]
         dist.all_gather(parts, padded)
-        parts = [part[:count].to(long.dtype) for part, count in zip(parts, rows, strict=True)]
-        parts[dist.get_rank()] = long
+        parts = [part[:count].to(tensor.dtype) for part, count in zip(parts, rows, strict=True)]
+        parts[dist.get_rank()] = tensor
         return torch.cat(parts)
 
     return {name: gathered(name, tensor) for name, tensor in own.items()}

@@ -228,12 +228,24 @@ def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
         raise error
 
 
-def agree_to_stop(accelerator: Accelerator, stop: StopRequest) -> None:
-    """Makes a signal that one process received count for all of them, from the same step on."""
-    if accelerator.num_processes == 1:
-        return
-    numbers: Any = accelerator.gather(torch.tensor([stop.received or 0], device=accelerator.device))
-    stop.received = stop.received or int(numbers.max()) or None
+def host_group() -> dist.ProcessGroup | None:
+    """A group of all processes that exchange numbers of the host without their devices; None: the default one is."""
+    return None if process_count() == 1 or dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+
+
+def agree_to_stop(stop: StopRequest, group: dist.ProcessGroup | None) -> bool:
+    """Whether any process has received a signal, which then counts for all of them: the same answer in each.
+
+    Args:
+        stop: the signal of this process.
+        group: of `host_group`.
+    """
+    if process_count() == 1:
+        return stop.received is not None
+    number = torch.tensor(stop.received or 0)
+    dist.all_reduce(number, dist.ReduceOp.MAX, group=group)
+    stop.received = stop.received or int(number) or None
+    return bool(number)
 
 
 def process_count() -> int:

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from prvr.config import config_to_dict, flat
 from prvr.errors import DivergedError, TrainingError
 from prvr.training.checkpoint import Score, TrainerState, derived_seed, load_weights
-from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
+from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, host_group, matrix_products
 from prvr.training.run_folder import Run, RunConfig, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
 
@@ -106,7 +106,7 @@ class Trainer:
         self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
         self.average = WeightAverage(config, task.networks)
         self.step = TrainingStep(config, task, optimizer, scheduler, run.accelerator.device)
-        self.generator = torch.Generator(run.accelerator.device)
+        self.generator, self.group = torch.Generator(run.accelerator.device), host_group()
         self.epoch, self.state, self.skipped_in_row, self.stopped = 0, TrainerState(), 0, False
         self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
@@ -180,7 +180,8 @@ class Trainer:
                 self._train_epoch()
                 self._finish_epoch()
                 self._call_on_epoch()
-                stop.raise_if_received()
+                if agree_to_stop(stop, self.group):
+                    stop.raise_if_received()
             self._draw_curves()
             report = from_main(accelerator, evaluate)
             stop.raise_if_received()  # all is done, but whoever asked to stop should not see the program continue
@@ -231,13 +232,14 @@ class Trainer:
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 state.processor = time.process_time() - busy
                 self._account(waiting, show, keep=self.step.lag)
-                agree_to_stop(self.run.accelerator, stop)
+                stopping = agree_to_stop(stop, self.group)
                 every = train.checkpoint_every
                 due = every is not None and (self.epoch * self.steps + state.step) % every == 0
-                if due or stop.received is not None:
+                if due or stopping:
                     self._account(waiting, show)  # nothing is saved that has not been checked
                     self._save_inside_epoch()
-                    stop.raise_if_received()
+                    if stopping:
+                        stop.raise_if_received()
             self._account(waiting, show)
         state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
 
