@@ -230,7 +230,10 @@ def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
 
 def host_group() -> dist.ProcessGroup | None:
     """A group of all processes that exchange numbers of the host without their devices; None: the default one is."""
-    return None if process_count() == 1 or dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+    if process_count() == 1 or dist.get_backend() == "gloo":
+        return None
+    group: Any = dist.new_group(backend="gloo")
+    return group
 
 
 def agree_to_stop(stop: StopRequest, group: dist.ProcessGroup | None) -> bool:
