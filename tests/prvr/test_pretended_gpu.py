@@ -21,6 +21,7 @@ from _noise_store import noise_store
 from prvr.config import ModelConfig, RegisterConfig
 from prvr.data import PackedSplit
 from prvr.data.loader import VideoLoader
+from prvr.data.on_device import split_bytes
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import Retriever, build_retriever
 from prvr.objective import Objective
@@ -128,6 +129,17 @@ def test_a_step_of_the_reranker_reads_nothing(split: PackedSplit, gpu: Accelerat
         step(rows, "", 0, number, None)
         counted.append(Counter(gpu.reads))
     assert counted[-1] == Counter()
+
+
+def test_a_split_is_sent_in_few_copies_that_nothing_waits_for(
+    split: PackedSplit, gpu: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prvr.data.on_device.BLOCK", split_bytes(split) // 6)  # two blocks or three of each kind
+    resident = VideoLoader(split, 3).to(DEVICE, resident=True)
+    assert not gpu.reads
+    for there, here in zip(resident, VideoLoader(split, 3), strict=True):
+        for name in ("clips", "frames", "words"):
+            torch.testing.assert_close(getattr(there, name).cpu(), getattr(here, name), rtol=0, atol=0)
 
 
 def test_evaluation_has_the_numbers_of_the_cpu(split: PackedSplit, gpu: Accelerator) -> None:

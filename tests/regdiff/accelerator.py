@@ -144,7 +144,8 @@ class Accelerator(TorchDispatchMode):
             packs = name == "_pack_padded_sequence"  # whose lengths stay on the CPU
             indices = [id(index) for index in args[1]] if name in INDEXING else []
             mixed = [tensor for tensor in tensors if type(tensor) is torch.Tensor and tensor.ndim]
-            if any(id(tensor) in indices for tensor in mixed):
+            sent = [tensor for tensor in mixed if copies and here and not hasattr(tensor, "pinned")]
+            if sent or any(id(tensor) in indices for tensor in mixed):
                 self.reads["to the accelerator"] += 1  # indices may lie on the CPU, and are sent
             if not copies and not packs and any(id(tensor) not in indices for tensor in mixed):
                 raise AssertionError(f"{name}: mixes tensors of both devices")

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 AHEAD = 2
 """Batches that are read ahead for a GPU."""
+BLOCK = 2**26
+"""Bytes of a split that are sent to a device at once, on average."""
 
 
 def choose_device(name: torch.device | str) -> torch.device:
@@ -103,8 +105,14 @@ class DeviceRuns:
         native = matrix.dtype.newbyteorder("=")
         kind = torch.from_numpy(np.empty(0, native)).dtype
         self.rows = torch.empty(int(self.offsets[-1]), matrix.shape[1], dtype=kind, device=device)
-        for first, last, at in zip(runs.start.tolist(), runs.stop.tolist(), self.offsets.tolist(), strict=False):
-            self.rows[at : at + last - first] = torch.from_numpy(np.array(matrix[first:last], native))
+        spans = [slice(*span) for span in zip(runs.start.tolist(), runs.stop.tolist(), strict=True)]
+        many = max(1, len(spans) * BLOCK // max(1, self.rows.nbytes))  # runs that are read and sent together
+        for first in range(0, len(spans), many):
+            target = self.rows[self.offsets[first] : self.offsets[min(first + many, len(spans))]]
+            block = target.numpy() if device.type == "cpu" else np.empty(tuple(target.shape), native)
+            np.concatenate([matrix[span] for span in spans[first : first + many]], out=block)
+            if device.type != "cpu":
+                target.copy_(sent(torch.from_numpy(block), device))
 
     def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """As `prvr.data.packed.Runs.padded`."""

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prvr.errors import InputError
 from prvr.losses import Negatives
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
@@ -115,7 +116,8 @@ def _across_processes(own: dict[str, Tensor], shares: Sequence[tuple[int, int]] 
     """
     if process_count() == 1:
         return own
-    assert shares is not None
+    if shares is None:
+        raise InputError("backward_in_parts: several processes need Labels.shares, the videos and queries of each")
     videos, queries = zip(*shares, strict=True)
 
     def gathered(name: str, tensor: Tensor) -> Tensor:
