@@ -572,7 +572,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
     segments = [unit_moments(video.frames) for video in videos]
     moments = [each.vectors for each in segments]
     frames = [unit_frames(video.frames) for video in videos]
-    whole, single = best(queries.vectors, moments), best(queries.vectors, frames)
+    whole, by_frame = best(queries.vectors, moments), best(queries.vectors, frames)
     parts = best(asked.parts, moments)
     several = np.diff(np.append(asked.starts, len(parts)))[:, None]
     mean = np.concatenate(moments).mean(0)
@@ -581,7 +581,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
     np.fill_diagonal(bank, bank.min())
     scores = {
         "training-free": whole,
-        "single frames": single,
+        "single frames": by_frame,
         "weakest part": whole + np.minimum.reduceat(parts, asked.starts),
         "weakest part, control": whole + np.add.reduceat(parts, asked.starts) / several,
         "wordings": best(asked.wordings.mean(0), moments),
@@ -605,7 +605,7 @@ def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict
             columns.append(((1 - weight) * around + weight * single).max(1))
     for weight, columns in mixed.items():
         scores[f"frames, {weight}"] = np.stack(columns, 1)
-        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * single
+        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * by_frame
     return scores
 
 
