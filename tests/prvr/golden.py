@@ -13,7 +13,7 @@ from torch import Tensor
 import prvr
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2", "ral", "dl-dkd")
+SYSTEMS = ("hlformer", "dreamprvr", "gmmformer", "ms-sl", "gmmformer-v2", "ral", "dl-dkd", "msc-prvr")
 
 
 def drawn_weights(seed: int, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
@@ -39,6 +39,9 @@ def drawn_batch(seed: int, sizes: dict[str, Any]) -> dict[str, np.ndarray]:
 
     clips = unit(len(frames), sizes["clips"], sizes["video_dim"])
     fine = unit(len(frames), frames.max(), sizes["video_dim"])
+    if "walk" in sizes:  # frames that go on from those before, so that some are alike
+        fine = np.cumsum(fine, 1)
+        fine = (fine / np.linalg.norm(fine, axis=-1, keepdims=True)).astype(np.float32)
     text = unit(len(words), words.max(), sizes["query_dim"])
     teacher = {}
     if "teacher_dim" in sizes:  # features of the frames and sentences of a joint space

@@ -14,7 +14,9 @@ from torch.distributions import Normal, kl_divergence
 
 from prvr.losses import (
     Negatives,
+    angle_geometry_loss,
     contrastive_loss,
+    distance_geometry_loss,
     diversity_loss,
     info_nce_loss,
     info_nce_pairs_loss,
@@ -245,3 +247,35 @@ def test_proxies_are_the_plain_loops(seed: int, videos: int, count: int) -> None
     one, other = (Gaussian(mean[:, 0], logvar[:, 0]) for mean, logvar in (numbers[:2], numbers[2:]))
     expected = kl_divergence(Normal(one.mean, one.std), Normal(other.mean, other.std)).sum(1).mean()
     torch.testing.assert_close(divergence(one, other), expected)
+
+
+@pytest.mark.parametrize("at_a_time", [2**23, 1])
+def test_geometry_of_text_is_plain_loops_over_pairs_and_triples(
+    at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of the captions are the same: nothing is divided by zero."""
+    monkeypatch.setattr("prvr.losses.queries._ANGLES", at_a_time)
+    text, fixed = torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 5, dtype=torch.float64)
+    text[5], fixed[5] = text[4], fixed[4]
+    text.requires_grad_()
+
+    def smooth(x: Tensor) -> Tensor:
+        return torch.where(x.abs() < 1, x.square() / 2, x.abs() - 0.5)
+
+    def relative(x: Tensor) -> Tensor:
+        distances = torch.cdist(x, x)
+        return distances * 30 / distances.sum()
+
+    def cosine(x: Tensor, p: int, q: int, r: int) -> Tensor:
+        sides = x[q] - x[p], x[r] - x[p]
+        return sides[0] @ sides[1] / (sides[0].norm() * sides[1].norm()).clamp_min(1e-12)
+
+    pairs = [smooth(difference) for difference in (relative(text) - relative(fixed)).flatten()]
+    torch.testing.assert_close(distance_geometry_loss(text, fixed), torch.stack(pairs).mean(), rtol=1e-5, atol=1e-7)
+    triples = [
+        smooth(cosine(text, *triple) - cosine(fixed, *triple)) for triple in itertools.product(range(6), repeat=3)
+    ]
+    expected, found = torch.stack(triples).mean(), angle_geometry_loss(text, fixed)
+    torch.testing.assert_close(found, expected)
+    both = distance_geometry_loss(text, fixed) + found
+    assert torch.autograd.grad(both, text)[0].isfinite().all()

@@ -317,7 +317,11 @@ def test_each_loss_alone(term: str) -> None:
     weights = dict.fromkeys(LOSSES.names, 0.0) | {term: 0.5}
     pooling = "key_clip" if "key_clip" in LOSSES[term].needs else "none"
     query = "words" if "words" in LOSSES[term].needs else "pooled"
-    model = ModelConfig(**(SMALL | {"registers": REGISTERS, "frame_pooling": pooling, "frame_query": query}))
+    changes = {"registers": REGISTERS, "frame_pooling": pooling, "frame_query": query}
+    rows = {"merged": "merged", "frame_rows": "frames"}
+    if own := [rows[need] for need in LOSSES[term].needs if need in rows]:
+        changes = {"clip_construction": own[0], "blocks": (BlockConfig(), BlockConfig(E, 4.0))}
+    model = ModelConfig(**(SMALL | changes))
     terms = _step(model, LossConfig(weights))
     assert len(terms) > 1
     assert all(name.startswith(term) for name in terms if name != "total")

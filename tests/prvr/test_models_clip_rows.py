@@ -9,13 +9,15 @@ from test_models import build, make_batch
 from torch import Tensor, nn
 
 import prvr
-from prvr.config import CLIPS, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
+from prvr.config import CLIPS, BlockConfig, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
 from prvr.errors import InputError
-from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss
-from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, Proposals
+from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss, segment_contrast
+from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, MergedClips, Proposals
+from prvr.models.rows import Sequences
 from prvr.types import VideoEmbedding
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
+MERGED = {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig(width=4.0))}
 MSSL = {"clip_construction": "proposals", "frame_pooling": "key_clip"}
 OFF = {"info_nce_clips": 0, "info_nce_frames": 0, "diversity": 0, "triplet": 0}
 
@@ -192,5 +194,133 @@ def test_what_does_not_go_together_is_refused() -> None:
         prvr.load_config("hybrid-tvr", {"loss.frame_distillation": 0.1})
     with pytest.raises(ConfigError, match=r"clip_construction='frames' needs registers\.kind='none' and compat\.padd"):
         validated(ModelConfig, sizes | {"clip_construction": "frames", "compat": {"padding": "to_length"}})
+    with pytest.raises(ConfigError, match=r"alignment=0\.1 needs model\.clip_construction='merged'"):
+        prvr.load_config("hybrid-tvr", {"loss.alignment": 0.1})
+    with pytest.raises(ConfigError, match=r"makes of max_frames=128 rows num_clips=8 in three stages, each by at most"):
+        validated(ModelConfig, {"video_dim": 4, "query_dim": 4, "clip_construction": "merged", "num_clips": 8})
     part = KeyClipFrames(ModelConfig(**sizes, hidden=8))
     assert part.by_clip
+
+
+def _merged(rows: Tensor, counts: list[int]) -> tuple[list[Tensor], list[int], list[int]]:
+    """One video by plain loops: rows, their sizes, and the row of each frame."""
+    members, x = [[i] for i in range(len(rows))], list(rows)
+    for count in counts:
+        pairs = [(float(x[i] @ x[i + 1]), i) for i in range(0, len(x), 2)]
+        joined = {i for _, i in sorted(pairs, reverse=True)[: len(x) - count]}
+        following: list[tuple[Tensor, list[int]]] = []
+        for i in range(0, len(x), 2):
+            if i in joined:
+                a, b = len(members[i]), len(members[i + 1])
+                following.append(((a * x[i] + b * x[i + 1]) / (a + b), members[i] + members[i + 1]))
+            else:
+                following += [(x[i], members[i]), (x[i + 1], members[i + 1])]
+        x, members = [row for row, _ in following], [own for _, own in following]
+    owner = [next(c for c, own in enumerate(members) if i in own) for i in range(len(rows))]
+    return [row / (row.norm() + 1e-5) for row in x], [len(own) for own in members], owner
+
+
+def test_neighbours_that_are_alike_merge_in_three_stages() -> None:
+    part = MergedClips(ModelConfig(video_dim=5, query_dim=5, num_clips=6, max_frames=24))
+    assert part.stages == [24, 16, 8, 6]
+    frames = F.normalize(torch.randn(3, 24, 5, dtype=torch.float64), dim=2)
+    found = part.merge(frames)
+    for v in range(3):
+        rows, sizes, owner = _merged(frames[v], part.stages[1:])
+        torch.testing.assert_close(found.features[v], torch.stack(rows))
+        assert found.sizes[v].tolist() == sizes
+        assert found.clip_of[v].tolist() == owner
+
+
+def test_short_videos_repeat_frames_and_sizes_are_weights_of_keys() -> None:
+    retriever, batch = build(**MERGED), make_batch([9, 3, 1], pad_to=11)
+    out, other = retriever(batch), retriever(dataclasses.replace(batch, clips=torch.zeros_like(batch.clips)))
+    assert torch.equal(out.scores.total, other.scores.total)
+    rows = [min(round(i / 12 * 3), 2) for i in range(12)]
+    repeated = make_batch([12, 12])
+    repeated.frames[1] = batch.frames[1, rows]
+    torch.testing.assert_close(retriever(repeated).video.clips[1], out.video.clips[1])
+    torch.testing.assert_close(retriever(repeated).video.frames[1], out.video.frames[1])
+    sizes, spans = out.video.merged.sizes, out.video.clip_spans
+    torch.testing.assert_close(spans[..., 1] - spans[..., 0], sizes / 12)
+    assert torch.equal(spans[:, 1:, 0], spans[:, :-1, 1])
+    assert float(spans[:, 0, 0].abs().max()) == 0
+    assert retriever.encode_video(batch.clips, batch.frames, batch.frame_mask).merged is None
+
+
+@pytest.mark.parametrize("window", ["multiply", "add"])
+@pytest.mark.parametrize("width", [None, 4.0])
+def test_a_key_of_size_two_is_the_same_key_twice(window: str, width: float | None) -> None:
+    retriever = build(**(MERGED | {"window": window, "blocks": (BlockConfig(width=width),)}))
+    mixer, x = retriever.clips.layers[0].groups[0].mixer, torch.randn(2, 4, 16, dtype=torch.float64)
+    sizes = torch.tensor([[1.0, 2.0, 1.0, 3.0], [2.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+    table = None if width is None else torch.rand(1, 4, 4, dtype=torch.float64) + 0.1
+    found = mixer(x, Sequences(None, 4, sizes=sizes), table, None)
+    for v in range(2):
+        times = sizes[v].long()
+        first = times.cumsum(0) - times
+        long = None if table is None else table.repeat_interleave(times, 1).repeat_interleave(times, 2)
+        expected = mixer(x[v : v + 1].repeat_interleave(times, 1), Sequences(None, int(times.sum())), long, None)
+        torch.testing.assert_close(found[:, v], expected[:, 0, first])
+
+
+def test_alignment_is_plain_loops() -> None:
+    retriever = build(**MERGED, num_clips=6, max_frames=24)
+    batch = make_batch([24, 20, 17, 12], pad_to=24)
+    batch = dataclasses.replace(batch, clips=batch.clips.repeat(1, 2, 1)[:, :6])
+    similarity = 0.25
+    terms = {"alignment": {"weight": 0.5, "similarity": similarity}}
+    objective = prvr.Objective(LossConfig(OFF | terms), retriever.config).double()
+    torch.nn.init.normal_(objective.alignment.project.weight)
+    out, total, levels = retriever(batch), 0.0, set()
+    for v in range(4):
+        merged = out.video.merged
+        clips, sizes, owner = (x[v].tolist() for x in (merged.features, merged.sizes, merged.clip_of))
+        segments = list(objective.alignment.project(out.video.clips[v]))
+        frames = objective.alignment.project(out.video.frames[v])
+        clips = [torch.tensor(row, dtype=torch.float64) for row in clips]
+
+        def cosine(a: Tensor, b: Tensor) -> float:
+            return float(F.cosine_similarity(a, b, dim=0))
+
+        reached = [{i} for i in range(6)]
+        for own in reached:
+            while more := {j for i in own for j in range(6) if cosine(clips[i], clips[j]) > similarity} - own:
+                own |= more
+        share = sum(len(own) - 1 for own in reached) / 30
+        level = sum(share >= bound for bound in (0.2, 0.4, 0.6, 0.8))
+        levels.add(level)
+        for count in (4, 2, 2, 2)[:level]:
+            pairs = [
+                (cosine(clips[a], clips[b]), a, b) for a in range(0, len(clips), 2) for b in range(1, len(clips), 2)
+            ]
+            joined: dict[int, int] = {}
+            for _, a, b in sorted(pairs, reverse=True):
+                if len(joined) < len(clips) - count and a not in joined and b not in joined.values():
+                    joined[a] = b
+            kept = [i for i in range(len(clips)) if i not in joined.values()]
+            owner = [kept.index({b: a for a, b in joined.items()}.get(i, i)) for i in owner]
+            parts = [[i, joined[i]] if i in joined else [i] for i in kept]
+            weights = [sum(sizes[i] for i in part) for part in parts]
+            clips = [sum(sizes[i] * clips[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]
+            segments = [sum(sizes[i] * segments[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]
+            sizes = weights
+        products = (frames @ torch.stack(segments).T).exp()
+        own = torch.tensor(owner)[:, None] == torch.arange(len(segments))
+        for dim in (0, 1):
+            right, wrong = ((products * part).sum(dim) / part.sum(dim) for part in (own, ~own))
+            total = total - (right / (right + wrong)).log().mean()
+    assert len(levels) > 1
+    torch.testing.assert_close(objective(out, batch)["alignment"], 0.5 * total / 4)
+
+
+def test_neither_side_of_the_alignment_moves_the_other() -> None:
+    frames, segments = (torch.randn(2, n, 4, dtype=torch.float64, requires_grad=True) for n in (6, 3))
+    own = (torch.arange(6) % 3)[None, :, None].expand(2, -1, 1) == torch.arange(3)
+    by_frames, by_segments = (
+        segment_contrast(frames, segments.detach(), own),
+        segment_contrast(frames.detach(), segments, own),
+    )
+    whole = torch.autograd.grad(segment_contrast(frames, segments, own).sum(), [frames, segments])
+    torch.testing.assert_close(whole[0], torch.autograd.grad(by_frames.sum(), frames)[0])
+    torch.testing.assert_close(whole[1], torch.autograd.grad(by_segments.sum(), segments)[0])

@@ -27,6 +27,7 @@ SYSTEMS = (
     "holmes-words-tvr",
     "hybrid-tvr",
     "ms-sl-tvr",
+    "msc-prvr-tvr",
     "ral-tvr",
 )
 

@@ -38,6 +38,9 @@ TERMS = {
     "proxy_matching": "proxy_matching",
     "proxy_alignment": "proxy_alignment",
     "frame_distillation": "kl",
+    "text_distances": "text_distances",
+    "text_angles": "text_angles",
+    "alignment": "alignment",
     "entailment": "pop",
     "prior_kl": "pvs",
     "diffusion": "dre",
@@ -69,6 +72,8 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
     if golden.system == "dl-dkd":
         found |= {"video_query": out.text.sentence, "exploration_query": out.text.words[:, 0]}
         found |= {"first_rows": out.video.clips[:2, :30:10]}
+    if golden.system == "msc-prvr":
+        found |= {"clip_sizes": out.video.merged.sizes, "clip_of": out.video.merged.clip_of}
     if golden.system == "ms-sl":
         found |= {"proposals": out.video.clips[:, ::100]}
     if golden.system == "hlformer":
@@ -271,7 +276,7 @@ def test_defaults_do_without_released_parts() -> None:
 
     Importing the stages leaves diffusers alone.
     """
-    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-")
+    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-", "msc-")
     names = [name for name in prvr.preset_names() if not name.startswith(papers) and not name.endswith("-released")]
     command = [sys.executable, "-c", WITHOUT, *sorted(names, key="hybrid-toy".__eq__)]
     assert subprocess.check_output(command, text=True).split() == ["False", "False"]
@@ -319,6 +324,7 @@ BUILT = {
     "gmmformer-v2-tvr": {},
     "ral-tvr": {},
     "dl-dkd-tvr": {},
+    "msc-prvr-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32
 NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"

@@ -21,7 +21,7 @@ from search_files import (
 )
 
 from prvr import Retriever
-from prvr.config import Compat, RegisterConfig, TokenModelConfig, dump_config, load_config
+from prvr.config import BlockConfig, Compat, RegisterConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.data.sampling import growing_means, level_counts
 from prvr.evaluation.encode import encode_split
@@ -187,6 +187,7 @@ VARIANTS = {
     "proposals": {"clip_construction": "proposals"},
     "frames of the key clip": {"clip_construction": "proposals", "frame_pooling": "key_clip"},
     "frames in both branches": {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"},
+    "merged frames": {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig("euclidean", 2.0))},
     "registers": {"registers": RegisterConfig(kind="diffusion", num=2, steps=2)},
     "padding that counts": {"compat": Compat(padding="to_length")},
 }
@@ -224,7 +225,9 @@ def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path
             assert ids(result) == sorted(expected, key=lambda video: -expected[video])
 
 
-@pytest.mark.parametrize("variant", ["both", "proposals", "frames of the key clip", "frames in both branches"])
+@pytest.mark.parametrize(
+    "variant", ["both", "proposals", "frames of the key clip", "frames in both branches", "merged frames"]
+)
 def test_moments_are_those_that_evaluation_shows(variant: str, corpus, tmp_path: Path) -> None:
     split, videos = corpus
     folder = tiny_model(tmp_path / "model", **VARIANTS[variant])

@@ -118,6 +118,7 @@ class Labels:
         teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
         teacher_frames: `(q, l)` the teacher's cosines of queries with the frames of their videos, -inf past their ends.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
+        last_words: `(q, e)` the last word of each query, which stands for the sentence in features of CLIP.
         shares: where several processes train, the numbers of videos and queries that each of them encodes.
 
     Examples:
@@ -132,6 +133,7 @@ class Labels:
     teacher: Float[Tensor, "q v"] | None = None
     teacher_frames: Float[Tensor, "q l"] | None = None
     most_queries: int | None = None
+    last_words: Float[Tensor, "q e"] | None = None
     shares: tuple[tuple[int, int], ...] | None = None
 
     @cached_property
@@ -264,7 +266,8 @@ class Batch:
         frames = self.teacher_frames
         if frames is not None:
             frames = frames.masked_fill(~self.frame_mask[self.query_to_video], -torch.inf)
-        return Labels(len(self.clips), self.query_to_video, self.relevant, self.teacher, frames, most)
+        last = self.words[torch.arange(len(self.words), device=self.words.device), self.word_mask.sum(1) - 1]
+        return Labels(len(self.clips), self.query_to_video, self.relevant, self.teacher, frames, most, last)
 
     @property
     def valid_frames(self) -> int | None:
@@ -408,6 +411,21 @@ def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """The rows that the clip branch encodes where neighbouring frames are merged; see `prvr.models.clips.MergedClips`.
+
+    Args:
+        features: `(v, c, f)` their features, of unit length.
+        sizes: `(v, c)` how many frames each stands for.
+        clip_of: `(v, l)` the row that each frame is part of.
+    """
+
+    features: Float[Tensor, "v c f"]
+    sizes: Float[Tensor, "v c"]
+    clip_of: Int[Tensor, "v l"]
+
+
+@dataclass(frozen=True)
 class VideoEmbedding:
     """Embeddings of videos: what a gallery stores.
 
@@ -418,6 +436,7 @@ class VideoEmbedding:
         registers: `(v, n, d)` registers that conditioned the encoding, or None.
         unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
         clip_spans: `(v, c, 2)` where each clip begins and ends, as shares of the video; None = clips are equal parts.
+        merged: in training, what the clips were merged from; None without merging.
     """
 
     clips: Float[Tensor, "v c d"] | None = None
@@ -426,6 +445,7 @@ class VideoEmbedding:
     registers: Float[Tensor, "v n d"] | None = None
     unit: bool = False
     clip_spans: Float[Tensor, "v c 2"] | None = None
+    merged: Merged | None = None
 
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
@@ -460,7 +480,7 @@ class VideoEmbedding:
                 for part, t in zip(parts, frames, strict=bool(frames))
             ]
         joined = {name: cat_padded(tensors) for name, tensors in present.items() if tensors}
-        return VideoEmbedding(**joined, unit=all(part.unit for part in parts))
+        return VideoEmbedding(**joined, merged=None, unit=all(part.unit for part in parts))
 
 
 @dataclass(frozen=True)

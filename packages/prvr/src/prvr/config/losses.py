@@ -28,6 +28,7 @@ NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
     "frame_rows": "model.clip_construction='frames'",
+    "merged": "model.clip_construction='merged', with frames one by one",
     "key_clip": "model.frame_pooling='key_clip'",
     "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
@@ -239,6 +240,19 @@ class ProxySettings(LossSettings):
     form: Literal["gaussian", "released"] = "gaussian"
     """gaussian: divergences of the Gaussians that are sampled. released: as the released code, of Gaussians around the
     mean of the samples, and of variance sigma in place of sigma squared where they are compared with N(0, I)."""
+
+
+_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "pooled")(LossSettings)
+_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "pooled")(LossSettings)
+
+
+@_loss("alignment", "alignment:Alignment", "Frames find their segment, segments their frames (MSC-PRVR).", "merged")
+@dataclass(frozen=True, config=STRICT)
+class AlignmentSettings(LossSettings):
+    """Contrasts frames and segments of a video, which merged clips are, both ways (MSC-PRVR)."""
+
+    similarity: float = Field(default=0.8, ge=-1, le=1)
+    """Cosine above which two clips are linked; the more clips are linked, the fewer segments a video has."""
 
 
 @_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")

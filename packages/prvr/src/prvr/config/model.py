@@ -5,6 +5,7 @@ read. A new one is its module, its entry here, and its test.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -54,6 +55,7 @@ CLIPS.register(
     "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
 )
 CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
+CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
 POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of each frame (DL-DKD).")
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
@@ -190,7 +192,7 @@ class ModelConfig:
     clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
     is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes frames, as the other
-    one does, and clips are not read (DL-DKD)."""
+    one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged (MSC-PRVR)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"
@@ -277,6 +279,15 @@ class ModelConfig:
                 "clip_construction='frames' needs registers.kind='none' and compat.padding='masked' or 'to_batch', got "
                 f"{self.registers.kind!r} and {padding!r}"
             )
+        if self.clip_construction == "merged":
+            stages = merge_stages(self.max_frames, self.num_clips)
+            if self.num_clips % 2 or any(2 * b < a or a < b or a % 2 for a, b in pairwise(stages)):
+                yield (
+                    f"clip_construction='merged' makes of max_frames={self.max_frames} rows num_clips={self.num_clips} "
+                    "in three stages, each by at most half: set both to even numbers, max_frames=4 * num_clips"
+                )
+            if has_registers or any(block.space != "euclidean" for block in self.blocks):
+                yield "clip_construction='merged' needs registers.kind='none' and blocks with space='euclidean'"
         if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
             yield "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
         if has_registers and self.layer != "transformer":
@@ -321,7 +332,9 @@ class ModelConfig:
         key_clip = ("key_clip",) if self.frame_pooling == "key_clip" else ()
         words = ("words",) if self.frame_query == "words" else ()
         rows = ("frame_rows",) if self.clip_construction == "frames" and self.branches != "frames" else ()
-        return frozenset(("pooled", *branches, *key_clip, *words, *rows, *self.registers.provides))
+        several = self.frame_pooling == "none" and self.branches == "both"
+        merged = ("merged",) if self.clip_construction == "merged" and several else ()
+        return frozenset(("pooled", *branches, *key_clip, *words, *rows, *merged, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:
@@ -340,6 +353,17 @@ class ModelConfig:
         generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
         both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
         return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
+
+
+def merge_stages(rows: int, clips: int) -> list[int]:
+    """How many rows are left before and after each of three stages of about equal factors, multiples of four between.
+
+    Examples:
+        >>> merge_stages(128, 32)
+        [128, 80, 52, 32]
+    """
+    between = (4 * round(rows * (clips / rows) ** (stage / 3) / 4) for stage in (1, 2))
+    return [rows, *(max(clips, count) for count in between), clips]
 
 
 MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS)

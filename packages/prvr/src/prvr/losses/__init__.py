@@ -3,6 +3,7 @@
 A term is registered in `prvr.config.losses`, with its settings.
 """
 
+from prvr.losses.alignment import segment_contrast
 from prvr.losses.cones import Entailment, entailment
 from prvr.losses.evidence import dissent_loss, evidential_loss, fuse_evidence
 from prvr.losses.key_clips import key_clip_nce_loss, key_clip_triplet_loss
@@ -17,7 +18,7 @@ from prvr.losses.matching import (
     triplet_pairs_loss,
 )
 from prvr.losses.proxies import proxy_matching_loss
-from prvr.losses.queries import diversity_loss, query_structure_loss
+from prvr.losses.queries import angle_geometry_loss, distance_geometry_loss, diversity_loss, query_structure_loss
 from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, matching_loss, transport_targets
 
@@ -26,8 +27,10 @@ __all__ = [
     "LossInputs",
     "Negatives",
     "Term",
+    "angle_geometry_loss",
     "contrastive_loss",
     "dissent_loss",
+    "distance_geometry_loss",
     "distillation_loss",
     "diversity_loss",
     "entailment",
@@ -43,6 +46,7 @@ __all__ = [
     "matching_loss",
     "proxy_matching_loss",
     "query_structure_loss",
+    "segment_contrast",
     "transport_targets",
     "triplet_loss",
     "triplet_pairs_loss",

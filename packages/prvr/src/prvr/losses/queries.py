@@ -6,9 +6,13 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from prvr.config import LossSettings
 from prvr.config.losses import DiversitySettings, QueryStructureSettings
 from prvr.losses.term import LossInputs, Term
+
+_ANGLES = 2**23  # cosines that are computed at a time
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
@@ -81,6 +85,60 @@ def query_structure_loss(
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
 
 
+def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+    r"""Keeps the proportions of the distances between queries (MSC-PRVR; RKD-D of Park et al., CVPR 2019).
+
+    Mean over all pairs of $\mathrm{smooth}_{L1}(d_{pq} / \bar d - f_{pq} / \bar f)$: d distances of embeddings, f
+    those of fixed vectors, each divided by its mean over different queries. Smooth L1 is $x^2 / 2$ up to 1, then
+    $|x| - 1/2$.
+
+    Args:
+        text: embeddings of queries.
+        fixed: vectors of the same queries that training does not change, of any width.
+
+    Examples:
+        >>> distance_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
+        0.0
+    """
+    itself = torch.eye(len(text), dtype=torch.bool, device=text.device)
+    relative = []
+    for x in (text, fixed.detach()):
+        centred = x - x.mean(0)
+        squares = centred.square().sum(1)
+        distances = (squares[:, None] + squares - 2 * centred @ centred.mT).clamp_min(1e-12).sqrt()
+        distances = distances.masked_fill(itself, 0)
+        relative.append(distances * max(distances.numel() - len(text), 1) / distances.sum().clamp_min(1e-12))
+    return F.smooth_l1_loss(relative[0], relative[1])
+
+
+def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+    r"""Keeps the angles between queries (MSC-PRVR; RKD-A of Park et al., CVPR 2019).
+
+    Mean over all triples of $\mathrm{smooth}_{L1}(\cos\angle_{qpr} - \cos\angle^*_{qpr})$: the angle at p between
+    q and r, of embeddings and of fixed vectors; 0 where two of the three are equal. The angles at a few p at a time are
+    computed, and again for the gradient: memory grows with the second power of the number of queries.
+
+    Args:
+        text: embeddings of queries.
+        fixed: vectors of the same queries that training does not change, of any width.
+
+    Examples:
+        >>> angle_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
+        0.0
+    """
+    queries = len(text)
+
+    def at(points: slice, *both: Tensor) -> Tensor:
+        sides = [F.normalize(x - x[points, None], dim=2) for x in both]
+        cosines = [side @ side.mT for side in sides]
+        return F.smooth_l1_loss(cosines[0], cosines[1], reduction="sum")
+
+    step = max(1, _ANGLES // queries**2)
+    points = [slice(first, first + step) for first in range(0, queries, step)]
+    parts = [checkpoint(at, p, text, fixed.detach(), use_reentrant=False, preserve_rng_state=False) for p in points]
+    return torch.stack(parts).sum() / queries**3
+
+
 class Diversity(Term[DiversitySettings]):
     """`diversity_loss` of the queries."""
 
@@ -96,3 +154,19 @@ class QueryStructure(Term[QueryStructureSettings]):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The query structure loss."""
         return query_structure_loss(inputs.text, inputs.labels.query_to_video, self.settings.temperature)
+
+
+class TextDistances(Term[LossSettings]):
+    """`distance_geometry_loss` of the queries and the features of their last words."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the distances of the queries are from those of their features."""
+        return distance_geometry_loss(inputs.text, inputs.last_words)
+
+
+class TextAngles(Term[LossSettings]):
+    """`angle_geometry_loss` of the queries and the features of their last words."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the angles between the queries are from those of their features."""
+        return angle_geometry_loss(inputs.text, inputs.last_words)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
+from prvr.errors import InputError
 from prvr.types import Labels, RetrieverOutput, query_vectors
 from regdiff.registers import RegisterGenerator
 
@@ -35,6 +36,20 @@ class LossInputs:
     def text(self) -> Float[Tensor, "q d"]:
         """`(q, d)`: one vector per query."""
         return query_vectors(self.output.text)
+
+    @property
+    def last_words(self) -> Float[Tensor, "q e"]:
+        """`(q, e)`: the features of the last word of each query.
+
+        Raises:
+            InputError: the labels are without them, as where several processes train.
+        """
+        if self.labels.last_words is None:
+            raise InputError(
+                "loss.text_distances and loss.text_angles need the words of all queries of a batch, which labels "
+                "gathered from several processes lack: train with one process, or set both to 0"
+            )
+        return self.labels.last_words
 
 
 class Term(nn.Module, ABC, Generic[S]):

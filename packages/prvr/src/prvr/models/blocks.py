@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
@@ -67,17 +67,25 @@ def key_mask(mask: Bool[Tensor, "v l"] | None, registers: int) -> Bool[Tensor, "
     return (F.pad(mask, (0, registers), value=True) if registers else mask)[:, None, None]
 
 
+def _bias(mask: Shaped[Tensor, "v 1 1 s"], dtype: torch.dtype) -> Float[Tensor, "v 1 1 s"]:
+    """What a mask of keys adds to logits: -inf where it is False; numbers are added as they are."""
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
+
+
 def windowed(
     logits: Float[Tensor, "k v h l s"],
     window: Window,
-    mask: Bool[Tensor, "v 1 1 s"] | None,
+    mask: Shaped[Tensor, "v 1 1 s"] | None,
     registers: int,
     scale: float = 1.0,
 ) -> Float[Tensor, "k v h l s"]:
-    """Logits times window and scale, -inf at masked keys, in one pass: no tensor of the model is larger than these."""
-    bias = None
-    if mask is not None:
-        bias = torch.zeros_like(mask, dtype=logits.dtype).masked_fill(~mask, -torch.inf)
+    """Logits times window and scale, -inf at masked keys, in one pass: no tensor of the model is larger than these.
+
+    A mask of numbers is added as it is.
+    """
+    bias = None if mask is None else _bias(mask, logits.dtype)
     if window is None:
         return logits * scale if bias is None else torch.add(bias, logits, alpha=scale)
     gain = pad_window(window, registers, 1.0)
@@ -100,10 +108,10 @@ def _added(
     if window is not None:
         bias = pad_window(window, registers, 0.0).to(q.dtype)
         if mask is not None:
-            bias = bias.masked_fill(~mask, -torch.inf)
+            bias = bias + _bias(mask, q.dtype)
         bias = bias.expand(q.shape[0], q.shape[1], 1, *bias.shape[-2:]).flatten(0, 1)
     elif mask is not None:
-        bias = mask.expand(q.shape[0], *mask.shape).flatten(0, 1)
+        bias = (mask if mask.dtype == torch.bool else mask.to(q.dtype)).expand(q.shape[0], *mask.shape).flatten(0, 1)
     flat = (t.flatten(0, 1) for t in (q, k, v))
     return F.scaled_dot_product_attention(*flat, attn_mask=bias, dropout_p=dropout).unflatten(0, q.shape[:2])
 
@@ -135,7 +143,10 @@ class EuclideanMixer(nn.Module):
         q, k, v = self._heads(x, sequences, registers)
         extra = 0 if registers is None else registers.shape[1]
         dropout = self.dropout if self.training else 0.0
-        mixed = self.attend(q, k, v, window, key_mask(sequences.mask, extra), extra, dropout)
+        keys = key_mask(sequences.mask, extra)
+        if sequences.sizes is not None:
+            keys = F.pad(sequences.sizes.log(), (0, extra))[:, None, None]
+        mixed = self.attend(q, k, v, window, keys, extra, dropout)
         return sequences.pack(mixed.transpose(2, 3).flatten(-2))
 
     def content_logits(

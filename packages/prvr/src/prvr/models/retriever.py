@@ -1,6 +1,7 @@
 """The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,13 +10,13 @@ from torch import Tensor, nn
 
 from prvr.config import CLIPS, POOLINGS, BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
-from prvr.models.clips import ClipConstruction, FramePooling
+from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
 from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import key_clip_scores, max_scores, normalised
-from prvr.types import Batch, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
+from prvr.types import Batch, Merged, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
 
@@ -129,20 +130,24 @@ class Retriever(PretrainedModel):
         Raises:
             ValueError: another number of clips, too many frames, or a width other than `config.video_dim`.
         """
-        return self._encode_video(clips, frames, frame_mask)[0]
+        return replace(self._encode_video(clips, frames, frame_mask)[0], merged=None)
 
     def _encode_video(
         self, clips: Tensor, frames: Tensor, frame_mask: Tensor, valid: int | None = None
     ) -> tuple[VideoEmbedding, Registers | None]:
         expect_fits("clips", clips, self.config)
         expect_fits("frames", frames, self.config)
+        if isinstance(self.clip_rows, MergedClips):
+            frames, frame_mask = self.clip_rows.repeated(frames, frame_mask)
+            valid = frame_mask.numel()
         registers = tokens = encoded_clips = spans = encoded_frames = mask = None
+        more: list[Merged] = []
         if self.clips is not None:
             every_clip, branch, drop = Sequences(None, self.config.num_clips), self.clips, self.config.drops_padding
 
-            def encode(rows: Tensor, mask: Tensor | None = None) -> Tensor:
+            def encode(rows: Tensor, mask: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
                 nonlocal registers, tokens
-                sequences = every_clip
+                sequences = every_clip if sizes is None else replace(every_clip, sizes=sizes)
                 if mask is not None:
                     known = valid if mask is frame_mask else None
                     sequences = Sequences.packed(mask, known) if drop else Sequences.padded(mask)
@@ -153,7 +158,7 @@ class Retriever(PretrainedModel):
                     tokens = registers.tokens
                 return branch(x, sequences, tokens)
 
-            encoded_clips, spans = self.clip_rows(encode, clips, frames, frame_mask)
+            encoded_clips, spans, *more = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:
             frames, valid_frames, mask = self.padding(frames, frame_mask)
             drop = self.config.drops_padding
@@ -161,7 +166,8 @@ class Retriever(PretrainedModel):
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
             encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames, mask, encoded_clips)
-        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, clip_spans=spans), registers
+        merged = more[0] if more else None
+        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, False, spans, merged), registers
 
     def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
         """The registers of videos, as `encode_video` generates them.

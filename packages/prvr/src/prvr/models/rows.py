@@ -105,6 +105,8 @@ class Sequences:
         length: padded length l.
         valid: the valid rows, where they are known without waiting for a device.
         is_packed: tensors hold the valid rows only.
+        sizes: `(v, l)` how many rows each stands for as a key of attention, which adds log(size) to its logits; None:
+            one. Only where every row is valid.
 
     Examples:
         >>> mask = torch.tensor([[True, True], [True, False]])
@@ -117,6 +119,7 @@ class Sequences:
     length: int
     valid: Rows | None = None
     is_packed: bool = False
+    sizes: Float[Tensor, "v l"] | None = None
 
     @classmethod
     def padded(cls, mask: Bool[Tensor, "v l"]) -> "Sequences":

@@ -64,6 +64,14 @@ _DLDKD = (
     ("exponential_k", "loss.frame_distillation.decay", 0.95),
 )
 """Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
+_MSC = (
+    ("max_desc_l", "model.max_words", 77),
+    ("rkd_d_coef", "loss.text_distances.weight", 10.0),
+    ("rkd_a_coef", "loss.text_angles.weight", 20.0),
+    ("vl_coef", "loss.alignment.weight", 0.1),
+    ("sim_thr", "loss.alignment.similarity", 0.5),
+)
+"""Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
 _REGISTERS = (
     ("num_registers", "model.registers.num", ...),
     ("timesteps", "model.registers.steps", ...),
@@ -79,6 +87,7 @@ _WEIGHTS = {
     "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
     "RAL4GMMV2_Net": (*_EVERY_SYSTEM, "matching"),
     "DLDKD": (),
+    "MSC_PRVR_Net": _EVERY_SYSTEM[:2],
 }
 """Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
@@ -86,9 +95,19 @@ _OPTIONAL = ("dissent",)
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LISTS = ("loss_factor", "neg_factor", "attention_num")
-_FEWER_LISTS = {"MS_SL_Net": (), "DLDKD": (), "GMMFormerV2_Net": _LISTS[:2], "RAL4GMMV2_Net": _LISTS[:2]}
+_FEWER_LISTS = {
+    **dict.fromkeys(("MS_SL_Net", "DLDKD"), ()),
+    **dict.fromkeys(("GMMFormerV2_Net", "RAL4GMMV2_Net"), _LISTS[:2]),
+    "MSC_PRVR_Net": _LISTS[:1],
+}
 """Keys without a default, and which of them the configurations of some systems have."""
-_PRESETS = {"MS_SL_Net": "ms-sl", "GMMFormerV2_Net": "gmmformer-v2", "RAL4GMMV2_Net": "ral", "DLDKD": "dl-dkd"}
+_PRESETS = {
+    "MS_SL_Net": "ms-sl",
+    "GMMFormerV2_Net": "gmmformer-v2",
+    "RAL4GMMV2_Net": "ral",
+    "DLDKD": "dl-dkd",
+    "MSC_PRVR_Net": "msc-prvr",
+}
 _ONLY = {"DLDKD": {"label_style": "hard", "double_branch": True, "distill_loss_decay": "exp"}}
 """Keys of which one value alone is built; the soft labels of DL-DKD are those of DL-DKD++."""
 SYSTEMS = tuple(_WEIGHTS)
@@ -113,6 +132,8 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "HLFormer_Net"
     if "pie_net_text.fc.weight" in state:
         return "RAL4GMMV2_Net"
+    if "vproj_clip.weight" in state:
+        return "MSC_PRVR_Net"
     if "clip_encoder.attn7.norm1.weight" in state:
         return "GMMFormerV2_Net"
     if any(".attn0." in key for key in state):
@@ -149,6 +170,8 @@ def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
     if own := {"MS_SL_Net": _MSSL, "DLDKD": _DLDKD}.get(system):
         theirs = [key for key, _, _ in own[:2]]
         return tuple(key for key in _KEYS if key[0] not in theirs) + own
+    if system == "MSC_PRVR_Net":
+        return tuple(key for key in _KEYS if key[0] not in ("map_size", "max_desc_l")) + _MSC
     return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
 
 
@@ -211,7 +234,7 @@ def released_config(
         terms = [term for term in _WEIGHTS[system] if words or term not in _OPTIONAL]
         weights = [f"loss.{term}.weight" for term in terms]
         keys |= _numbers(config, "loss_factor", weights, len(set(terms) - set(_OPTIONAL)))
-    if "neg_factor" in config:
+    if "neg_factor" in config and system != "MSC_PRVR_Net":  # which has the key and no such loss
         keys |= _numbers(config, "neg_factor", _PAIRS, 2)
     if keys.get("loss.dissent.weight"):
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]

@@ -206,6 +206,7 @@ def names(module: nn.Module) -> list[Entry]:
         entries += [Entry(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
         return [*entries, *_constants(entries)]
     places = [("proxy.text", "", _TEXT_PRIOR), ("proxy.video", "", _PRIOR)]
+    places.append(("alignment", "", {"project": "vproj_clip"}))
     if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
         places.append(("entailment", "", _ENTAILMENT))
     return list(_entries(module, places))

@@ -53,6 +53,7 @@ class WindowEncoder:
     def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
         self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
         self._settings = PackSettings.of(retriever.config, keep_last)
+        self._repeats = getattr(retriever.config, "clip_construction", None) == "merged"
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowRows]:
@@ -89,7 +90,8 @@ class WindowEncoder:
             coarse, kept, registers, spans = (None if part is None else part[row].numpy() for part in parts)
             if kept is not None and video.frame_mask is not None:
                 kept = kept[video.frame_mask[row].numpy()]
-            found.append(WindowRows(coarse, kept, len(fine), registers, spans))
+            steps = len(kept) if kept is not None and self._repeats else len(fine)
+            found.append(WindowRows(coarse, kept, steps, registers, spans))
         return found
 
 
