@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any, get_args
 
 import plain_losses as plain
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+import prvr
+from prvr.config import LossConfig, ModelConfig
+from prvr.errors import InputError
 from prvr.losses import (
+    LossInputs,
     Negatives,
     angle_geometry_loss,
     contrastive_loss,
@@ -28,6 +33,7 @@ from prvr.losses import (
     triplet_pairs_loss,
 )
 from prvr.losses.proxies import divergence
+from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 from regdiff.registers import Gaussian
 
 
@@ -279,3 +285,13 @@ def test_geometry_of_text_is_plain_loops_over_pairs_and_triples(
     torch.testing.assert_close(found, expected)
     both = distance_geometry_loss(text, fixed) + found
     assert torch.autograd.grad(both, text)[0].isfinite().all()
+
+
+def test_geometry_of_text_needs_the_words_of_all_processes() -> None:
+    output = RetrieverOutput(torch.randn(3, 4), VideoEmbedding(), Scores(torch.zeros(3, 2)))
+    term = prvr.Objective(LossConfig({"text_angles": 1.0}), ModelConfig(video_dim=4, query_dim=4)).text_angles
+    labels, words = Labels(2, torch.tensor([0, 0, 1])), torch.randn(3, 4)
+    expected = angle_geometry_loss(output.text, words)
+    assert torch.equal(term(LossInputs(output, replace(labels, last_words=words))), expected)
+    with pytest.raises(InputError, match=r"several processes lack: train with one process, or set both to 0"):
+        term(LossInputs(output, labels))

@@ -174,6 +174,8 @@ def test_input_of_another_size_is_refused(name: str, change: dict[str, Tensor], 
         return  # it reads no clips
     masks = {"words": "word_mask", "frames": "frame_mask"}
     shapes = {masks[key]: tensor.shape[:2] for key, tensor in change.items() if key in masks}
-    changes: dict[str, Any] = change | {key: torch.ones(shape, dtype=torch.bool) for key, shape in shapes.items()}
+    changes: dict[str, Any] = (
+        {"teacher_frames": None} | change | {key: torch.ones(shape, dtype=torch.bool) for key, shape in shapes.items()}
+    )
     with pytest.raises(ValueError, match=message):
         system(name)[0].float()(dataclasses.replace(make_batch([4, 5], dtype=torch.float32), **changes))

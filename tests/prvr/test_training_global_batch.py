@@ -27,7 +27,15 @@ from prvr.training.processes import StopRequest, agree_to_stop, host_group
 from prvr.training.run_folder import RunFolder
 from prvr.types import Batch
 
-PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-toy"]
+PRESETS = [
+    "gmmformer-tvr",
+    "hlformer-tvr",
+    "dreamprvr-tvr",
+    "hybrid-tvr",
+    "holmes-words-tvr",
+    "msc-prvr-tvr",
+    "diffusionret-toy",
+]
 OF_TWO = ["gmmformer-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-toy"]
 """What two processes train: padding that counts, registers, words and one text encoder without registers."""
 OWNERS = [0, 0, 1, 2, 2, 2, 3, 4, 4, 5]

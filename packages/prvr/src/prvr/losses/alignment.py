@@ -108,6 +108,6 @@ class Alignment(Term[AlignmentSettings]):
         for segments, segment_of in self.levels(self.project(video.clips), video.merged):
             own = segment_of[..., None] == torch.arange(segments.shape[1], device=segments.device)
             losses.append(segment_contrast(frames, segments, own))
-        steps = torch.tensor([0.2, 0.4, 0.6, 0.8], device=frames.device)
-        level = (linked_share(video.merged.features, self.settings.similarity)[:, None] >= steps).sum(1)
-        return torch.stack(losses, 1).gather(1, level[:, None]).mean()
+        share = linked_share(video.merged.features, self.settings.similarity)
+        level = torch.stack([share >= bound for bound in (0.2, 0.4, 0.6, 0.8)], 1).sum(1, keepdim=True)
+        return torch.stack(losses, 1).gather(1, level).mean()

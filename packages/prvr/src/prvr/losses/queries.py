@@ -1,5 +1,6 @@
 """Losses of the embeddings of queries, which know the video of each."""
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -135,7 +136,11 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
 
     step = max(1, _ANGLES // queries**2)
     points = [slice(first, first + step) for first in range(0, queries, step)]
-    parts = [checkpoint(at, p, text, fixed.detach(), use_reentrant=False, preserve_rng_state=False) for p in points]
+    if len(points) > 1:
+        again = partial(checkpoint, at, use_reentrant=False, preserve_rng_state=False)
+    else:
+        again = at
+    parts = [again(part, text, fixed.detach()) for part in points]
     return torch.stack(parts).sum() / queries**3
 
 
