@@ -165,7 +165,7 @@ class MergedClips(nn.Module):
         >>> part = MergedClips(ModelConfig(video_dim=1, query_dim=1, num_clips=4, max_frames=8))
         >>> frames, mask = part.repeated(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[True, True]]))
         >>> frames.flatten().tolist()
-        [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+        [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]
         >>> part.merge(torch.tensor([[[3.0], [3.0], [1.0], [1.0], [2.0], [2.0], [1.0], [1.0]]])).clip_of.tolist()
         [[0, 0, 1, 1, 2, 2, 3, 3]]
     """
@@ -180,7 +180,7 @@ class MergedClips(nn.Module):
     def repeated(
         self, frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
     ) -> tuple[Float[Tensor, "v m f"], Bool[Tensor, "v m"]]:
-        """As many frames of each video as a model takes, and their mask, all True: row i is the frame at i / m."""
+        """As many frames of each video as a model takes, and their mask, all True: row i is frame i l / m, rounded."""
         count = mask.sum(1, keepdim=True)
         at = torch.arange(self.frames, device=mask.device) / self.frames * count
         at = at.round().long().minimum(count - 1)
