@@ -57,9 +57,9 @@ def checkpoint(
 ) -> None:
     """Convert a checkpoint of the authors' code.
 
-    Convert a checkpoint of MS-SL, DL-DKD, GMMFormer, GMMFormer v2, RAL, MSC-PRVR, HLFormer, DreamPRVR or Holmes, as the authors'
-    code saves it, into a folder that `Retriever.from_pretrained` and `prvr evaluate` read; a checkpoint of DiffusionRet
-    into a pipeline of its two stages.
+    Convert a checkpoint of MS-SL, DL-DKD, GMMFormer, GMMFormer v2, RAL, MSC-PRVR, HLFormer, DreamPRVR or Holmes, as the
+    authors' code saves it, into a folder that `Retriever.from_pretrained` and `prvr evaluate` read; a checkpoint of
+    DiffusionRet into a pipeline of its two stages.
 
     Args:
         file: the checkpoint, for example best.ckpt
