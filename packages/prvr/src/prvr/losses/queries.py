@@ -13,7 +13,7 @@ from prvr.config import LossSettings
 from prvr.config.losses import DiversitySettings, QueryStructureSettings
 from prvr.losses.term import LossInputs, Term
 
-_ANGLES = 2**23  # cosines that are computed at a time
+_ANGLES = 2**24  # cosines that are computed at a time
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
@@ -86,6 +86,13 @@ def query_structure_loss(
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
 
 
+def _products(x: Float[Tensor, "q d"]) -> tuple[Float[Tensor, "q q"], Float[Tensor, "q q"]]:
+    """Products of rows from which their mean is taken, and the squared distances of rows."""
+    centred = x - x.mean(0)
+    products = centred @ centred.mT
+    return products, products.diagonal()[:, None] + products.diagonal() - 2 * products
+
+
 def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
     r"""Keeps the proportions of the distances between queries (MSC-PRVR; RKD-D of Park et al., CVPR 2019).
 
@@ -104,10 +111,7 @@ def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e
     itself = torch.eye(len(text), dtype=torch.bool, device=text.device)
     relative = []
     for x in (text, fixed.detach()):
-        centred = x - x.mean(0)
-        squares = centred.square().sum(1)
-        distances = (squares[:, None] + squares - 2 * centred @ centred.mT).clamp_min(1e-12).sqrt()
-        distances = distances.masked_fill(itself, 0)
+        distances = _products(x)[1].clamp_min(1e-12).sqrt().masked_fill(itself, 0)
         relative.append(distances * max(distances.numel() - len(text), 1) / distances.sum().clamp_min(1e-12))
     return F.smooth_l1_loss(relative[0], relative[1])
 
@@ -116,8 +120,8 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
     r"""Keeps the angles between queries (MSC-PRVR; RKD-A of Park et al., CVPR 2019).
 
     Mean over all triples of $\mathrm{smooth}_{L1}(\cos\angle_{qpr} - \cos\angle^*_{qpr})$: the angle at p between
-    q and r, of embeddings and of fixed vectors; 0 where two of the three are equal. The angles at a few p at a time are
-    computed, and again for the gradient: memory grows with the second power of the number of queries.
+    q and r, of embeddings and of fixed vectors; 0 where p equals q or r up to rounding. The angles at a few p at a time
+    are computed, and again for the gradient: memory grows with the second power of the number of queries.
 
     Args:
         text: embeddings of queries.
@@ -127,20 +131,26 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
         >>> angle_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
         0.0
     """
-    queries = len(text)
+    queries, both = len(text), []
+    for x in (text, fixed.detach()):
+        products, squares = _products(x)
+        apart = squares > 1e-6 * products.diagonal().mean()
+        both += [products, squares.masked_fill(~apart, torch.inf).rsqrt()]
 
-    def at(points: slice, *both: Tensor) -> Tensor:
-        sides = [F.normalize(x - x[points, None], dim=2) for x in both]
-        cosines = [side @ side.mT for side in sides]
-        return F.smooth_l1_loss(cosines[0], cosines[1], reduction="sum")
+    def cosines(at: slice, products: Tensor, inverse: Tensor) -> Tensor:
+        dots = products - products[at, None] - products[at, :, None] + products.diagonal()[at, None, None]
+        return dots * inverse[at, None] * inverse[at, :, None]
+
+    def loss(at: slice, *both: Tensor) -> Tensor:
+        return F.smooth_l1_loss(cosines(at, *both[:2]), cosines(at, *both[2:]), reduction="sum")
 
     step = max(1, _ANGLES // queries**2)
     points = [slice(first, first + step) for first in range(0, queries, step)]
     if len(points) > 1:
-        again = partial(checkpoint, at, use_reentrant=False, preserve_rng_state=False)
+        again = partial(checkpoint, loss, use_reentrant=False, preserve_rng_state=False)
     else:
-        again = at
-    parts = [again(part, text, fixed.detach()) for part in points]
+        again = loss
+    parts = [again(part, *both) for part in points]
     return torch.stack(parts).sum() / queries**3
 
 
