@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -77,7 +76,7 @@ def test_what_is_kept_is_a_copy(opened: Callable[[], CandidateBackend], small: M
         backend.sync(small)
     backend.close()
     if loss == "folder":
-        shutil.rmtree(small.folder / "backends")
+        (small.folder / "backends").rename(small.folder / "lost")  # Milvus Lite may write a little longer
     if loss == "other index":
         other = MemorySource(small.folder, index_id="other", windows=30)
         synced(opened(), other).close()

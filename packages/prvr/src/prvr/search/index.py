@@ -131,7 +131,7 @@ class VideoIndex:
         (self.folder / ROWS).mkdir(exist_ok=True)
         commit(self.folder, self._make(0 if bank is None else len(bank)))
         if is_real_folder(self.folder / BACKENDS_FOLDER):
-            shutil.rmtree(self.folder / BACKENDS_FOLDER)
+            shutil.rmtree(self.folder / BACKENDS_FOLDER, ignore_errors=True)  # they notice another index themselves
         return Snapshot.open(self.folder)
 
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
