@@ -38,5 +38,5 @@ def reader(folder: Path, way: str) -> dict[str, Callable[[], Any]]:
 
 if __name__ == "__main__":
     args = parse_options(__doc__, folder=Path("films"), rounds=5)
-    found = compare([Contender(way, reader, (args.folder, way)) for way in ("plain", "ours")], rounds=args.rounds)
-    show("encoding", ["films", "plain / ours"], [[task, found.ratio(task, "plain", "ours")] for task in found])
+    times = compare([Contender(way, reader, (args.folder, way)) for way in ("plain", "ours")], rounds=args.rounds)
+    show("encoding", ["films", "plain / ours"], [[task, times.ratio(task, "plain", "ours")] for task in times])

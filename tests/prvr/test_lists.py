@@ -172,8 +172,8 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
     for one in report.moments:
         expected = [100 * np.mean([rank <= k for rank in ranks[one.task, one.iou]]) for k in (1, 5, 10, 100)]
         assert [one.r1, one.r5, one.r10, one.r100] == pytest.approx(expected)
-        drawn = bootstrap_intervals(np.array(ranks[one.task, one.iou]), owners, samples=50, seed=3)
-        assert one.intervals == {name: drawn[name] for name in ("r1", "r5", "r10", "r100")}
+        interval = bootstrap_intervals(np.array(ranks[one.task, one.iou]), owners, samples=50, seed=3)
+        assert one.intervals == {name: interval[name] for name in ("r1", "r5", "r10", "r100")}
     assert any(0 < one.r1 < one.r100 < 100 for one in report.moments if one.task == "vcmr")
 
 

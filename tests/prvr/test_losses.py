@@ -281,9 +281,9 @@ def test_geometry_of_text_is_plain_loops_over_pairs_and_triples(
     triples = [
         smooth(cosine(text, *triple) - cosine(fixed, *triple)) for triple in itertools.product(range(6), repeat=3)
     ]
-    expected, found = torch.stack(triples).mean(), angle_geometry_loss(text, fixed)
-    torch.testing.assert_close(found, expected)
-    both = distance_geometry_loss(text, fixed) + found
+    expected, loss = torch.stack(triples).mean(), angle_geometry_loss(text, fixed)
+    torch.testing.assert_close(loss, expected)
+    both = distance_geometry_loss(text, fixed) + loss
     assert torch.autograd.grad(both, text)[0].isfinite().all()
 
 

@@ -408,11 +408,11 @@ def test_proxies_read_the_words_of_all_queries_of_a_video() -> None:
     gaussians = []
     for v, frames in enumerate((4, 7)):
         own = [q for q in range(queries) if int(batch.query_to_video[q]) == v]
-        said = torch.cat([out.text.words[q, : words[q]] for q in own])[None]
+        own_words = torch.cat([out.text.words[q, : words[q]] for q in own])[None]
         seen = out.video.frames[v : v + 1, :frames]
         whole = seen / seen.norm(dim=-1, keepdim=True)
         for part, rows, pooled in (
-            (term.text, said, said.mean(1)),
+            (term.text, own_words, own_words.mean(1)),
             (term.video, seen, whole.sum(1) / whole.sum(1).norm()),
         ):
             prior = part(rows, pooled=pooled)

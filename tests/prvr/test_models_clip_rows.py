@@ -224,12 +224,12 @@ def test_neighbours_that_are_alike_merge_in_three_stages() -> None:
     part = MergedClips(ModelConfig(video_dim=5, query_dim=5, num_clips=6, max_frames=24))
     assert part.stages == [24, 16, 8, 6]
     frames = F.normalize(torch.randn(3, 24, 5, dtype=torch.float64), dim=2)
-    found = part.merge(frames)
+    clips = part.merge(frames)
     for v in range(3):
         rows, sizes, owner = _merged(frames[v], part.stages[1:])
-        torch.testing.assert_close(found.features[v], torch.stack(rows))
-        assert found.sizes[v].tolist() == sizes
-        assert found.clip_of[v].tolist() == owner
+        torch.testing.assert_close(clips.features[v], torch.stack(rows))
+        assert clips.sizes[v].tolist() == sizes
+        assert clips.clip_of[v].tolist() == owner
 
 
 def test_short_videos_repeat_frames_and_sizes_are_weights_of_keys() -> None:
@@ -255,13 +255,13 @@ def test_a_key_of_size_two_is_the_same_key_twice(window: str, width: float | Non
     mixer, x = retriever.clips.layers[0].groups[0].mixer, torch.randn(2, 4, 16, dtype=torch.float64)
     sizes = torch.tensor([[1.0, 2.0, 1.0, 3.0], [2.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
     table = None if width is None else torch.rand(1, 4, 4, dtype=torch.float64) + 0.1
-    found = mixer(x, Sequences(None, 4, sizes=sizes), table, None)
+    rows = mixer(x, Sequences(None, 4, sizes=sizes), table, None)
     for v in range(2):
         times = sizes[v].long()
         first = times.cumsum(0) - times
         long = None if table is None else table.repeat_interleave(times, 1).repeat_interleave(times, 2)
         expected = mixer(x[v : v + 1].repeat_interleave(times, 1), Sequences(None, int(times.sum())), long, None)
-        torch.testing.assert_close(found[:, v], expected[:, 0, first])
+        torch.testing.assert_close(rows[:, v], expected[:, 0, first])
 
 
 def test_alignment_is_plain_loops() -> None:
@@ -298,9 +298,9 @@ def test_alignment_is_plain_loops() -> None:
             for _, a, b in sorted(pairs, reverse=True):
                 if len(joined) < len(clips) - count and a not in joined and b not in joined.values():
                     joined[a] = b
-            kept = [i for i in range(len(clips)) if i not in joined.values()]
-            owner = [kept.index({b: a for a, b in joined.items()}.get(i, i)) for i in owner]
-            parts = [[i, joined[i]] if i in joined else [i] for i in kept]
+            left = [i for i in range(len(clips)) if i not in joined.values()]
+            owner = [left.index({b: a for a, b in joined.items()}.get(i, i)) for i in owner]
+            parts = [[i, joined[i]] if i in joined else [i] for i in left]
             weights = [sum(sizes[i] for i in part) for part in parts]
             clips = [sum(sizes[i] * clips[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]
             segments = [sum(sizes[i] * segments[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]

@@ -181,9 +181,9 @@ class TestFiles:
         for row in table.rows:
             assert row.source, row.name
             for where, (*recalls, total) in row.published.items():
-                given = [recall for recall in recalls if recall is not None]
-                assert given == sorted(given), (row.name, where)
-                assert len(given) < 4 or sum(given) == pytest.approx(total, abs=0.21), (row.name, where)
+                numbers = [recall for recall in recalls if recall is not None]
+                assert numbers == sorted(numbers), (row.name, where)
+                assert len(numbers) < 4 or sum(numbers) == pytest.approx(total, abs=0.21), (row.name, where)
 
     def test_tables_read_published_numbers_from_the_field(self, tmp_path: Path) -> None:
         field = read_table("field").row("DL-DKD").published

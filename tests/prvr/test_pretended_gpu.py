@@ -78,14 +78,14 @@ def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[
     step = TrainingStep(config, task, *task.optimizer(10), device)
     batch = make_batch([12, 5, 1], dtype=torch.float32).to(device)
     generator = torch.Generator(device)
-    found = []
+    steps = []
     for number in range(2):
         torch.manual_seed(number)
         generator.manual_seed(number)
         reads.clear()
-        found.append(step((batch, None), "", 30 * (number > 0), number, generator))
+        steps.append(step((batch, None), "", 30 * (number > 0), number, generator))
     counted = Counter(reads)
-    values = [numbers.values for numbers in found]
+    values = [numbers.values for numbers in steps]
     reads.clear()
     reads.update(counted)
     return values
@@ -95,9 +95,9 @@ def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[
 def test_a_step_of_every_system_reads_nothing_and_has_the_numbers_of_the_cpu(name: str, rows: str) -> None:
     plain = numbers_of_steps(name, rows, torch.device("cpu"), Counter())
     with Accelerator() as gpu:
-        found = numbers_of_steps(name, rows, DEVICE, gpu.reads)
+        steps = numbers_of_steps(name, rows, DEVICE, gpu.reads)
         assert gpu.reads == (MATCHED if small_config(name).loss.weight("matching") else Counter())
-    for ours, theirs in zip(found, plain, strict=True):
+    for ours, theirs in zip(steps, plain, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 
 
@@ -147,9 +147,9 @@ def test_evaluation_has_the_numbers_of_the_cpu(split: PackedSplit, gpu: Accelera
     retriever = Retriever(MODEL)
     config = EvaluationConfig(bootstrap=0)
     plain = evaluate(retriever, split, config, device="cpu")
-    found = evaluate(retriever, split, config, device=DEVICE)
-    assert found.text_to_video == plain.text_to_video
-    assert found.video_to_text == plain.video_to_text
+    report = evaluate(retriever, split, config, device=DEVICE)
+    assert report.text_to_video == plain.text_to_video
+    assert report.video_to_text == plain.video_to_text
     assert gpu.reads["to the CPU"] > 0
 
 
@@ -158,14 +158,14 @@ def test_what_a_search_encodes_is_that_of_the_cpu(gpu: Accelerator) -> None:
     retriever, text = Retriever(tiny_config()), open_featurizer("toy")
     windows = [rows.astype(np.float32) for rows in some_videos([12, 5, 30]).values()]
     sentence = "a red square moves left"
-    plain, found = (WindowEncoder(retriever, False, text, device) for device in ("cpu", DEVICE))
+    plain, pretended = (WindowEncoder(retriever, False, text, device) for device in ("cpu", DEVICE))
     expected, vector = plain.encode_windows(windows), plain.encode_text(sentence)
     gpu.reads.clear()
-    for ours, theirs in zip(found.encode_windows(windows), expected, strict=True):
+    for ours, theirs in zip(pretended.encode_windows(windows), expected, strict=True):
         np.testing.assert_allclose(ours.clips, theirs.clips, atol=1e-5)
         np.testing.assert_allclose(ours.frames, theirs.frames, atol=1e-5)
     assert gpu.reads["to the CPU"] == 3  # of a batch: clips, frames and their mask
-    torch.testing.assert_close(found.encode_text(sentence).cpu(), vector, rtol=0, atol=1e-5)
+    torch.testing.assert_close(pretended.encode_text(sentence).cpu(), vector, rtol=0, atol=1e-5)
     pictures = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), np.uint8)
     rows = [open_encoder("toy", device).encode(pictures) for device in ("cpu", DEVICE)]
     np.testing.assert_allclose(*rows, atol=1e-5)

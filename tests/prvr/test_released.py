@@ -143,10 +143,10 @@ def test_outputs_and_losses_and_gradients(golden: Golden, dtype: torch.dtype) ->
 
 def test_every_tensor_returns_under_the_authors_name(golden: Golden) -> None:
     retriever, objective = golden.load(torch.float32)
-    found = tensors(retriever) | tensors(objective)
-    assert set(found) == set(golden.state)
+    named = tensors(retriever) | tensors(objective)
+    assert set(named) == set(golden.state)
     for name, value in golden.state.items():
-        assert torch.equal(found[name], value), name
+        assert torch.equal(named[name], value), name
 
 
 def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
@@ -162,8 +162,8 @@ def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
             expected[f"exp_{name}"] = tensor
     iccv["A_query_input_proj.net.1.bias"] = torch.full((16,), torch.nan)  # never read
     config = {"B_hidden_size" if k == "inheritance_hidden" else k: v for k, v in golden.config.items()}
-    found = tensors(prvr.load_released(iccv, config)[0])
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    named = tensors(prvr.load_released(iccv, config)[0])
+    assert all(torch.equal(named[name], tensor) for name, tensor in expected.items())
     with pytest.raises(CheckpointError, match="label_style is 'soft', of which there is no part here: expected 'hard'"):
         prvr.load_released(golden.state, golden.config | {"label_style": "soft"})
 
@@ -171,13 +171,13 @@ def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
 def test_training_trajectory(golden: Golden) -> None:
     """Eight steps of the released optimiser, float64: clip per tensor, decay by name, no bias correction."""
     retriever, objective = golden.load(torch.float64)
-    batch, given = golden.batch(torch.float64), golden.given(torch.float64)
+    batch, arguments = golden.batch(torch.float64), golden.given(torch.float64)
     optim = OptimConfig(name="bert_adam", lr=1e-3, weight_decay=0.01, decay="released", warmup=0.2)
     config = Config(name="golden", model=retriever.config, loss=objective.config, optim=optim)
     optimizer, _ = build_optimizer(config, retriever, objective, total_steps=20)
     losses = []
     for _ in range(8):
-        total = objective(retriever(batch), batch, negatives="hardest", **given)["total"]
+        total = objective(retriever(batch), batch, negatives="hardest", **arguments)["total"]
         losses.append(total.item())
         optimizer.zero_grad()
         total.backward()

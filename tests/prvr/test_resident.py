@@ -17,7 +17,7 @@ from search_files import make_features, make_library, some_videos
 from prvr import resident
 from prvr.cli import main
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
 PRVR = "import sys; from prvr.resident import command; sys.exit(command())"
 CLIENT = "import sys; sys.modules['prvr.cli'] = None; " + PRVR.removeprefix("import sys; ")
@@ -65,6 +65,8 @@ def until(true: Callable[[], object]) -> None:
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     with tempfile.TemporaryDirectory() as runtime:  # the path of a socket is short
         commands = Commands(tmp_path_factory.mktemp("resident") / "films", Path(runtime))
+        assert commands.refused()
+        assert not commands.runtime.joinpath("prvr").exists()  # nothing is made by those who do not ask for it
         code, first, _ = commands.run(QUERY, "--stay", "5:00", program=PRVR)
         assert code == 0
         assert "v001.mp4" in first

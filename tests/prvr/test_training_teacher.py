@@ -141,32 +141,32 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     """The corpus itself teaches; so does one of the same vectors without the names of their encoders."""
     split, corpus = splits.train.subset([5, 2, 9]), splits.train.source.corpus
     joint, length = JointSplit(corpus, "train", split.video_ids), int(split.frame_counts.max())
-    found = frame_cosines(None, split, length + 1)
+    cosines = frame_cosines(None, split, length + 1)
     frames = list(joint.frames())
     for q, v in enumerate(split.query_to_video.tolist()):
         rows = segment_mean(frames[v], int(split.frame_counts[v]))
         expected = F.cosine_similarity(joint.text_vectors[q], rows, dim=-1)
-        torch.testing.assert_close(found[q, : len(rows)].float(), expected, rtol=0, atol=1e-3)
-        assert bool((found[q, len(rows) :] == -torch.inf).all())
+        torch.testing.assert_close(cosines[q, : len(rows)].float(), expected, rtol=0, atol=1e-3)
+        assert bool((cosines[q, len(rows) :] == -torch.inf).all())
     lines = [caption for caption in corpus.split("train").captions if caption.video_id in split.video_ids]
     queries = [(c.id, rows[None].numpy()) for c, rows in zip(lines, joint.text_vectors, strict=True)]
     videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
     other = write_layout(tmp_path / "clip", TextData({"train": lines}), videos=videos, queries=queries)
-    torch.testing.assert_close(frame_cosines(str(other), split, length + 1), found, rtol=0, atol=1e-3)
+    torch.testing.assert_close(frame_cosines(str(other), split, length + 1), cosines, rtol=0, atol=1e-3)
     again = shutil.copytree(corpus.folder, tmp_path / "again" / corpus.name)
     file = open_corpus(again.parent, corpus.name).caption_file("train")
     lines_of_file = file.read_text().splitlines()
     file.write_text("\n".join(reversed(lines_of_file)))
-    torch.testing.assert_close(frame_cosines(str(again), split, length + 1), found, rtol=0, atol=0)
+    torch.testing.assert_close(frame_cosines(str(again), split, length + 1), cosines, rtol=0, atol=0)
     file.write_text("\n".join(line for line in lines_of_file if not line.startswith(split.query_ids[3])))
     with pytest.raises(DataError, match=f"train lacks 1 captions, among them '{split.query_ids[3]}'"):
         frame_cosines(str(again), split, length)
     two = [(name, np.concatenate([rows, rows])) for name, rows in queries]
     for bad, message in ((two, "have several rows"), ([(n, r[:, 1:]) for n, r in queries], "no joint space. Name")):
         videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
-        made = write_layout(tmp_path / message[:4], TextData({"train": lines}), videos=videos, queries=bad)
+        folder = write_layout(tmp_path / message[:4], TextData({"train": lines}), videos=videos, queries=bad)
         with pytest.raises(DataError, match=message):
-            frame_cosines(str(made), split, length)
+            frame_cosines(str(folder), split, length)
 
 
 @pytest.mark.parametrize("chunk", [None, 5])

@@ -77,10 +77,10 @@ class Generator(torch.Generator):
     known = WeakValueDictionary()  # operators get another object, of the same address
 
     def __new__(cls, device="cpu"):
-        made = super().__new__(cls, "cpu")
-        made.place = DEVICE if torch.device(device).type == "cuda" else torch.device("cpu")
-        cls.known[made._cdata] = made
-        return made
+        tensor = super().__new__(cls, "cpu")
+        tensor.place = DEVICE if torch.device(device).type == "cuda" else torch.device("cpu")
+        cls.known[tensor._cdata] = tensor
+        return tensor
 
     device = property(lambda self: self.place)
 
@@ -144,8 +144,8 @@ class Accelerator(TorchDispatchMode):
             packs = name == "_pack_padded_sequence"  # whose lengths stay on the CPU
             indices = [id(index) for index in args[1]] if name in INDEXING else []
             mixed = [tensor for tensor in tensors if type(tensor) is torch.Tensor and tensor.ndim]
-            sent = [tensor for tensor in mixed if copies and here and not hasattr(tensor, "pinned")]
-            if sent or any(id(tensor) in indices for tensor in mixed):
+            transfers = [tensor for tensor in mixed if copies and here and not hasattr(tensor, "pinned")]
+            if transfers or any(id(tensor) in indices for tensor in mixed):
                 self.reads["to the accelerator"] += 1  # indices may lie on the CPU, and are sent
             if not copies and not packs and any(id(tensor) not in indices for tensor in mixed):
                 raise AssertionError(f"{name}: mixes tensors of both devices")

@@ -31,7 +31,7 @@ _LONGEST = 107  # bytes of the path of a socket
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SERVER = "import sys; from prvr import resident; from prvr.cli import main; resident.serve(main, *sys.argv[1:])"
 _began: dict[str, Any] = {}
-"""Of this command: `environment`, as it was before anything was imported, and `path`, of the socket or None."""
+"""How this command began: its `environment` before anything was imported, and the `path` of its socket or None."""
 
 
 def command() -> int:
@@ -39,7 +39,8 @@ def command() -> int:
     words = sys.argv[1:]
     _began.update(environment=dict(os.environ), path=None)
     if words[:1] == ["search"] and sys.platform == "linux":
-        _began["path"] = path = _socket_path(_began["environment"])
+        new = "PRVR_STAY" in os.environ or any(word.startswith("--stay") for word in words)
+        _began["path"] = path = _socket_path(_began["environment"], new)
         code = None if path is None else _ask(path, words)
         if code is not None:
             return code
@@ -76,8 +77,8 @@ def serve(main: Callable[[Sequence[str]], int], path: str, seconds: str) -> None
 
     Args:
         main: runs a command.
-        path: of the socket; what lies there is replaced.
-        seconds: without a search.
+        path: where the socket is made; what lies there is replaced.
+        seconds: how long to wait for a search.
     """
     for module in sys.stdin.read().split():
         with suppress(Exception):
@@ -110,15 +111,22 @@ def serve(main: Callable[[Sequence[str]], int], path: str, seconds: str) -> None
             Path(path).unlink()
 
 
-def _socket_path(environment: Mapping[str, str]) -> str | None:
-    """Where the process of commands like this one listens; None where no folder is safe for it."""
+def _socket_path(environment: Mapping[str, str], new: bool) -> str | None:
+    """Where the process of commands like this one listens; None where no folder is safe for it.
+
+    With `new`, the folder is made if it is missing. Without, a missing or empty folder means that there is no process,
+    and nothing else is read.
+    """
     import platformdirs
 
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     cache = platformdirs.user_cache_path("prvr", appauthor=False) / "resident"
     folder = Path(runtime, "prvr") if Path(runtime).is_absolute() else cache
     try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
+        if new:
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+        elif not any(folder.iterdir()):
+            return None
         about = folder.lstat()
         sources = [(str(file), file.stat().st_mtime_ns) for file in sorted(Path(__file__).parent.rglob("*.py"))]
         installed = [(place, Path(place).stat().st_mtime_ns) for place in sys.path[1:] if Path(place).is_dir()]
@@ -126,9 +134,9 @@ def _socket_path(environment: Mapping[str, str]) -> str | None:
         return None
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         return None
-    kept = sorted(item for item in environment.items() if item[0] not in _VARIES)
-    equal = (sys.version, sys.executable, sources, installed, kept)
-    path = str(folder / sha256(repr(equal).encode()).hexdigest()[:24])
+    variables = sorted(item for item in environment.items() if item[0] not in _VARIES)
+    facts = (sys.version, sys.executable, sources, installed, variables)
+    path = str(folder / sha256(repr(facts).encode()).hexdigest()[:24])
     return path if len(os.fsencode(path)) + 12 <= _LONGEST else None
 
 

@@ -26,7 +26,7 @@ def segment_contrast(
 
     Args:
         frames, segments: their embeddings, two segments or more.
-        own: whether a frame is part of a segment: of one each, and each segment has frames.
+        own: whether a frame is part of a segment. Each frame is part of one, and each segment has frames.
     """
 
     def one_way(products: Tensor, dim: int) -> Tensor:

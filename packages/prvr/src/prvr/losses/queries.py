@@ -134,8 +134,8 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
     queries, both = len(text), []
     for x in (text, fixed.detach()):
         products, squares = _products(x)
-        apart = squares > 1e-6 * products.diagonal().mean()
-        both += [products, squares.masked_fill(~apart, torch.inf).rsqrt()]
+        distinct = squares > 1e-6 * products.diagonal().mean()
+        both += [products, squares.masked_fill(~distinct, torch.inf).rsqrt()]
 
     def cosines(at: slice, products: Tensor, inverse: Tensor) -> Tensor:
         dots = products - products[at, None] - products[at, :, None] + products.diagonal()[at, None, None]

@@ -177,11 +177,11 @@ class _Assignment(torch.autograd.Function):
         if cosines.device.type == "meta":  # on which shapes alone are computed
             return torch.zeros_like(cosines)
         table = cosines.detach().float().masked_fill(~mask[..., None], _NO_QUERY).cpu().numpy()  # waits once
-        chosen = np.zeros_like(table)
+        matches = np.zeros_like(table)
         for v, queries in enumerate(table[:, :, 0] < _NO_QUERY):
             rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
-            chosen[v, rows, columns] = float(queries.sum() > 1)
-        return torch.from_numpy(chosen).to(cosines)
+            matches[v, rows, columns] = float(queries.sum() > 1)
+        return torch.from_numpy(matches).to(cosines)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

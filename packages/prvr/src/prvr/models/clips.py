@@ -192,8 +192,8 @@ class MergedClips(nn.Module):
         clip_of = torch.arange(self.frames, device=x.device).expand(len(x), -1)
         for length, count in pairwise(self.stages):
             pairs = x.unflatten(1, (-1, 2)).prod(2).sum(2)
-            merged = torch.sort(pairs, dim=1, descending=True, stable=True)[1][:, : length - count]
-            starts = torch.ones_like(sizes, dtype=torch.long).scatter(1, 2 * merged + 1, 0)
+            closest = torch.sort(pairs, dim=1, descending=True, stable=True)[1][:, : length - count]
+            starts = torch.ones_like(sizes, dtype=torch.long).scatter(1, 2 * closest + 1, 0)
             group = starts.cumsum(1) - 1
             (x, sizes), clip_of = merge_rows(x, sizes, group, count), group.gather(1, clip_of)
         return Merged(x / (x.norm(dim=2, keepdim=True) + EPSILON), sizes, clip_of)

@@ -178,8 +178,8 @@ class SecondQuery(FrameQuery):
         positions: Positions,
     ) -> TextEmbedding:
         """The vector for frames, as the one word, beside the one for clips."""
-        vector, one = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
-        return TextEmbedding(sentence, vector, one, self.weights(vector, one))
+        vector, mask = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
+        return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
 
 
 class BlockStack(nn.Module):

@@ -123,8 +123,8 @@ def _across_processes(own: dict[str, Tensor], shares: Sequence[tuple[int, int]] 
     def gathered(name: str, tensor: Tensor) -> Tensor:
         """Rows of every process, the own ones with their graph."""
         rows = queries if name.startswith("text") else videos
-        sent = tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor.detach()
-        padded = F.pad(sent, [0, 0] * (sent.ndim - 1) + [0, max(rows) - len(sent)]).contiguous()
+        content = tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor.detach()
+        padded = F.pad(content, [0, 0] * (content.ndim - 1) + [0, max(rows) - len(content)]).contiguous()
         parts = [torch.empty_like(padded) for _ in rows]
         dist.all_gather(parts, padded)
         parts = [part[:count].to(tensor.dtype) for part, count in zip(parts, rows, strict=True)]

@@ -280,10 +280,10 @@ def frame_cosines(teacher: str | None, split: PackedSplit, length: int, keep_las
     cosines = torch.full((len(split.query_ids), length), -torch.inf, dtype=torch.float16)
     for video, (texts, frames) in enumerate(joint_vectors(corpus, source.split, split)):
         rows = segment_mean(frames, int(split.frame_counts[video]), keep_last)
-        found = unit_rows(texts) @ unit_rows(rows).mT
-        if not bool(found.isfinite().all()):
+        products = unit_rows(texts) @ unit_rows(rows).mT
+        if not bool(products.isfinite().all()):
             raise DataError(f"{corpus.folder}: vectors of {split.video_ids[video]!r} are not finite. Make them again.")
-        cosines[split.queries_of(video), : len(rows)] = found.half()
+        cosines[split.queries_of(video), : len(rows)] = products.half()
     return cosines
 
 
