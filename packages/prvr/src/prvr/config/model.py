@@ -54,6 +54,7 @@ CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the vide
 CLIPS.register(
     "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
 )
+CLIPS.register("spans", "prvr.models.clips:LearnedSpans", "Means over a span around each clip, whose ends are learned.")
 CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
 CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
