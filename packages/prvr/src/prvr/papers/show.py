@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from rich.table import Table as RichTable
+from rich.console import RenderableType
 from rich.text import Text
 
 from prvr.errors import InputError
@@ -235,7 +235,7 @@ def heads(columns: Sequence[str]) -> list[str]:
     return [("V2T " if column.startswith("v2t_") else "") + _HEADS[column.removeprefix("v2t_")] for column in columns]
 
 
-def terminal_tables(table: Shown) -> Iterator[RichTable]:
+def terminal_tables(table: Shown) -> Iterator[RenderableType]:
     """For the terminal: in each cell our number, then the published one, then the difference.
 
     Text to video and video to text are tables of their own, so that each fits 80 columns; the notes stand below the
@@ -243,14 +243,13 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
     """
     published = table.has_results and any(number is not None for line in table.lines for number in line.published)
     legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if published else ""
-    caption = Text("\n".join(filter(None, [legend, *table.notes])), justify="left")
     places = range(len(table.columns))
     parts = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
     parts = [part for part in parts if part] or [[]]
     for part in parts:
         last = part is parts[-1]
         columns = heads([table.columns[place] for place in part])
-        printed = new_table(table.title, caption if last and not table.judged else None, [""], columns)
+        printed = new_table(table.title, None, [""], columns)
         printed.columns[0].min_width = 20
         for line in table.lines:
             if line.group:
@@ -261,10 +260,11 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
                 printed.add_row(Text(f"  {line.picture}"))
         yield printed
     if table.judged:
-        printed = new_table("", caption, ["", *table.judged])
+        printed = new_table("", None, ["", *table.judged])
         for line in table.lines:
             printed.add_row(Text(line.name), *map(Text, line.judged))
         yield printed
+    yield Text("\n".join(filter(None, [legend, *table.notes])), "dim italic")
 
 
 def _rows(table: Shown) -> Iterator[list[str]]:
