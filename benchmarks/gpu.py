@@ -4,11 +4,11 @@
     python benchmarks/gpu.py --out results.jsonl --only epoch --dtype float16
     python benchmarks/gpu.py --out results.jsonl --device cpu --small  # the same at toy size, to see that it works
 
-equal       losses and gradients of a step on the device against those on the CPU: exact and with padded rows dropped,
-            for each precision; float32 says whether they are equal but for rounding
+equal       losses and gradients of a step on the device against those on the CPU: padded rows computed, dropped, and of
+            fixed lengths, for each precision; float32 says whether they are equal but for rounding
 epoch       seconds of an epoch and of a step (the real loop: features on the device, losses, optimiser), peak memory,
-            for each precision, exact and with padded rows dropped; beside it the seconds that the host needs to queue a
-            step and those that the device computes: the larger one binds
+            for the same; beside it the seconds that the host needs to queue a step and those that the device computes:
+            the larger one binds
 rates       operations and bytes per second of a matrix product and a copy, by precision
 operators   the five that take longest in a step, with their arithmetic and bytes against the measured rates
 evaluation  10,895 queries against 2,179 videos: reading and encoding, ranking, and both
@@ -16,8 +16,8 @@ streamed    an epoch whose features are read from files, two batches ahead; the 
 chunks      a step and its memory with a batch that is encoded in parts
 authors     a step of other code and one of ours on the same batches, in turn, counted alike: `--authors FILE`, a Python
             file with `make(config, device)` that returns `step(batch)`
-compiled    `equal` and `epoch` once more with torch.compile, each configuration in a process of its own, which is ended
-            after `--limit` seconds; alone: `--compiled --only equal epoch`
+compiled    `equal` and `epoch` once more with torch.compile, fixed lengths first, each configuration in a process of
+            its own, which is ended after `--limit` seconds; alone: `--compiled --only equal epoch`
 
 The noise that stands for features takes at most half of the memory that is free: of fewer videos where all do not fit,
 from files where not even two batches do. The first line says which. Every other line is one configuration: its
@@ -68,7 +68,7 @@ from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
 TINY = {"hidden": 32, "video_dim": 64, "query_dim": 48, "num_clips": 8, "max_frames": 16, "lorentz_dim": 31}
-PRECISIONS = ("no", "tf32", "bf16")
+PRECISIONS, ROWS = ("no", "tf32", "bf16"), ("compute", "drop", "fixed")
 WITHOUT_DROPOUT = {"model.dropout": 0.0, "model.input_dropout": 0.0}
 EQUAL = 1e-4
 """The largest gap of a loss or a gradient, of the largest one, that rounding of float32 explains."""
@@ -115,7 +115,7 @@ class Bench:
             self.size = replace(self.size, steps=args.steps)
 
     def config(self, rows: str = "compute", **changes: Any) -> Config:
-        """The preset with padded rows computed or dropped.
+        """The preset with padded rows as `model.padded_rows` says.
 
         Raises:
             ConfigError: the preset refuses that.
@@ -190,11 +190,12 @@ class Training:
         torch.manual_seed(0)
         retriever = Retriever(model_of(config)).train()
         objective = Objective(config.loss, config.model, retriever.registers).train()
+        graphs = config.train.compile and self.device.type == "cuda"
         if config.train.compile:
-            compile_blocks(retriever, bench.args.backend)
+            compile_blocks(retriever, bench.args.backend, cuda_graphs=graphs)
             config = replace(config, train=replace(config.train, compile=False))
-        packed = self.loader.packed
-        self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, packed)
+        self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, self.loader.packed)
+        self.task.cuda_graphs = graphs
         self.step = TrainingStep(config, self.task, *self.task.optimizer(100_000), accelerator.device)
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
@@ -377,7 +378,7 @@ def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
 
 
 def compiled(bench: Bench) -> Configurations:
-    for chosen in ways(bench):
+    for chosen in sorted(ways(bench), key=lambda way: way["padded_rows"] != "fixed"):
         yield {**chosen, "compiled": True}, partial(in_process, bench, chosen["padded_rows"], chosen["precision"])
 
 
@@ -391,11 +392,10 @@ def in_process(bench: Bench, rows: str, precision: str) -> str:
     bench.__dict__.pop("loader", None)  # its noise: the other process makes its own
     args = bench.args
     torch.cuda.empty_cache()
-    options = {"device": args.device, "preset": args.preset, "dtype": args.dtype, "backend": args.backend}
-    options |= {"rows": rows, "precisions": precision, "steps": bench.size.steps, "memory": args.memory}
+    options = {name: getattr(args, name) for name in ("device", "preset", "dtype", "backend", "memory", "out")}
+    options |= {"rows": rows, "precisions": precision, "steps": bench.size.steps}
     words = [f"--{name}={value}" for name, value in options.items() if value is not None]
     words += ["--compiled", *(["--small"] if args.small else []), "--only", "equal", "epoch"]
-    words += [] if args.out is None else ["--out", str(args.out)]
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen([sys.executable, __file__, *words], stderr=said, start_new_session=True) as process,
@@ -453,7 +453,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         precisions=option(list(PRECISIONS), choices=PRECISIONS),
         dtype=option("float32", "type of the stored features", choices=["float32", "float16"]),
         steps=option(None, "steps timed per configuration", type=int),
-        rows=option(["compute", "drop"], "of padding", choices=["compute", "drop"]),
+        rows=option([*ROWS], "of padding", choices=ROWS),
         compiled=option(False, "compile the blocks for `equal` and `epoch`"),
         memory=option(None, "bytes of the device that count as free; default: what is", type=int),
         seconds=option(600.0, "nothing is begun after so many"),

@@ -217,10 +217,11 @@ class ModelConfig:
     """tau of the softmax over blocks of fusion='mean_guided' and 'token_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
-    padded_rows: Literal["auto", "compute", "drop"] = "auto"
+    padded_rows: Literal["auto", "compute", "drop", "fixed"] = "auto"
     """drop: padded frames are not computed. Faster, and the same result up to rounding, except with
     compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout
-    draws other numbers. auto: drop with compat.padding='masked', compute with the others."""
+    draws other numbers. auto: drop with compat.padding='masked', compute with the others. fixed: computed, and training
+    pads frames and words to a quarter, half or all of `max_frames` and `max_words`, so that steps have few shapes."""
     frame_pooling: Annotated[str, _registered(POOLINGS)] = "none"
     """linear: each frame is mapped linearly (DL-DKD). attention: frames are pooled to one vector per video (GMMFormer).
     key_clip: each clip pools the frames by its own
@@ -299,10 +300,10 @@ class ModelConfig:
             yield "registers need depth=1"
         if self.depth > 1 and self.fusion != "mean":
             yield f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}"
-        if self.padded_rows == "drop" and padding == "to_batch":
+        if self.padded_rows in ("drop", "fixed") and padding == "to_batch":
             yield (
-                "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: set "
-                "padded_rows='auto', or compat.padding='masked'"
+                f"padded_rows={self.padded_rows!r} does not go with compat.padding='to_batch', whose windows follow "
+                "the padding: set padded_rows='auto', or compat.padding='masked'"
             )
         if padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
             yield (
@@ -341,6 +342,17 @@ class ModelConfig:
     def drops_padding(self) -> bool:
         """Whether padded frames are left out of the computation."""
         return self.padded_rows == "drop" or (self.padded_rows == "auto" and self.compat.padding == "masked")
+
+    def padded_length(self, length: int, most: int) -> int:
+        """What a sequence of at most `most` rows is padded to: a quarter, half or all of them with padded_rows='fixed'.
+
+        Examples:
+            >>> ModelConfig(video_dim=1, query_dim=1, padded_rows="fixed").padded_length(33, 128)
+            64
+        """
+        if self.padded_rows != "fixed":
+            return length
+        return min((size for size in (-(-most // 4), -(-most // 2), most) if size >= length), default=length)
 
     @property
     def _size(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from prvr.config import CLIPS, POOLINGS, BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
@@ -109,11 +110,14 @@ class Retriever(PretrainedModel):
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         expect_fits("words", words, self.config)
-        sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
+        if self.config.padded_rows == "fixed":
+            words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.fixed(word_mask)
+        else:
+            sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
         sentence = self.query(words, sequences)
         if self.frame_query is None:
             return sentence
-        if not self.config.drops_padding:  # as released
+        if not self.config.drops_padding and sequences.is_packed:  # as released
             words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.padded(word_mask)
         return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
 
@@ -143,14 +147,13 @@ class Retriever(PretrainedModel):
         registers = tokens = encoded_clips = spans = encoded_frames = mask = None
         more: list[Merged] = []
         if self.clips is not None:
-            every_clip, branch, drop = Sequences(None, self.config.num_clips), self.clips, self.config.drops_padding
+            every_clip, branch = Sequences(None, self.config.num_clips), self.clips
 
             def encode(rows: Tensor, mask: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
                 nonlocal registers, tokens
                 sequences = every_clip if sizes is None else replace(every_clip, sizes=sizes)
                 if mask is not None:
-                    known = valid if mask is frame_mask else None
-                    sequences = Sequences.packed(mask, known) if drop else Sequences.padded(mask)
+                    sequences = self._sequences(mask, valid if mask is frame_mask else None)
                     rows = rows.masked_fill(~mask[..., None], 0)
                 x = branch.embed(rows, sequences)
                 if self.registers is not None:
@@ -161,13 +164,18 @@ class Retriever(PretrainedModel):
             encoded_clips, spans, *more = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:
             frames, valid_frames, mask = self.padding(frames, frame_mask)
-            drop = self.config.drops_padding
-            sequences = Sequences.packed(valid_frames, valid) if drop else Sequences.padded(valid_frames)
+            sequences = self._sequences(valid_frames, valid)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
             encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames, mask, encoded_clips)
         merged = more[0] if more else None
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, False, spans, merged), registers
+
+    def _sequences(self, mask: Bool[Tensor, "v l"], valid: int | None) -> Sequences:
+        """How rows of frames are computed, as `config.padded_rows` says."""
+        if self.config.padded_rows == "fixed":
+            return Sequences.fixed(mask)
+        return Sequences.packed(mask, valid) if self.config.drops_padding else Sequences.padded(mask)
 
     def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
         """The registers of videos, as `encode_video` generates them.
@@ -219,7 +227,15 @@ class Retriever(PretrainedModel):
 
     def encode(self, batch: Batch) -> tuple[Texts, VideoEmbedding, Registers | None]:
         """Queries, videos and registers of a batch: what `output` takes."""
-        text = self.encode_text(batch.words, batch.word_mask, batch.valid_words)
+        config, queries = self.config, len(batch.words)
+        words, mask = batch.words, batch.word_mask
+        if config.padded_rows == "fixed":
+            lengths = (batch.frames.shape[1], config.max_frames), (words.shape[1], config.max_words)
+            batch = batch.padded(*(config.padded_length(*length) for length in lengths))
+            more = -queries % len(batch.clips)  # queries that are left out again: of these, too, few numbers are seen
+            words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
+        text = self.encode_text(words, mask, batch.valid_words)
+        text = text[:queries] if len(text) > queries else text
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 
     def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:

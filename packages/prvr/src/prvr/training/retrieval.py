@@ -4,7 +4,7 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
-from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_bounds
+from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
@@ -35,7 +35,7 @@ from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, t
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
-from regdiff.registers import RegisterDenoiser
+from regdiff.registers import RegisterDenoiser, RegisterGenerator
 
 logger = logging.getLogger(__name__)
 
@@ -162,12 +162,13 @@ class RetrievalTask:
         self.retriever, self.objective = retriever.to(accelerator.device), objective.to(accelerator.device)
         self.networks = {"model": nn.ModuleDict({"retriever": retriever, "objective": objective})}
         project_bounds(retriever, objective)
+        self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
+        """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
+        self.cuda_graphs = config.train.compile and accelerator.device.type == "cuda" and not self.in_parts
         if config.train.compile:
             if accelerator.device.type == "cpu":
                 logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
-            compile_blocks(retriever)
-        self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
-        """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
+            compile_blocks(retriever, cuda_graphs=self.cuda_graphs)
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
@@ -196,6 +197,8 @@ class RetrievalTask:
     ) -> dict[str, Tensor]:
         """Adds the gradients of a batch, and returns the terms of the objective."""
         videos, info = batch
+        if self.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         if info is not None:
             return self._backward_in_parts(videos, info, epoch, step, generator)
         with self.accelerator.autocast():
@@ -273,7 +276,9 @@ class RetrievalTask:
 
     def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
-        return evaluate(self.retriever, split, config, device=self.accelerator.device)
+        # Compiled for other shapes, and what is encoded is kept. Asking imports the compiler, which takes seconds.
+        with torch.compiler.set_stance("force_eager") if self.config.train.compile else nullcontext():
+            return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 
 def _in_float32(record: Any) -> Any:
@@ -284,24 +289,45 @@ def _in_float32(record: Any) -> Any:
 _COMPILED = (TransformerBlocks, AttentionBlocks, RegisterDenoiser)
 
 
-def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> int:
-    """Compiles, in place and when first called, the stacks of attention blocks of a model and its register denoiser.
+def compile_blocks(
+    model: nn.Module, backend: str | Callable[..., Any] = "inductor", *, cuda_graphs: bool = False
+) -> int:
+    """Compiles, in place and when first called, what nearly all of a step's arithmetic and operators are in.
 
-    Nearly all of a step's arithmetic is in the stacks, and most of its operators in the denoiser, which is called for
-    each step of the sampler. What lies between, with shapes and sizes that the host decides, is left alone. Numbers of
-    videos, rows and positions are dynamic: one graph serves all batches. Dropout draws other numbers than without.
+    Copy a model before, not after: the copy would call the functions of the first.
+
+    That is the sampler of the registers, all of its steps in one graph; its shapes are those of the batch size alone.
+    Of the rest, with `padded_rows: fixed`, the text encoder, both branches and the scores: one graph each for every
+    length that batches are padded to. Otherwise the stacks of attention blocks and the denoiser, with dynamic numbers
+    of videos, rows and positions: one graph for all batches. Dropout draws other numbers than without.
 
     Args:
         model: a retriever.
         backend: the backend of torch.compile.
+        cuda_graphs: start what has static shapes as CUDA graphs (`mode="reduce-overhead"`). Each step must then call
+            `torch.compiler.cudagraph_mark_step_begin` first, and no result be kept beyond it.
 
     Returns:
-        The number of compiled modules.
+        The number of compiled functions.
     """
-    options: dict[str, Any] = {"dynamic": True, "backend": backend}
+    options: dict[str, Any] = {"backend": backend}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
+    static: dict[str, Any] = options | {"dynamic": False} | ({"mode": "reduce-overhead"} if cuda_graphs else {})
     modules = [module for module in model.modules() if isinstance(module, _COMPILED)]
+    functions: list[tuple[Any, str]] = []
+    for generator in (module for module in model.modules() if isinstance(module, RegisterGenerator)):
+        if generator.diffusion is not None:
+            generator.diffusion.stages(generator.sampling_steps())  # now: they cannot be when a graph is traced
+            functions.append((generator.diffusion, "sample"))
+    if isinstance(model, Retriever) and model.config.padded_rows == "fixed":
+        functions += [(model, "encode_text"), (model, "score")]
+        for branch in (model.clips, model.frames):
+            functions += [(branch, "embed"), (branch, "forward")] if branch is not None else []
+        outside = (model.guide, None if model.registers is None else model.registers.denoiser)
+        functions, modules = functions + [(module, "forward") for module in outside if module is not None], []
+    for owner, name in functions:
+        setattr(owner, name, torch.compile(getattr(owner, name), **static))
     for module in modules:
-        module.compile(**options)
-    return len(modules)
+        module.compile(**options, dynamic=True)
+    return len(functions) + len(modules)
