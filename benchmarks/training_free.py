@@ -61,7 +61,7 @@ from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, Split, open_corpus
 from prvr.data.sampling import GROWTH, growing_means, level_counts
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
-from prvr.evaluation.significance import bootstrap_intervals, paired_test
+from prvr.evaluation.significance import Interval, bootstrap_intervals, paired_test
 from prvr.evaluation.zero_shot import has_zero_shot
 from prvr.scoring import best_moment
 from prvr.search.ranking import mean_lines
@@ -357,7 +357,11 @@ def run(videos: Iterator[Video], queries: Queries, methods: dict[str, Method]) -
     }, np.array(frames)
 
 
-def figures(runs: Sequence[tuple[dict[str, Outcome], np.ndarray]], queries: Queries) -> list[dict[str, object]]:
+def bounded(value: float, interval: Interval, sign: str = "+") -> str:
+    return f"{value:{sign}.1f} ({interval.low:{sign}.1f} to {interval.high:{sign}.1f})"
+
+
+def figures(runs: Sequence[tuple[dict[str, Outcome], np.ndarray]], queries: Queries) -> list[list[str]]:
     """Of one run for each seed, by method; a video is resampled with its queries in all of them."""
     relevant, frames = torch.from_numpy(queries.relevant), sum(run[1].sum() for run in runs)
     place = {
@@ -373,45 +377,23 @@ def figures(runs: Sequence[tuple[dict[str, Outcome], np.ndarray]], queries: Quer
         lead = paired_test(place["single frames"], place[name], owner)["sumr"]
         moments = np.concatenate([run[name].moments for run, _ in runs])
         ious = np.array([overlap(*pair) for pair in zip(moments[has_moment], spans[has_moment], strict=True)])
-        bands = [
-            float(some.mean())
-            if len(some := ious[(lengths[has_moment] > low) & (lengths[has_moment] <= high)])
-            else np.nan
-            for low, high in zip((-1, *LENGTHS), (*LENGTHS, np.inf), strict=True)
-        ]
+        band = np.digitize(lengths[has_moment], LENGTHS, right=True)
+        bands = [ious[band == number].mean() if (band == number).any() else np.nan for number in range(3)]
         table.append(
-            {
-                "method": name,
-                "r1": metrics.r1,
-                "r1_interval": (interval["r1"].low, interval["r1"].high),
-                "sumr": metrics.sumr,
-                "sumr_interval": (interval["sumr"].low, interval["sumr"].high),
-                "minus_single_frames": (lead.value, lead.interval.low, lead.interval.high),
-                "iou": float(ious.mean()),
-                "iou_above_half": 100 * float((ious > 0.5).mean()),
-                "iou_above_0.7": 100 * float((ious > 0.7).mean()),
-                "iou_by_length": bands,
-                "rows_per_frame": float(sum(run[name].rows.sum() for run, _ in runs) / frames),
-            }
+            [
+                name,
+                *(bounded(getattr(metrics, key), interval[key], "") for key in ("r1", "sumr")),
+                bounded(lead.value, lead.interval),
+                f"{ious.mean():.3f}",
+                *(f"{100 * (ious > least).mean():.1f}" for least in (0.5, 0.7)),
+                ", ".join(f"{value:.3f}" for value in bands),
+                f"{sum(run[name].rows.sum() for run, _ in runs) / frames:.2f}",
+            ]
         )
     return table
 
 
-HEAD = ("R@1", "SumR", "minus single frames", "IoU", "> .5", "> .7", "IoU: short, middle, long", "rows per frame")
-
-
-def cells(row: dict) -> list[str]:
-    lead, low, high = row["minus_single_frames"]
-    return [
-        "{:.1f} ({:.1f} to {:.1f})".format(row["r1"], *row["r1_interval"]),
-        "{:.1f} ({:.1f} to {:.1f})".format(row["sumr"], *row["sumr_interval"]),
-        f"{lead:+.1f} ({low:+.1f} to {high:+.1f})",
-        f"{row['iou']:.3f}",
-        f"{row['iou_above_half']:.1f}",
-        f"{row['iou_above_0.7']:.1f}",
-        ", ".join(f"{value:.3f}" for value in row["iou_by_length"]),
-        f"{row['rows_per_frame']:.2f}",
-    ]
+HEAD = ["", "R@1", "SumR", "minus single frames", "IoU", "> .5", "> .7", "IoU: short, middle, long", "rows per frame"]
 
 
 class Captions(NamedTuple):
@@ -633,7 +615,7 @@ class Ideas:
             row = [name, f"{metrics.r1:.1f}", f"{metrics.sumr:.1f}"]
             for base in ("training-free", "single frames"):
                 lead = paired_test(place[base][some], each[some], self.owner[some], samples=2000)["sumr"]
-                row.append(f"{lead.value:+.1f} ({lead.interval.low:+.1f} to {lead.interval.high:+.1f})")
+                row.append(bounded(lead.value, lead.interval))
             rows.append(row)
         return rows
 
@@ -685,7 +667,7 @@ def main() -> None:
             show(f"{name}, own features", IDEA_HEAD, table)
         else:
             table = figures([run(stream, queries, methods)], queries)
-            show(f"{name}, own features", ["", *HEAD], [[row["method"], *cells(row)] for row in table])
+            show(f"{name}, own features", HEAD, table)
         write_figures(args, table)
         return
     captions = read(corpus, args.split, args.videos)
@@ -712,8 +694,8 @@ def main() -> None:
             show(title, IDEA_HEAD, rows)
             continue
         table = figures([run(gallery(captions, levels, seed), queries, methods) for seed in args.seeds], queries)
-        written += [{"kind": kind, "levels": asdict(levels), **row} for row in table]
-        show(title, ["", *HEAD], [[row["method"], *cells(row)] for row in table])
+        written.append({"kind": kind, "levels": asdict(levels), "rows": table})
+        show(title, HEAD, table)
     write_figures(args, written)
 
 
