@@ -504,7 +504,7 @@ class TestShow:
         assert full.ours[1] is not None
         assert full.ours[1].values == tuple(scores)
         assert str(full.ours[1]) == f"{np.mean(scores):.1f}±{np.std(scores, ddof=1):.1f}"
-        assert full.texts()[1][1:] == ("200", f"{np.mean(scores) - 200:+.1f}")
+        assert full.texts()[1][1:] == ("200.0", f"{np.mean(scores) - 200:+.1f}")
         assert full.texts()[2][1:] == ("", "")
         assert full.seeds == (0, 1)
         quoted = found.lines[-1]
@@ -538,7 +538,7 @@ class TestShow:
                     assert str(number).replace("±", r"$\pm$") in tex
         assert r"\midrule" in tex
         assert tex.count("{") == tex.count("}")
-        assert "| MS-SL | - (7.1) | - (140.1) | - (5) |" in text
+        assert "| MS-SL | - (7.1) | - (140.1) | - (5.0) |" in text
         widths = {row.count("|") for row in text.splitlines() if row.startswith("|")}
         assert widths == {5}
 
@@ -552,7 +552,7 @@ class TestShow:
         found, _ = shown(None, cells_of(table, Choices()), Choices())
         assert [(line.group, line.name) for line in found.lines] == [("", "full"), ("others", "MS-SL")]
         assert "| MS-SL | 7.1 | 140.1 | - | a page |" in markdown(found)
-        assert r"full & 1 & 20 & 3 & its table \\" in latex(found)
+        assert r"full & 1.0 & 20.0 & 3.0 & its table \\" in latex(found)
         assert "ours" not in str([*terminal_tables(found)][-1])  # the notes
 
     def test_a_sweep_is_drawn_as_curves(self, tmp_path: Path, done: Study, table: Path, choices: Choices) -> None:

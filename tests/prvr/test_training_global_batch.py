@@ -4,6 +4,7 @@ import itertools
 import os
 import socket
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from kills import START
 from torch.distributed import distributed_c10d
 from training_runs import DIFFUSION, Runs, losses, make_config, same_end, state_of
 
-from prvr.config import Config, load_config
+from prvr.config import Config, LossConfig, load_config
 from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
 from prvr.training import TrainingError, train
@@ -212,13 +213,17 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
     """One of two processes that train together, as torchrun starts them."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
-    first, second = Path(folder, "ports").read_text().split()
+    first, second, third = Path(folder, "ports").read_text().split()
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": first}
     try:
         config = in_parts(cache)
         with pytest.raises(TrainingError, match="another process is training"):
             train(config, output=Path(folder) / "owned", device="cpu")
         os.environ["MASTER_PORT"] = second  # on the first, one process could still meet what the other is leaving
+        angles = replace(config, loss=LossConfig({"text_angles": 1.0}))
+        with pytest.raises(TrainingError, match=r"text_angles=1\.0 needs the words.*2 processes do not share"):
+            train(angles, output=Path(folder) / "angles", device="cpu")
+        os.environ["MASTER_PORT"] = third
         result = train(config, output=Path(folder) / "two", device="cpu")
         torch.save(losses(result.history), Path(folder) / f"{rank}.pt")
     finally:
@@ -229,10 +234,11 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
 def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Path) -> None:
     """Losses and weights agree to 1e-5 with those of one process whose chunks are the same; files are written once."""
     cache = str(toy_cache)
-    with socket.socket() as one, socket.socket() as other:
-        for free in (one, other):
-            free.bind(("127.0.0.1", 0))
-        (tmp_path / "ports").write_text(f"{one.getsockname()[1]} {other.getsockname()[1]}")
+    with ExitStack() as sockets:
+        free = [sockets.enter_context(socket.socket()) for _ in range(3)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        (tmp_path / "ports").write_text(" ".join(str(each.getsockname()[1]) for each in free))
     with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
         mp.start_processes(_train_in_two, (str(tmp_path), cache), nprocs=2, start_method=START)
     assert not (tmp_path / "owned").exists()

@@ -72,7 +72,7 @@ class Line:
         return [
             (
                 "" if own is None else str(own),
-                "" if other is None else f"{other:g}",
+                "" if other is None else f"{other:.1f}",
                 "" if own is None or other is None else f"{own.mean - other:+.1f}",
             )
             for own, other in zip(self.ours, self.published, strict=True)

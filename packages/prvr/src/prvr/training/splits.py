@@ -143,8 +143,8 @@ def training_batches(
         teacher: `(q, v)` scores of the split, see `teacher_scores`; for `loss.frame_distillation` `(q, l)`.
 
     Raises:
-        TrainingError: more processes than videos in a batch; or `train.data_on_device="always"`, and the features are
-            larger than what is free on the GPU.
+        TrainingError: more processes than videos in a batch; several, and a loss that reads the words of all queries;
+            or `train.data_on_device="always"`, and the features are larger than what is free on the GPU.
     """
     size, videos, processes = config.train.batch_size, len(split), accelerator.num_processes
     device, on_device = accelerator.device, config.train.data_on_device
@@ -153,6 +153,12 @@ def training_batches(
             f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
             f"raise train.batch_size={size}"
         )
+    for name in ("text_distances", "text_angles"):
+        if processes > 1 and (weight := config.loss.weight(name)) > 0:
+            raise TrainingError(
+                f"loss.{name}={weight} needs the words of all queries of a batch, which {processes} processes do not "
+                "share: train with one process, or set it to 0"
+            )
     by_frames = config.loss.taught == "frame_distillation"
     loader = VideoLoader(
         split,
