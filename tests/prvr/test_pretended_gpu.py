@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from accelerator import DEVICE, Accelerator
 from retrievers import MeanPooling
+from safetensors.torch import load_file
 from search_files import some_videos, tiny_config
 from test_models import make_batch
 from test_models_presets import SYSTEMS, small_config
@@ -18,7 +20,7 @@ from torch import nn
 
 from _counts import OnMeta
 from _noise_store import noise_store
-from prvr.config import ModelConfig, RegisterConfig
+from prvr.config import LossConfig, ModelConfig, RegisterConfig
 from prvr.data import PackedSplit
 from prvr.data.loader import VideoLoader
 from prvr.data.on_device import split_bytes
@@ -27,6 +29,7 @@ from prvr.models import Retriever, build_retriever
 from prvr.objective import Objective
 from prvr.search.trained import WindowEncoder
 from prvr.training import RetrievalTask, Splits, reranker_run_config
+from prvr.training.checkpoint import save_best
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.rerankers import RerankerTask
@@ -151,6 +154,20 @@ def test_evaluation_has_the_numbers_of_the_cpu(split: PackedSplit, gpu: Accelera
     assert report.text_to_video == plain.text_to_video
     assert report.video_to_text == plain.video_to_text
     assert gpu.reads["to the CPU"] > 0
+
+
+def test_the_best_model_is_saved_with_one_copy(gpu: Accelerator, tmp_path: Path) -> None:
+    retriever, objective = Retriever(MODEL), Objective(LossConfig({"query_structure": 0.01, "entailment": 1e-3}), MODEL)
+    for place in ("cpu", DEVICE):
+        retriever, objective = retriever.to(place), objective.to(place)
+        gpu.reads.clear()
+        save_best(tmp_path / str(place), retriever, objective, "card")
+    assert len(retriever.state_dict()) > 20
+    assert gpu.reads == {"to the CPU": 2}  # the retriever, the objective
+    for name in ("model.safetensors", "objective.safetensors"):
+        there, here = (load_file(tmp_path / str(place) / name) for place in (DEVICE, "cpu"))
+        assert there.keys() == here.keys()
+        assert all(torch.equal(there[key], tensor) for key, tensor in here.items())
 
 
 def test_what_a_search_encodes_is_that_of_the_cpu(gpu: Accelerator) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from prvr.config import config_to_dict, expect_imported
 from prvr.errors import DataError, PrvrError
@@ -88,7 +89,11 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Writes the weights; and for parts of others, a `config.json` that names their modules under `imports`."""
-        super()._save_pretrained(save_directory)
+        weights = self.state_dict()
+        if any(tensor.device.type != "cpu" for tensor in weights.values()):
+            save_file(on_host(weights), save_directory / WEIGHTS, {"format": "pt"})
+        else:
+            super()._save_pretrained(save_directory)
         if modules := getattr(self.config, "own_modules", []):
             values = config_to_dict(self.config) | {"imports": modules}
             text = json.dumps(values, sort_keys=True, indent=2)
@@ -189,5 +194,21 @@ def write_model(folder: Path, model: PretrainedModel, objective: nn.Module, card
     """Puts a model into a folder, as `save_pretrained` writes it, with `objective.safetensors` and its card."""
     (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
     model.save_pretrained(folder)  # keeps a README.md that is there
-    tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
-    save_file(tensors, folder / "objective.safetensors")
+    save_file(on_host(objective.state_dict()), folder / "objective.safetensors")
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors in the memory of the host: of those on a device, one copy for each dtype, all at once.
+
+    Examples:
+        >>> on_host({"weight": torch.ones(2, 3).mT})["weight"].is_contiguous()
+        True
+    """
+    found = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    there = [name for name, tensor in found.items() if tensor.device.type != "cpu"]
+    for dtype in {found[name].dtype for name in there}:
+        names = [name for name in there if found[name].dtype == dtype]
+        sizes = [found[name].numel() for name in names]
+        parts = torch.cat([found[name].flatten() for name in names]).cpu().split(sizes)
+        found |= {name: part.view(found[name].shape) for name, part in zip(names, parts, strict=True)}
+    return found
