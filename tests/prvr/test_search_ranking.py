@@ -90,7 +90,9 @@ def test_the_best_are_those_of_scoring_each_by_itself(
     every = np.arange(len(snapshot.video_ids))
     some = np.flatnonzero(generator.random(len(every)) < 0.5)
     for videos, asked in ((every, None), (some, [some] * queries)):
-        found = rank(snapshot, text, asked, k)
+        rough = ranking.Rough()
+        rank(snapshot, text, asked, (k + 1) // 2, rough)
+        found = rank(snapshot, text, asked, k, rough)
         assert [listed(one) for one in found] == [plain(snapshot, row, videos, k) for row in text]
 
 
@@ -104,6 +106,15 @@ def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float)
         best = plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)
         assert {video for video, _ in best} <= set(found.tolist())
         assert len(found) < 10 or near < 1
+
+
+def test_more_videos_for_the_same_query_need_no_second_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, rough = written(tmp_path, 0, (0.7, 0.3), 1.0), ranking.Rough()
+    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
+    expected = listed(rank(snapshot, text, None, 8)[0])
+    assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]
+    monkeypatch.delattr(ranking, "_rough_scores")
+    assert listed(rank(snapshot, text, None, 8, rough)[0]) == expected
 
 
 def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,9 +229,14 @@ def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | Non
         (10.0, 30.0)
     """
     level = moment_level(float(scores.max()), float(scores.median()) if usual is None else usual)
-    start, stop = _run_around(scores[None], scores.argmax()[None], scores.new_tensor([level]))
-    unit = duration / len(scores)
-    return int(start) * unit, int(stop) * unit
+    start = int(scores.argmax())  # neighbours are few: a loop costs less than operators over all
+    line, stop = (scores < level).tolist(), start + 1
+    while start and not line[start - 1]:
+        start -= 1
+    while stop < len(line) and not line[stop]:
+        stop += 1
+    unit = duration / len(line)
+    return start * unit, stop * unit
 
 
 def _run_around(

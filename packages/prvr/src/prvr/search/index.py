@@ -20,7 +20,7 @@ from prvr.search.confidence import bank_vectors, confidence, score_to_pass
 from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
-from prvr.search.ranking import Ranked, enough, find_candidates, fuse, rank
+from prvr.search.ranking import Ranked, Rough, enough, find_candidates, fuse, rank
 from prvr.search.results import (
     WEAKER_BELOW,
     SearchHit,
@@ -223,10 +223,10 @@ class VideoIndex:
         subtitled = set() if self._subtitles is None else self._subtitles.videos()
         lines = [self._lines(snapshot, query, where, subtitled) for query in asked]
         hits = [tuple(_said(snapshot, *match, moments) for match in found.items()) for found in lines]
-        depth, missing = enough(k) if any(lines[q] for q in text) else k, [*text]
+        depth, missing, rough = enough(k) if any(lines[q] for q in text) else k, [*text], Rough()
         while missing:
             rows = alike([text[q] for q in missing])
-            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth)
+            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, rough)
             for q, row, found in zip(missing, rows, ranked, strict=True):
                 plain, joined = asked[q].sentence is not None, _joined(snapshot, row, found, [*lines[q]])
                 hits[q] = fold([_hit(snapshot, one, moments, plain, lines[q].get(one.video, ())) for one in joined])
@@ -270,6 +270,7 @@ class VideoIndex:
         text: Float32[np.ndarray, "q d"],
         where: SearchFilter | None,
         k: int,
+        rough: Rough,
     ) -> list[list[Ranked]]:
         """The k best videos of each query, before any are folded."""
         with self._lock:
@@ -277,7 +278,7 @@ class VideoIndex:
             depth = k if rescorer is None else rescorer.depth(k)
             candidates = _candidates(backend, snapshot, queries, text, where, depth)
         if rescorer is None:
-            return rank(snapshot, text, candidates, k)
+            return rank(snapshot, text, candidates, k, rough)
         each = candidates or [None] * len(queries)
         return [
             rank(snapshot, row[None], None if videos is None else [videos], k)[0]

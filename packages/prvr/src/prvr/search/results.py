@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32, Float64, Int64
 
 from prvr.scoring import best_moment, moment_level
 from prvr.video import SubtitleLine, VideoEntry
@@ -251,8 +252,11 @@ def _timeline(
     windows: Sequence[WindowTimeline],
 ) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
-    counts = np.array([len(one.scores) for one in windows])
-    starts, ends = (np.repeat(times, counts) for times in zip(*((one.start, one.end) for one in windows), strict=True))
-    places, totals = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts), np.repeat(counts, counts)
-    edges = starts[:, None] + (ends - starts)[:, None] * (places[:, None] + [0, 1]) / totals[:, None]
-    return np.concatenate([one.scores for one in windows]), edges
+    edges = [one.start + (one.end - one.start) * _places(len(one.scores)) / len(one.scores) for one in windows]
+    return np.concatenate([one.scores for one in windows]), np.concatenate(edges)
+
+
+@lru_cache
+def _places(count: int) -> Int64[np.ndarray, "n 2"]:
+    """The numbers of the edges of some equal parts; kept, since most windows have as many."""
+    return np.arange(count)[:, None] + [0, 1]
