@@ -38,8 +38,7 @@ def stable_centroid(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
     weights = _relative(weights)
     s, s0 = weights @ p, weights @ hyp.time(p, c)
     squared = c * _gap(weights, p, s, c).squeeze(-1) * (s0 + safe_sqrt(hyp.dot(s, s)))
-    m = safe_divide(s, safe_sqrt(squared))
-    return hyp.point(m, hyp.time(m, c))
+    return hyp.lifted(safe_divide(s, safe_sqrt(squared)), c)
 
 
 def normalised(s: Tensor, largest: Tensor, c: Scalar) -> Tensor:
@@ -69,8 +68,7 @@ def largest_time(p0: Tensor) -> Tensor:
 
 def _plain(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
     p0 = hyp.time(p, c)
-    m = normalised(_relative(weights) @ hyp.point(p, p0), largest_time(p0), c)
-    return hyp.point(m, hyp.time(m, c))
+    return hyp.lifted(normalised(_relative(weights) @ hyp.point(p, p0), largest_time(p0), c), c)
 
 
 def centroid(

@@ -72,6 +72,11 @@ def point(x: Tensor, x0: Tensor) -> Tensor:
     return torch.cat([x0, x], dim=-1)
 
 
+def lifted(x: Tensor, c: Scalar) -> Tensor:
+    """The point with space part x."""
+    return point(x, time(x, c))
+
+
 def across(x: Tensor, e: Tensor) -> Tensor:
     """The part of e orthogonal to x (all of e at x = 0)."""
     return e - safe_divide(dot(x, e), dot(x, x)) * x

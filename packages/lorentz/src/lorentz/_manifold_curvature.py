@@ -34,19 +34,14 @@ def as_float(c: Scalar) -> float:
     return float(c.detach() if isinstance(c, Tensor) else c)
 
 
-def _differ(stored: Tensor, c: Scalar) -> bool:
-    """Whether a stored curvature is another one, and not the same rounded to float32 or to its own dtype."""
-    eps = max(torch.finfo(stored.dtype).eps, torch.finfo(torch.float32).eps)
-    return stored.numel() != 1 or not abs(stored.item() - as_float(c)) <= 8.0 * eps * as_float(c)
-
-
 def refusal(key: str, stored: Tensor, c: Scalar) -> str | None:
-    """What to say of a stored curvature that is not c; None where it is."""
-    if stored.is_meta or not _differ(stored, c):
+    """What to say of a stored curvature that is neither c nor c rounded to float32 or to its own dtype; else None."""
+    number, eps = as_float(c), max(torch.finfo(stored.dtype).eps, torch.finfo(torch.float32).eps)
+    if stored.is_meta or (stored.numel() == 1 and abs(stored.item() - number) <= 8.0 * eps * number):
         return None
     got = f"{stored.item():g}" if stored.numel() == 1 else f"{stored.tolist()}"
     return (
-        f"{key}: the checkpoint has c = {got}, this manifold has c = {as_float(c):g}; make the manifold with "
+        f"{key}: the checkpoint has c = {got}, this manifold has c = {number:g}; make the manifold with "
         "the c of the checkpoint, or with learnable=True, which takes it over"
     )
 

@@ -10,15 +10,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from . import _hyperboloid as hyp
 from ._centroid import largest_time, normalised, over_its_time
 from ._precision import Precision, Scalar, evaluate
-from ._validation import (
-    check_alike,
-    check_batch,
-    check_float,
-    check_positive,
-    check_scalar_like,
-    described,
-    vectors,
-)
+from ._validation import check_alike, check_batch, check_float, check_positive, check_scalar_like, described, vectors
 from .maps import project
 from .points import point_spaces
 
@@ -89,7 +81,7 @@ def attend(
     """`lorentz_attention` from space parts to space parts, in their dtype."""
     sharpness = 2.0 / (temperature.to(q.dtype) if isinstance(temperature, Tensor) else temperature)
     queries = hyp.point(q, -hyp.time(q, c)) * sharpness
-    keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, hyp.time(v, c))
+    keys, values = hyp.lifted(k, c), hyp.lifted(v, c)
     shown, alive = _logit_bias(attn_bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)
     if dropout_p:
@@ -169,8 +161,7 @@ def lorentz_attention(
     _check_shown(q, k, attn_bias, mask)
 
     def kernel(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-        space = attend(q, k, v, c, temperature, attn_bias, mask, dropout_p)
-        return hyp.point(space, hyp.time(space, c))
+        return hyp.lifted(attend(q, k, v, c, temperature, attn_bias, mask, dropout_p), c)
 
     return evaluate(kernel, None, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)
 

@@ -8,7 +8,7 @@ from . import _hyperboloid as hyp
 from ._fused import Fused, dist_backward, dist_forward
 from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
 from ._series import asinh, safe_sqrt
-from ._validation import vectors
+from ._validation import check_scalar_like, vectors
 from .points import point_spaces
 
 
@@ -44,16 +44,6 @@ def _of_products(device: torch.device) -> Precision:
 def _pairwise_dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     # Rounding can push the Gram form below its true bound of 0; safe_sqrt reads that as distance 0.
     return _length(-2.0 - 2.0 * c * _pairwise_inner(x, y, c), c)
-
-
-def _pairwise_dist_exact(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
-    c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
-    return _dist(x.unsqueeze(-2), y.unsqueeze(-3), c).squeeze(-1)
-
-
-def _fused_pairwise(wide: torch.dtype, result: torch.dtype, c: Scalar, x: Tensor, y: Tensor) -> Tensor:
-    c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
-    return _FUSED_DIST(wide, result, c, x.unsqueeze(-2), y.unsqueeze(-3)).squeeze(-1)
 
 
 def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b"]:
@@ -151,8 +141,8 @@ def pairwise_inner(
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
-    tensors = point_spaces(c, 2, x=x, y=y)
-    return evaluate(_pairwise_inner, precision, c, *tensors, auto=_of_products(tensors[0].device), axes=2)
+    x, y = point_spaces(c, 2, x=x, y=y)
+    return evaluate(_pairwise_inner, precision, c, x, y, auto=_of_products(x.device), axes=2)
 
 
 def pairwise_dist(
@@ -182,11 +172,13 @@ def pairwise_dist(
         >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[0.0000, 1.0000]])
     """
-    kernel = _pairwise_dist_exact if exact else _pairwise_dist
-    tensors = point_spaces(c, 2, x=x, y=y)
-    auto = "float64" if exact else _of_products(tensors[0].device)
-    fused = _fused_pairwise if exact else None
-    return evaluate(kernel, precision, c, *tensors, auto=auto, axes=2, fused=fused)
+    x, y = point_spaces(c, 2, x=x, y=y)
+    if not exact:
+        return evaluate(_pairwise_dist, precision, c, x, y, auto=_of_products(x.device), axes=2)
+    if isinstance(c, Tensor) and c.ndim:
+        check_scalar_like("c", c, 2, (x, y))
+        c = c.unsqueeze(-1)
+    return evaluate(_dist, precision, c, x.unsqueeze(-2), y.unsqueeze(-3), fused=_FUSED_DIST).squeeze(-1)
 
 
 cdist = pairwise_dist

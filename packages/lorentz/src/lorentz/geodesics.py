@@ -58,9 +58,4 @@ def geodesic(
     """
     tensors = point_spaces(c, x=x, y=y)
     check_factor("t", t, tensors)
-
-    def kernel(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
-        space = on_geodesic(x, y, t, c)
-        return hyp.point(space, hyp.time(space, c))
-
-    return evaluate(kernel, precision, c, *tensors)
+    return evaluate(lambda x, y, c: hyp.lifted(on_geodesic(x, y, t, c), c), precision, c, *tensors)

@@ -25,11 +25,6 @@ def boosted(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return torch.where(of.near, smooth, of.p - along * x)
 
 
-def _gyro_add(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
-    space = boosted(x, y, c)
-    return hyp.point(space, hyp.time(space, c))
-
-
 def gyro_add(
     x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b n"]:
@@ -52,7 +47,7 @@ def gyro_add(
         >>> logmap0(gyro_add(x, y))
         tensor([1.0000])
     """
-    return evaluate(_gyro_add, precision, c, *point_spaces(c, x=x, y=y))
+    return evaluate(lambda x, y, c: hyp.lifted(boosted(x, y, c), c), precision, c, *point_spaces(c, x=x, y=y))
 
 
 def gyro_scale(

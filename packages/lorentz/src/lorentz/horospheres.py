@@ -111,12 +111,9 @@ def horospherical_projection(
             f"directions: got shape {tuple(directions.shape)}, expected (k, {space.shape[-1]}), "
             f"1 <= k <= {space.shape[-1]} orthonormal rows"
         )
-
-    def kernel(x: Tensor, c: Scalar) -> Tensor:
-        low = coordinates_along_horospheres(x, directions.to(x.dtype), c)
-        return hyp.point(low, hyp.time(low, c))
-
-    return evaluate(kernel, precision, c, space)
+    return evaluate(
+        lambda x, c: hyp.lifted(coordinates_along_horospheres(x, directions.to(x.dtype), c), c), precision, c, space
+    )
 
 
 def _fitting(name: str, direction: Tensor, x: Tensor, axes: int) -> Tensor:

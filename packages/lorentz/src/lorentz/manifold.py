@@ -22,6 +22,9 @@ with warnings.catch_warnings():  # geoopt compiles its own functions by torch.ji
     from geoopt.manifolds.base import Manifold, ScalingInfo
     from geoopt.utils import size2shape
 
+Vectors = Float[Tensor, "*#b n"]
+"""Points or tangent vectors of the manifold, ambient: n = d + 1 numbers, time first."""
+
 
 def _dist2(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     """dist^2 without a root: smooth at x = y."""
@@ -131,30 +134,22 @@ class Lorentz(Manifold):
         c = self.c
         return 1.0 / c if isinstance(c, Tensor) else torch.tensor(1.0 / c, dtype=self.dtype, device=self.device)
 
-    def projx(self, x: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
+    def projx(self, x: Vectors, *, dim: int = -1) -> Vectors:
         """The point with the space part of x."""
         return _back(dim, lf.project(spaces(x=_last(dim, x)[0])[0], self.c))
 
-    def proju(self, x: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
+    def proju(self, x: Vectors, v: Vectors, *, dim: int = -1) -> Vectors:
         """Orthogonal projection of an ambient vector onto the tangent space at x."""
         return _back(dim, lf.project_tangent(*_last(dim, x, v), c=self.c))
 
-    def egrad2rgrad(
-        self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1
-    ) -> Float[Tensor, "*#b n"]:
+    def egrad2rgrad(self, x: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
         """Riemannian gradient from the ambient one: raise the index with the Minkowski metric, then project."""
         x, u = _last(dim, x, u)
         x, u = vectors(least=2, x=x, u=u)
         return _back(dim, lf.project_tangent(x, torch.cat([-u[..., :1], u[..., 1:]], dim=-1), self.c))
 
     def inner(
-        self,
-        x: Float[Tensor, "*#b n"] | None,
-        u: Float[Tensor, "*#b n"],
-        v: Float[Tensor, "*#b n"] | None = None,
-        *,
-        keepdim: bool = False,
-        dim: int = -1,
+        self, x: Vectors | None, u: Vectors, v: Vectors | None = None, *, keepdim: bool = False, dim: int = -1
     ) -> Float[Tensor, "..."]:
         """Lorentz inner product of tangent vectors at x; never negative for v = u.
 
@@ -169,18 +164,13 @@ class Lorentz(Manifold):
         value = evaluate(_tangent_inner, None, c, *tensors)
         return _kept(value, keepdim, dim)
 
-    def inner0(self, v: Float[Tensor, "*b n"], *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
+    def inner0(self, v: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Lorentz inner product of an ambient vector with the origin: -v0 / sqrt(c)."""
         (v,) = vectors(least=2, v=_last(dim, v)[0])
         return _kept(evaluate(lambda v0, c: -v0 / hyp.root(c), None, self.c, v[..., :1]).squeeze(-1), keepdim, dim)
 
     def norm(
-        self,
-        x: Float[Tensor, "*#b n"] | None = None,
-        u: Float[Tensor, "*#b n"] | None = None,
-        *,
-        keepdim: bool = False,
-        dim: int = -1,
+        self, x: Vectors | None = None, u: Vectors | None = None, *, keepdim: bool = False, dim: int = -1
     ) -> Float[Tensor, "..."]:
         """Lorentz length of a tangent vector at x; zero subgradient at 0.
 
@@ -192,15 +182,11 @@ class Lorentz(Manifold):
             raise TypeError("u: got None, expected a tangent vector, as norm(u) or norm(x, u)")
         return safe_sqrt(self.inner(x, u, keepdim=keepdim, dim=dim))
 
-    def dist(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False, dim: int = -1
-    ) -> Float[Tensor, "..."]:
+    def dist(self, x: Vectors, y: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Geodesic distance."""
         return _kept(lf.dist(*_last(dim, x, y), c=self.c), keepdim, dim)
 
-    def dist2(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False, dim: int = -1
-    ) -> Float[Tensor, "..."]:
+    def dist2(self, x: Vectors, y: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Squared geodesic distance, smooth at x = y."""
         x, y = _last(dim, x, y)
         return _kept(evaluate(_dist2, None, self.c, *point_spaces(self.c, x=x, y=y)), keepdim, dim)
@@ -210,19 +196,11 @@ class Lorentz(Manifold):
         return lf.pairwise_dist(x, y, self.c)
 
     @__scaling__(ScalingInfo(1))
-    def dist0(self, x: Float[Tensor, "*b n"], *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
+    def dist0(self, x: Vectors, *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
         """Distance from the origin."""
         return _kept(lf.dist0(*_last(dim, x), c=self.c), keepdim, dim)
 
-    def expmap(
-        self,
-        x: Float[Tensor, "*#b n"],
-        u: Float[Tensor, "*#b n"],
-        *,
-        norm_tan: bool = False,
-        project: bool = True,
-        dim: int = -1,
-    ) -> Float[Tensor, "*#b n"]:
+    def expmap(self, x: Vectors, u: Vectors, *, norm_tan: bool = False, project: bool = True, dim: int = -1) -> Vectors:
         """Exponential map at x.
 
         The space part of u is read: right for a tangent vector. `norm_tan=True` (geoopt's default) first projects u
@@ -234,7 +212,7 @@ class Lorentz(Manifold):
     retr = expmap  # exact and cheap here, so it serves as retraction
 
     @__scaling__(ScalingInfo(u=-1))
-    def expmap0(self, u: Float[Tensor, "*b n"], *, project: bool = True, dim: int = -1) -> Float[Tensor, "*b n"]:
+    def expmap0(self, u: Vectors, *, project: bool = True, dim: int = -1) -> Vectors:
         """Exponential map at the origin of an ambient tangent vector: (*b, d+1), its time part 0 and not read.
 
         `lorentz.expmap0` takes the d space coordinates alone.
@@ -244,73 +222,48 @@ class Lorentz(Manifold):
         check_time_zero(u=u)
         return _back(dim, lf.expmap0(space, c))
 
-    def logmap(self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
+    def logmap(self, x: Vectors, y: Vectors, *, dim: int = -1) -> Vectors:
         """Logarithmic map at x."""
         return _back(dim, lf.logmap(*_last(dim, x, y), c=self.c))
 
     @__scaling__(ScalingInfo(1))
-    def logmap0(self, y: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
+    def logmap0(self, y: Vectors, *, dim: int = -1) -> Vectors:
         """Logarithmic map at the origin, ambient: (*b, d+1) with time part 0. `lorentz.logmap0` gives d numbers."""
         v = lf.logmap0(*_last(dim, y), c=self.c)
         return _back(dim, torch.cat([torch.zeros_like(v[..., :1]), v], dim=-1))
 
     @__scaling__(ScalingInfo(1))
-    def logmap0back(self, x: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
+    def logmap0back(self, x: Vectors, *, dim: int = -1) -> Vectors:
         """Logarithmic map of the origin at x: the tangent vector at x that leads to the origin."""
         (x,) = _last(dim, x)
         return _back(dim, lf.logmap(x, self._origin_like(x), self.c))
 
-    def transp(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], *, dim: int = -1
-    ) -> Float[Tensor, "*#b n"]:
+    def transp(self, x: Vectors, y: Vectors, v: Vectors, *, dim: int = -1) -> Vectors:
         """Parallel transport of v from x to y."""
         return _back(dim, lf.parallel_transport(*_last(dim, x, y, v), c=self.c))
 
-    def transp0(self, y: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
+    def transp0(self, y: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
         """Parallel transport of u from the origin to y."""
         y, u = _last(dim, y, u)
         return _back(dim, lf.parallel_transport(self._origin_like(y), y, u, self.c))
 
-    def transp0back(
-        self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1
-    ) -> Float[Tensor, "*#b n"]:
+    def transp0back(self, x: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
         """Parallel transport of u from x to the origin."""
         x, u = _last(dim, x, u)
         return _back(dim, lf.parallel_transport(x, self._origin_like(x), u, self.c))
 
     def transp_follow_expmap(
-        self,
-        x: Float[Tensor, "*#b n"],
-        u: Float[Tensor, "*#b n"],
-        v: Float[Tensor, "*#b n"],
-        *,
-        dim: int = -1,
-        project: bool = True,
-    ) -> Float[Tensor, "*#b n"]:
+        self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
+    ) -> Vectors:
         """Parallel transport of v from x to expmap(x, u)."""
         return self.transp(x, self.expmap(x, u, dim=dim), v, dim=dim)
 
-    def geodesic(
-        self,
-        t: float | int | Float[Tensor, "..."],
-        x: Float[Tensor, "*#b n"],
-        y: Float[Tensor, "*#b n"],
-        *,
-        dim: int = -1,
-    ) -> Float[Tensor, "*#b n"]:
+    def geodesic(self, t: Scalar, x: Vectors, y: Vectors, *, dim: int = -1) -> Vectors:
         """Point at share t of the way from x to y; t is a number or has an axis `dim` of length 1."""
         return _back(dim, lf.geodesic(*_last(dim, x, y), t=_share(dim, t), c=self.c))
 
     @__scaling__(ScalingInfo(t=-1))
-    def geodesic_unit(
-        self,
-        t: float | int | Float[Tensor, "..."],
-        x: Float[Tensor, "*#b n"],
-        u: Float[Tensor, "*#b n"],
-        *,
-        dim: int = -1,
-        project: bool = True,
-    ) -> Float[Tensor, "*#b n"]:
+    def geodesic_unit(self, t: Scalar, x: Vectors, u: Vectors, *, dim: int = -1, project: bool = True) -> Vectors:
         """Point at distance t from x in the direction of the unit vector u; t: a number, or axis `dim` of length 1."""
         return self.expmap(x, t * u, dim=dim)
 

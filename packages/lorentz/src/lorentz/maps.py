@@ -47,7 +47,7 @@ def _logmap0(x: Tensor, c: Scalar) -> Tensor:
 def _expmap(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
     q = c * hyp.tangent_norm_squared(x, v, c)
     y = (1.0 + 0.5 * q * sinhc(0.25 * q).square()) * x + sinhc(q) * v
-    return hyp.point(y, hyp.time(y, c))
+    return hyp.lifted(y, c)
 
 
 def _tangent(x: Tensor, v: Tensor, c: Scalar) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, library
 from . import _hyperboloid as hyp
 from ._centroid import centroid
 from ._precision import Precision, Scalar, evaluate
-from ._series import asinhc, sinhc
+from ._series import asinhc, polynomial, sinhc
 from ._validation import check_alike, check_batch
 from .gyro import boosted
 from .points import point_spaces
@@ -25,11 +25,8 @@ def _bend(q: Tensor) -> Tensor:
     """(s coth s - 1)/q at s = sqrt(q), q >= 0: smooth through q = 0."""
     small = q < _BEND_LIMIT
     near, far = torch.where(small, q, 0.0), torch.where(small, 1.0, q)
-    value = torch.full_like(q, _BEND[-1])
-    for coefficient in _BEND[-2::-1]:
-        value = value * near + coefficient
     s = torch.sqrt(far)
-    return torch.where(small, value, (s / torch.tanh(s) - 1.0) / far)
+    return torch.where(small, polynomial(_BEND, near), (s / torch.tanh(s) - 1.0) / far)
 
 
 class _State(NamedTuple):
@@ -65,7 +62,7 @@ def _moved(m: Tensor, step: Tensor, c: Scalar) -> Tensor:
 
 def _newton(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
     """The mean by damped Newton steps from the Lorentz centroid; each problem of a batch has its own damping."""
-    m = centroid(hyp.point(x, hyp.time(x, c)), weights, c)[..., 1:]
+    m = centroid(hyp.lifted(x, c), weights, c)[..., 1:]
     tolerance, slack = torch.finfo(x.dtype).eps ** 0.5, 64.0 * torch.finfo(x.dtype).eps
     state = _looked(m, x, weights, c)
     share = torch.ones_like(state.cost)
@@ -123,7 +120,7 @@ def _frechet_mean(x: Tensor, weights: Tensor, c: Scalar) -> Tensor:
     # and they take the solution from its tolerance to rounding.
     for _ in range(2):
         m = _moved(m, _looked(m, x, weights, c).step, c)
-    return hyp.point(m, hyp.time(m, c)).squeeze(-2)
+    return hyp.lifted(m, c).squeeze(-2)
 
 
 def frechet_mean(

@@ -20,6 +20,9 @@ from ._series import asinhc, cosh_sinhc, safe_sqrt
 from ._validation import vectors
 from .points import ball_points, check_in_ball, point_spaces
 
+Ball = Float[Tensor, "*#b d"]
+"""Coordinates of points of a ball, or of tangent vectors."""
+
 _FAR = 40.0**2  # where tanh is 1 and 1 - tanh^2 no more than rounding
 
 
@@ -33,8 +36,7 @@ def _to_poincare(x: Tensor, c: Scalar) -> Tensor:
 
 
 def _from_poincare(p: Tensor, c: Scalar) -> Tensor:
-    x = 2.0 * p / _off_boundary(p, c)
-    return hyp.point(x, hyp.time(x, c))
+    return hyp.lifted(2.0 * p / _off_boundary(p, c), c)
 
 
 def _to_klein(x: Tensor, c: Scalar) -> Tensor:
@@ -42,8 +44,7 @@ def _to_klein(x: Tensor, c: Scalar) -> Tensor:
 
 
 def _from_klein(p: Tensor, c: Scalar) -> Tensor:
-    x = p / torch.sqrt(_off_boundary(p, c))
-    return hyp.point(x, hyp.time(x, c))
+    return hyp.lifted(p / torch.sqrt(_off_boundary(p, c)), c)
 
 
 def _add(p: Tensor, q: Tensor, off: Tensor, off_of_q: Tensor, c: Scalar) -> Tensor:
@@ -100,9 +101,7 @@ def to_poincare(
     return evaluate(_to_poincare, precision, c, *point_spaces(c, x=x))
 
 
-def from_poincare(
-    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d+1"]:
+def from_poincare(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b d+1"]:
     """Point of the hyperboloid from Poincare coordinates: 2p / (1 - c|p|^2).
 
     Args:
@@ -139,9 +138,7 @@ def to_klein(
     return evaluate(_to_klein, precision, c, *point_spaces(c, x=x))
 
 
-def from_klein(
-    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d+1"]:
+def from_klein(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b d+1"]:
     """Point of the hyperboloid from Klein coordinates: p / sqrt(1 - c|p|^2).
 
     Args:
@@ -158,9 +155,7 @@ def from_klein(
     return evaluate(_from_klein, precision, c, *ball_points(c, p=p))
 
 
-def mobius_add(
-    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d"]:
+def mobius_add(p: Ball, q: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
     """Moebius addition of the Poincare ball (Ungar 2008), the `lorentz.gyro_add` of its points.
 
     p (+) q = ((1 + 2c p.q + c|q|^2) p + (1 - c|p|^2) q)/(1 + 2c p.q + c^2|p|^2|q|^2). With s = p + q it is
@@ -181,9 +176,7 @@ def mobius_add(
     return evaluate(_mobius_add, precision, c, *ball_points(c, p=p, q=q))
 
 
-def poincare_dist(
-    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b"]:
+def poincare_dist(p: Ball, q: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
     """Geodesic distance: 2/sqrt(c) asinh(sqrt(c)|p - q|/sqrt((1 - c|p|^2)(1 - c|q|^2))); zero subgradient at p = q.
 
     Args:
@@ -201,9 +194,7 @@ def poincare_dist(
     return evaluate(_poincare_dist, precision, c, *ball_points(c, p=p, q=q)).squeeze(-1)
 
 
-def poincare_expmap(
-    p: Float[Tensor, "*#b d"], v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d"]:
+def poincare_expmap(p: Ball, v: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
     """Exponential map at p: p (+) tanh(t)/t v/(1 - c|p|^2) with t = sqrt(c)|v|/(1 - c|p|^2).
 
     Args:
@@ -223,9 +214,7 @@ def poincare_expmap(
     return evaluate(_poincare_expmap, precision, c, *tensors)
 
 
-def poincare_logmap(
-    p: Float[Tensor, "*#b d"], q: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d"]:
+def poincare_logmap(p: Ball, q: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
     """Logarithmic map at p, the inverse of `poincare_expmap`: (1 - c|p|^2) artanh(sqrt(c)|u|)/sqrt(c) u/|u|.
 
     u = (-p) (+) q. The length artanh(sqrt(c)|u|), which cancels far out, is formed as half of the distance is.
@@ -245,9 +234,7 @@ def poincare_logmap(
     return evaluate(_poincare_logmap, precision, c, *ball_points(c, p=p, q=q))
 
 
-def poincare_expmap0(
-    v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d"]:
+def poincare_expmap0(v: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
     """Exponential map at the centre: tanh(sqrt(c)|v|)/(sqrt(c)|v|) v, `to_poincare(lorentz.expmap0(2 v))`.
 
     Args:
@@ -264,9 +251,7 @@ def poincare_expmap0(
     return evaluate(lambda v, c: _poincare_expmap(torch.zeros_like(v), v, c), precision, c, *vectors(v=v))
 
 
-def poincare_logmap0(
-    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b d"]:
+def poincare_logmap0(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
     """Logarithmic map at the centre: artanh(sqrt(c)|p|)/(sqrt(c)|p|) p, the inverse of `poincare_expmap0`.
 
     Args:

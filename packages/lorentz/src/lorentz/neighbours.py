@@ -195,13 +195,11 @@ def kmeans(
             if torch.equal(nearest, labels):
                 break
             labels = nearest
-            centres = torch.stack([_mean(x[labels == j], mean, c) for j in range(k)])
+            parts = [x[labels == j] for j in range(k)]
+            if mean == "frechet":
+                centres = torch.stack([frechet_mean(part, c=c, precision="native") for part in parts])
+            else:
+                centres = torch.cat([centroid(part, part.new_ones(1, len(part)), c) for part in parts])
         # Labels and centres as they are returned belong together: the nearest of the last centres.
         labels = topk(x, centres, 1, c, precision="native")[1].squeeze(-1)
         return centres.to(result), labels
-
-
-def _mean(x: Tensor, mean: str, c: Scalar) -> Tensor:
-    if mean == "frechet":
-        return frechet_mean(x, c=c, precision="native")
-    return centroid(x, x.new_ones(1, len(x)), c)[0]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 
 def check_condition(condition: Any, rows: int) -> None:
@@ -85,10 +85,7 @@ def doubled(condition: Any, null: Any) -> Any:
         condition: A pytree whose tensors have b rows.
         null: What `null_of` made of it.
     """
-    leaves, structure = tree_flatten(condition)
-    pairs = zip(leaves, tree_leaves(null), strict=True)
-    both = [torch.cat((a, b)) if isinstance(a, Tensor) and a.ndim else a for a, b in pairs]
-    return tree_unflatten(both, structure)
+    return tree_map(lambda a, b: torch.cat((a, b)) if isinstance(a, Tensor) and a.ndim else a, condition, null)
 
 
 def dropped(condition: Any, null: Any, rows: Bool[Tensor, "b"]) -> Any:
@@ -105,8 +102,7 @@ def dropped(condition: Any, null: Any, rows: Bool[Tensor, "b"]) -> Any:
             return leaf
         return torch.where(rows.to(leaf.device).view(-1, *(1,) * (leaf.ndim - 1)), nothing, leaf)
 
-    leaves, structure = tree_flatten(condition)
-    return tree_unflatten([choose(*pair) for pair in zip(leaves, tree_leaves(null), strict=True)], structure)
+    return tree_map(choose, condition, null)
 
 
 def _zeros(leaf: Tensor) -> Tensor | None:

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from regdiff.losses import min_snr_weights
 from regdiff.schedule import Schedule
@@ -101,10 +102,5 @@ class ForwardProcess:
         key = (like.device, like.dtype)
         if key not in self._on_device:
             with torch.inference_mode(False):  # a cache filled while validating must still serve training
-                signal, sigma, weights = self._tables
-                self._on_device[key] = (
-                    signal.to(like.dtype).to(like.device),
-                    sigma.to(like.dtype).to(like.device),
-                    None if weights is None else weights.to(like.dtype).to(like.device),
-                )
+                self._on_device[key] = tree_map_only(Tensor, lambda t: t.to(like.dtype).to(like.device), self._tables)
         return self._on_device[key]

@@ -137,11 +137,14 @@ class GeneralizedPooling(nn.Module):
             # The backward direction starts at each sequence's own last rank, hence packing, by lengths on the CPU.
             packed = pack_padded_sequence(codes, torch.arange(longest, longest - count, -1), batch_first=True)
             states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
-        return self._score(states).masked_fill(ranks >= lengths[:, None], -torch.inf).softmax(dim=-1)
+        ahead, back = states.chunk(2, dim=-1)  # of both directions (k, l, c)
+        scores = self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
+        return scores.masked_fill(ranks >= lengths[:, None], -torch.inf).softmax(dim=-1)
 
     def _one_direction(self, codes: Tensor, suffix: str) -> Tensor:
         """The states (b, l, c) of the GRU over codes (b, l, c) in one direction (Cho et al. 2014, as torch has it)."""
-        weights = {name.removesuffix(f"_l0{suffix}"): getattr(self.gru, name) for name in _names(suffix)}
+        names = [f"{kind}_{part}" for kind in ("weight", "bias") for part in ("ih", "hh")]
+        weights = {name: getattr(self.gru, f"{name}_l0{suffix}") for name in names}
         inputs = F.linear(codes, weights["weight_ih"], weights["bias_ih"])
         state, states = codes.new_zeros(codes.shape[0], self.gru.hidden_size), []
         for given in inputs.unbind(1):
@@ -151,16 +154,6 @@ class GeneralizedPooling(nn.Module):
             state = candidate + torch.sigmoid(update + z) * (state - candidate)
             states.append(state)
         return torch.stack(states, dim=1)
-
-    def _score(self, states: Tensor) -> Tensor:
-        """Logits (k, l) of the two directions' states (k, l, 2 code_dim)."""
-        ahead, back = states.chunk(2, dim=-1)
-        return self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
-
-
-def _names(suffix: str) -> list[str]:
-    """The parameters of one direction of an nn.GRU of one layer."""
-    return [f"{kind}_{part}_l0{suffix}" for kind in ("weight", "bias") for part in ("ih", "hh")]
 
 
 class AttentionReadout(nn.Module):

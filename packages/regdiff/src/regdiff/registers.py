@@ -135,7 +135,9 @@ class RegisterOptions:
 
     def __post_init__(self) -> None:
         for name in ("kind", "start", "loss_timesteps", "denoiser"):
-            _expect_choice(name, getattr(self, name), type(self).__annotations__[name])
+            value, choices = getattr(self, name), get_args(type(self).__annotations__[name])
+            if value not in choices:
+                raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}")
         if self.kind == "prior" and self.start == "gaussian":
             raise ValueError("start: got 'gaussian' with kind 'prior', expected 'prior_sample' or 'prior_mean'")
         if self.guidance_scale not in (None, 1) and self.condition_dropout == 0:
@@ -514,11 +516,6 @@ def _put_in_diffusion(module: nn.Module, state: dict[str, Any], prefix: str, *re
 
 def _arguments_of(denoiser: Any) -> Any:
     return type(denoiser), getattr(denoiser, "_hub_mixin_config", None)
-
-
-def _expect_choice(name: str, value: object, choices: Any) -> None:
-    if value not in get_args(choices):
-        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, get_args(choices)))}")
 
 
 def _expect_finite(name: str, values: Tensor) -> None:

@@ -82,33 +82,31 @@ _MODULES = {
 _BETWEEN = "it asks for timesteps between the trained ones, which no denoiser here knows"
 _UNVERIFIED = "it was not verified here"
 #: Options of a configuration that may only have these values, and why.
-_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = MappingProxyType(
-    {
-        "variance_type": (
-            (None, "fixed_small", "fixed_small_log", "fixed_large"),
-            "no loss here teaches a denoiser its variance, and fixed_large_log is the root of a negative number",
-        ),
-        "thresholding": ((False,), "it mixes the elements of a row, padding included; clip_sample does not"),
-        "use_karras_sigmas": ((None, False), f"{_BETWEEN}; karras_timesteps lists the nearest trained ones"),
-        "use_exponential_sigmas": ((None, False), _BETWEEN),
-        "use_beta_sigmas": ((None, False), _BETWEEN),
-        "use_lu_lambdas": ((None, False), _BETWEEN),
-        "interpolation_type": (("linear",), _BETWEEN),
-        "timestep_type": (("discrete",), _BETWEEN),
-        "use_flow_sigmas": ((None, False), "FlowMatchEulerDiscreteScheduler is the one for flows"),
-        "use_dynamic_shifting": ((False,), "its noise levels depend on the input; set a fixed shift"),
-        "shift_terminal": ((None,), "its noise levels depend on the number of steps"),
-        "invert_sigmas": ((False,), _UNVERIFIED),
-        "stochastic_sampling": ((False,), "diffusers 0.36 ignores the generator there"),
-        "algorithm_type": (("dpmsolver++", "sde-dpmsolver++", "deis"), "diffusers is removing the others"),
-        "solver_order": ((1, 2, 3), "there is no other"),
-        "solver_type": (("midpoint", "heun", "bh1", "bh2", "logrho"), "there is no other"),
-        "predict_x0": ((True,), "its last step does not lead to the clean sample otherwise"),
-        "solver_p": ((None,), _UNVERIFIED),
-        "final_sigmas_type": (("zero",), "the last step leads to the clean sample"),
-        "lambda_min_clipped": ((-math.inf,), "for a truncated start list the timesteps instead"),
-    }
-)
+_ONLY: dict[str, tuple[tuple[Any, ...], str]] = {
+    "variance_type": (
+        (None, "fixed_small", "fixed_small_log", "fixed_large"),
+        "no loss here teaches a denoiser its variance, and fixed_large_log is the root of a negative number",
+    ),
+    "thresholding": ((False,), "it mixes the elements of a row, padding included; clip_sample does not"),
+    "use_karras_sigmas": ((None, False), f"{_BETWEEN}; karras_timesteps lists the nearest trained ones"),
+    "use_exponential_sigmas": ((None, False), _BETWEEN),
+    "use_beta_sigmas": ((None, False), _BETWEEN),
+    "use_lu_lambdas": ((None, False), _BETWEEN),
+    "interpolation_type": (("linear",), _BETWEEN),
+    "timestep_type": (("discrete",), _BETWEEN),
+    "use_flow_sigmas": ((None, False), "FlowMatchEulerDiscreteScheduler is the one for flows"),
+    "use_dynamic_shifting": ((False,), "its noise levels depend on the input; set a fixed shift"),
+    "shift_terminal": ((None,), "its noise levels depend on the number of steps"),
+    "invert_sigmas": ((False,), _UNVERIFIED),
+    "stochastic_sampling": ((False,), "diffusers 0.36 ignores the generator there"),
+    "algorithm_type": (("dpmsolver++", "sde-dpmsolver++", "deis"), "diffusers is removing the others"),
+    "solver_order": ((1, 2, 3), "there is no other"),
+    "solver_type": (("midpoint", "heun", "bh1", "bh2", "logrho"), "there is no other"),
+    "predict_x0": ((True,), "its last step does not lead to the clean sample otherwise"),
+    "solver_p": ((None,), _UNVERIFIED),
+    "final_sigmas_type": (("zero",), "the last step leads to the clean sample"),
+    "lambda_min_clipped": ((-math.inf,), "for a truncated start list the timesteps instead"),
+}
 
 
 def capabilities(scheduler: Scheduler | str) -> Capabilities:

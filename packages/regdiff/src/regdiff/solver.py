@@ -218,15 +218,16 @@ class _Probe(ABC):
         vars(self.scheduler)["_internal_dict"] = config
         #: For each call of the denoiser: which of the timesteps, which step, and whether the step ends with it.
         self.calls = [(level, level, True) for level in range(len(timesteps))]
+        self.options: dict[str, Any] = {}  # further arguments of the scheduler's own step
         self._prepare()
 
     @abstractmethod
     def _prepare(self) -> None:
         """Puts the numbers of the schedule into the copy."""
 
-    @abstractmethod
     def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
         """x after call i, from x and the clean sample at it, all (1, width)."""
+        return self.scheduler.step(clean, self.timesteps[i], x, return_dict=False, **self.options)[0]
 
     def keep(self, i: int, x: Tensor, after: Tensor) -> None:  # noqa: B027  most schedulers keep no x
         """Told that `after`, x after call i, is x at the next call."""
@@ -250,7 +251,6 @@ class _Respaced(_Probe):
         abar = self.schedule.alphas_cumprod
         assert abar is not None
         self.scheduler.alphas_cumprod = abar[list(reversed(self.timesteps))]
-        self.options: dict[str, Any] = {}
         if type(self.scheduler).__name__ == "DDPMScheduler":
             # Without set_timesteps it steps from t to t - 1.
             self.scheduler.num_inference_steps, self.scheduler.custom_timesteps = None, False
@@ -275,9 +275,6 @@ class _Consistency(_Probe):
         self.ends_clean = type(self.scheduler).__name__ == "TCDScheduler"
         self.options = {"eta": self.eta} if self.ends_clean else {}
 
-    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
-        return self.scheduler.step(clean, self.timesteps[i], x, return_dict=False, **self.options)[0]
-
 
 class _Multistep(_Probe):
     """DPM-Solver++, DEIS and UniPC, which compute with logarithms of sigma / signal."""
@@ -286,9 +283,6 @@ class _Multistep(_Probe):
         self._indexed(self.timesteps)
         self.scheduler.sigmas = self._relative_sigmas()
         self.ends_clean = type(self.scheduler).__name__ != "DPMSolverMultistepScheduler"  # which does so itself
-
-    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
-        return self.scheduler.step(clean, self.timesteps[i], x, return_dict=False)[0]
 
 
 class _UniPc(_Multistep):

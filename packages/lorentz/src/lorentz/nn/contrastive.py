@@ -12,7 +12,7 @@ from lorentz import functional as lf
 from lorentz._precision import at_least_float32
 from lorentz._validation import check_positive, described, vectors
 
-from ._layer import OnHyperboloid, check_features
+from ._layer import OnHyperboloid
 from .curvature import Curvature
 
 # CLIP never multiplies its logits by more than 100: a smaller temperature makes training unstable.
@@ -67,7 +67,6 @@ class LorentzContrastiveLoss(OnHyperboloid):
         min_radius: float = 0.1,
     ) -> None:
         super().__init__(c)
-        check_features("embed_dim", embed_dim)
         if embed_dim < 2:
             raise ValueError(f"embed_dim: got {embed_dim}, expected at least 2: cones are made of angles")
         if not _LEAST_TEMPERATURE < temperature < math.inf:

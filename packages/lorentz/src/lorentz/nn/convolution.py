@@ -18,6 +18,10 @@ from .curvature import Curvature
 from .linear import LorentzLinear
 
 
+def _lifted(space: Tensor, c: Scalar) -> Tensor:
+    return hyp.point(space, hyp.safe_time(space, c))
+
+
 class LorentzConv2d(OnHyperboloid):
     """2-D convolution of an image of points: a `LorentzLinear` of every window (Bdeir et al., ICLR 2024).
 
@@ -79,12 +83,7 @@ class LorentzConv2d(OnHyperboloid):
         (height, width), (down, right), (top, left) = self.kernel_size, self.stride, self.padding
         space = F.pad(x[..., 1:], (0, 0, left, left, top, top))
         windows = space.unfold(-3, height, down).unfold(-3, width, right).flatten(-3)
-
-        def lifted(space: Tensor, c: Scalar) -> Tensor:
-            return hyp.point(space, hyp.safe_time(space, c))
-
-        points = evaluate(lifted, None, self.c, windows, auto="native")
-        return self.linear(points)
+        return self.linear(evaluate(_lifted, None, self.c, windows, auto="native"))
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
@@ -162,9 +161,8 @@ class LorentzGraphConv(OnHyperboloid):
             raise ValueError(f"adjacency: got a sparse matrix for {x.ndim - 2} batch axes of x, expected none")
 
         def average(space: Tensor, c: Scalar) -> Tensor:
-            points = hyp.point(space, hyp.safe_time(space, c))
+            points = _lifted(space, c)
             total = over_its_time(adjacency.to(space.dtype) @ points)
-            mean = normalised(total, largest_time(points[..., :1]), c)
-            return hyp.point(mean, hyp.safe_time(mean, c))
+            return _lifted(normalised(total, largest_time(points[..., :1]), c), c)
 
         return evaluate(average, None, self.c, x[..., 1:], auto="native")

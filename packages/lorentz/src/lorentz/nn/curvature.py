@@ -32,16 +32,8 @@ class _Recorded(nn.Module, ABC):
     def set_extra_state(self, state: Tensor) -> None:
         """Do nothing: the numbers are given at construction, and were compared before weights were copied."""
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        _, _, missing_keys, _, error_msgs = args
         key = f"{prefix}_extra_state"
         recorded = state_dict.get(key)
         if isinstance(recorded, Tensor) and not recorded.is_meta:
@@ -52,9 +44,7 @@ class _Recorded(nn.Module, ABC):
                 error = self._compare(state_dict, prefix, found)
                 if error is not None:
                     error_msgs.append(f"{prefix.removesuffix('.') or 'c'}: {error}")
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *args)
         if key in missing_keys:  # saved before these numbers were
             missing_keys.remove(key)
 

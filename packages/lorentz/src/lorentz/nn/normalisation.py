@@ -62,8 +62,7 @@ class LorentzLayerNorm(OnHyperboloid):
             affine = (None if p is None else p.to(space.dtype) for p in (self.weight, self.bias))
             # Squares of far-out coordinates overflow float32; an exact power of two, also in eps, changes nothing else.
             small, eps = space * hyp.SHRINK, self.eps * hyp.SHRINK**2
-            normal = F.layer_norm(small, (self.features,), *affine, eps=eps)
-            return hyp.point(normal, hyp.time(normal, c))
+            return hyp.lifted(F.layer_norm(small, (self.features,), *affine, eps=eps), c)
 
         return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
 
@@ -164,8 +163,7 @@ class LorentzBatchNorm(OnHyperboloid):
             if self.weight is None or self.bias is None:
                 return maps._expmap0(scaled, c)
             place = maps._expmap0(self.bias.to(space.dtype), c)[1:]
-            moved = boosted(place, maps._expmap0(self.weight.to(space.dtype) * scaled, c)[..., 1:], c)
-            return hyp.point(moved, hyp.time(moved, c))
+            return hyp.lifted(boosted(place, maps._expmap0(self.weight.to(space.dtype) * scaled, c)[..., 1:], c), c)
 
         return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
 

@@ -58,8 +58,7 @@ class LorentzResidual(OnHyperboloid):
         def between(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
             w = share.to(x.dtype) if isinstance(share, Tensor) else share
             of = hyp.pair(x, y, c)
-            m = (x + w * of.d) / torch.sqrt(1.0 + w * (1.0 - w) * hyp.separation(of, c))
-            return hyp.point(m, hyp.time(m, c))
+            return hyp.lifted((x + w * of.d) / torch.sqrt(1.0 + w * (1.0 - w) * hyp.separation(of, c)), c)
 
         return evaluate(between, None, c, *point_spaces(c, x=x, y=y))
 

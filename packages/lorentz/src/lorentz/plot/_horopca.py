@@ -57,15 +57,11 @@ class HoroPCA:
         max_points: int = 400,
         seed: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("n_components", n_components, 1),
-            ("starts", starts, 1),
-            ("max_points", max_points, 2),
-        ):
-            if value < least:
-                raise ValueError(f"{name}: got {value}, expected at least {least}")
         self.n_components, self.c, self.center = n_components, one_number("c", c, owner="picture"), center
         self.starts, self.max_points, self.seed = starts, max_points, seed
+        for name, least in (("n_components", 1), ("starts", 1), ("max_points", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected at least {least}")
 
     def fit(self, x: Float[Tensor, "n m"]) -> "HoroPCA":
         """Find base point and directions.
@@ -88,8 +84,7 @@ class HoroPCA:
         x = lf.project(x[:, 1:].detach().cpu().double(), self.c)
         self.mean_ = lf.frechet_mean(x, c=self.c) if self.center else lf.origin(x.shape[-1], c=self.c, dtype=x.dtype)
         if len(x) > self.max_points:
-            chosen = torch.randperm(len(x), generator=generator)[: self.max_points]
-            x = x[chosen]
+            x = x[torch.randperm(len(x), generator=generator)[: self.max_points]]
         space = self._moved(x)[:, 1:]
         self.components_ = space.new_zeros(0, space.shape[-1])
         for _ in range(self.n_components):
