@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import lorentz
@@ -99,6 +100,15 @@ def test_float32_is_close_to_float64_and_a_single_key_is_returned() -> None:
         torch.testing.assert_close(lf.lorentz_attention(q, k, v, temperature=1.0), native)
     far = lf.expmap0(torch.tensor([[12.0, 0.0]]))
     torch.testing.assert_close(lf.lorentz_attention(far, far, far, temperature=1.0), far)
+
+
+def test_products_of_float32_round_at_the_size_of_the_logits() -> None:
+    """With the time part first in a product, later terms are rounded at the size of q0 k0: three times the error."""
+    torch.manual_seed(0)
+    q, k, v = (lf.expmap0(2.0 * F.normalize(torch.randn(16, 64, 64), dim=-1)) for _ in range(3))
+    exact = lf.lorentz_attention(q.double(), k.double(), v.double(), temperature=0.5)
+    got = lf.lorentz_attention(q, k, v, temperature=0.5)
+    assert lf.dist(got.double(), exact).max() < 9e-6
 
 
 def test_dropout_keeps_points_on_the_manifold_and_gradients_finite() -> None:

@@ -68,6 +68,11 @@ def _weighted_sum(q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None, dropout
     return total.unflatten(0, lead)
 
 
+def _time_last(x: Tensor, x0: Tensor) -> Tensor:
+    """Points with the time part behind: added first, it would round all other terms of -q0 k0 + q.k to its own size."""
+    return torch.cat([x.expand(*x0.shape[:-1], -1), x0], dim=-1)
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -80,8 +85,8 @@ def attend(
 ) -> Tensor:
     """`lorentz_attention` from space parts to space parts, in their dtype."""
     sharpness = 2.0 / (temperature.to(q.dtype) if isinstance(temperature, Tensor) else temperature)
-    queries = hyp.point(q, -hyp.time(q, c)) * sharpness
-    keys, values = hyp.lifted(k, c), hyp.lifted(v, c)
+    queries, keys = _time_last(q, -hyp.time(q, c)) * sharpness, _time_last(k, hyp.time(k, c))
+    values = hyp.lifted(v, c)
     shown, alive = _logit_bias(attn_bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)
     if dropout_p:

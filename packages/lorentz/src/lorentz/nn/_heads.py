@@ -6,7 +6,7 @@ anyway: fewer passes over memory, and half of it kept. They are ordinary operati
 the formulas run as they are.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,12 +15,14 @@ from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar
 
 
-def lifted(x: Tensor, c: Scalar, sign: float = 1.0) -> Tensor:
-    """Points (*b, g + n) of the space parts in x, which begins with g >= 1 zeros; sign * time takes the place of one.
+def lifted(x: Tensor, c: Scalar, sign: float = 1.0, place: Literal[0, -1] = 0) -> Tensor:
+    """Points (*b, g + n) of the space parts in x, which begins with g >= 1 zeros; sign * time takes the first place.
 
-    With sign -1, <x, y>_L is the plain dot product with another point.
+    With place -1 the zeros are the last ones, and so is the time: for products, in which a large term that is added
+    first rounds all others to its own size. With sign -1, <x, y>_L is the plain dot product with another point.
     """
-    return _Lift.apply(x, c, sign) if _has_gradient(x) else _Lift.forward(x, c, sign)  # type: ignore[return-value]
+    lift = _Lift.apply if _has_gradient(x) else _Lift.forward
+    return lift(x, c, sign, place)  # type: ignore[return-value]
 
 
 def joined(total: Tensor, c: Scalar, gap: int, largest: Tensor | None = None, alive: Tensor | None = None) -> Tensor:
@@ -49,14 +51,14 @@ class _Lift(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, c: Scalar, sign: float) -> Tensor:
-        place = torch.zeros(x.shape[-1], dtype=x.dtype, device=x.device)
-        place[:1] = sign
-        return torch.addcmul(x, hyp.safe_time(x, c), place)
+    def forward(x: Tensor, c: Scalar, sign: float, place: int) -> Tensor:
+        unit = torch.zeros(x.shape[-1], dtype=x.dtype, device=x.device)
+        unit[place] = sign
+        return torch.addcmul(x, hyp.safe_time(x, c), unit)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Scalar, float], output: Tensor) -> None:
-        _, c, _ = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Scalar, float, int], output: Tensor) -> None:
+        _, c, _, ctx.place = inputs
         ctx.save_for_backward(output, *_saved(c))
         ctx.save_for_forward(output, *_saved(c))
 
@@ -64,17 +66,18 @@ class _Lift(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """With d time = (x . dx - dc/(2 c^2)) / time; what the place of the time is given belongs to a constant."""
         point, *c = ctx.saved_tensors
-        share = grad[..., :1] / point[..., :1]
+        share = grad.narrow(-1, ctx.place, 1) / point.narrow(-1, ctx.place, 1)
         of_c = -0.5 * (share / c[0].square()).sum() if ctx.needs_input_grad[1] else None
-        return torch.addcmul(grad, share, point), of_c, None
+        return torch.addcmul(grad, share, point), of_c, None, None
 
     @staticmethod
-    def jvp(ctx: Any, dx: Tensor, dc: Tensor | None, _: None) -> Tensor:
+    def jvp(ctx: Any, dx: Tensor, dc: Tensor | None, _sign: None, _place: None) -> Tensor:
         point, *c = ctx.saved_tensors
-        along = hyp.dot(point[..., 1:], dx[..., 1:])
+        before, after = (slice(0), slice(1, None)) if ctx.place == 0 else (slice(-1), slice(0))
+        along = sum(hyp.dot(point[..., part], dx[..., part]) for part in (before, after))
         if dc is not None:
             along = along - 0.5 * dc / c[0].square()
-        return torch.cat([along / point[..., :1], dx[..., 1:]], -1)
+        return torch.cat([dx[..., before], along / point.narrow(-1, ctx.place, 1), dx[..., after]], -1)
 
 
 class _Join(torch.autograd.Function):

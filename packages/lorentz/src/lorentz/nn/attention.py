@@ -155,16 +155,17 @@ class LorentzMultiheadAttention(OnHyperboloid):
             mask = valid if mask is None else mask & valid
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
         # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
-        pairs = ((self.query, q), (self.key, k), (self.value, v))
-        parts = tuple(linear._gapped(x, self.num_heads, gap) for linear, x in pairs)
+        heads = self.num_heads, gap
+        queries, keys = self.query._gapped(q, *heads, -1), self.key._gapped(k, *heads, -1)
+        parts = (queries, keys, self.value._gapped(v, *heads))
         if attn_bias is not None or mask is not None:
-            _check_shown(parts[0].transpose(-3, -2), parts[1].transpose(-3, -2), attn_bias, mask)
+            _check_shown(queries.transpose(-3, -2), keys.transpose(-3, -2), attn_bias, mask)
         # The logits are -d^2 / temperature up to a constant, and d^2 = -2/c - 2 <q, k>_L.
         sharpness = 2.0 * torch.exp(-self.log_temperature.to(at_least_float32(self.log_temperature.dtype)))
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            queries, keys, values = lifted(q, c, -1.0) * sharpness.to(q.dtype), lifted(k, c), lifted(v, c)
+            queries, keys, values = lifted(q, c, -1.0, -1) * sharpness.to(q.dtype), lifted(k, c, 1.0, -1), lifted(v, c)
             shown, alive = _logit_bias(attn_bias, mask, q.dtype)
             largest = None
             if dropout or not v.shape[-3]:  # what is left of the weights has any total, also none
