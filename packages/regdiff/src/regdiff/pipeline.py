@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import diffusers
 import numpy as np
 import torch
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
@@ -21,7 +20,7 @@ from regdiff.hub import whole_folder
 from regdiff.masks import expect_mask, masked
 from regdiff.registers import RegisterGenerator
 from regdiff.schedule import Scheduler
-from regdiff.schedulers import SCHEDULERS
+from regdiff.schedulers import SCHEDULERS, scheduler_of
 
 _HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
@@ -228,7 +227,8 @@ class RegisterPipeline(DiffusionPipeline):
                     f"model_index.json: scheduler is {index['scheduler']}, expected one of diffusers' "
                     f"{', '.join(supported)}; or pass scheduler="
                 )
-            scheduler = getattr(diffusers, name).from_pretrained(folder / "scheduler")
+            options = json.loads((folder / "scheduler" / "scheduler_config.json").read_text(encoding="utf-8"))
+            scheduler = scheduler_of(options | {"_class_name": name})
         return cls(model if torch_dtype is None else model.to(torch_dtype), scheduler)
 
 

@@ -243,10 +243,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     row = SCHEDULERS[name]
     if row.prediction_types == ("flow",) and options.get("prediction_type") == "flow":
         del options["prediction_type"]  # ours: diffusers' class has no such option, as it predicts nothing else
-    module = importlib.import_module(f"diffusers.schedulers.{_MODULES[row.scheduler]}")  # slow, so only when asked
-    kind = getattr(module, row.scheduler)
-    taken = set(inspect.signature(kind.__init__).parameters) - {"self", "num_train_timesteps"}
-    allowed = taken | {"clip_sample", "clip_sample_range"}
+    _, taken = _class_of(row.scheduler)
+    allowed = taken - {"num_train_timesteps"} | {"clip_sample", "clip_sample_range"}
     if not options.keys() <= allowed:
         unknown = ", ".join(sorted(options.keys() - allowed))
         hint = "; it predicts the flow" if row.prediction_types == ("flow",) and "prediction_type" in options else ""
@@ -261,8 +259,21 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
         "algorithm_type": name,
     }
     chosen = {option: value for option, value in defaults.items() if option in allowed} | options
-    scheduler = kind(num_train_timesteps=steps, **{option: chosen[option] for option in chosen if option in taken})
-    scheduler.register_to_config(**{option: chosen[option] for option in chosen if option not in taken})
+    return _made(row.scheduler, chosen | {"num_train_timesteps": steps})
+
+
+def _class_of(name: str) -> tuple[Any, set[str]]:
+    """A class of diffusers, and the options that it takes itself."""
+    module = importlib.import_module(f"diffusers.schedulers.{_MODULES[name]}")  # slow, so only when asked
+    kind = getattr(module, name)
+    return kind, set(inspect.signature(kind.__init__).parameters) - {"self"}
+
+
+def _made(name: str, options: Mapping[str, Any]) -> Scheduler:
+    """A scheduler of a class, whose configuration also holds the options that the class does not know."""
+    kind, taken = _class_of(name)
+    scheduler = kind(**{option: options[option] for option in options if option in taken})
+    scheduler.register_to_config(**{option: options[option] for option in options if option not in taken})
     prediction_type_of(scheduler)
     return cast(Scheduler, scheduler)
 
@@ -319,7 +330,4 @@ def scheduler_of(values: Mapping[str, Any]) -> Scheduler:
     name = values.get("_class_name")
     if name not in _MODULES:
         raise ValueError(f"scheduler: got {name!r}, expected one of {', '.join(sorted(_MODULES))}")
-    kind = getattr(importlib.import_module(f"diffusers.schedulers.{_MODULES[name]}"), name)
-    scheduler = cast(Scheduler, kind.from_config(dict(values)))
-    prediction_type_of(scheduler)
-    return scheduler
+    return _made(name, {option: value for option, value in values.items() if not option.startswith("_")})
