@@ -1,6 +1,7 @@
 """Schedulers by name: their numbers, every cell of the capability table, and every refusal."""
 
 import itertools
+import logging
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, karras_timesteps, make_scheduler
 from regdiff.schedule import schedule_of, spaced_timesteps
-from regdiff.schedulers import prediction_type_of
+from regdiff.schedulers import clip_of, described, prediction_type_of, scheduler_of
 from regdiff.solver import clean_sample
 
 NAMES = list(SCHEDULERS)
@@ -52,6 +53,22 @@ def test_a_flow_has_integer_timesteps_up_to_pure_noise(shift):
     torch.testing.assert_close(schedule.sigma, own, rtol=1e-6, atol=0)
     with pytest.raises(AttributeError, match=r"a flow has none; schedule\.signal"):
         _ = ConditionalDiffusion(half, make_scheduler("flow", 4)).alphas_cumprod
+
+
+@pytest.mark.parametrize("name", ["flow", "euler"])
+def test_clipping_that_a_class_does_not_know_is_kept_without_a_warning(name):
+    """diffusers' own `from_config` says that it ignores options which it does not know, and keeps them."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("diffusers")
+    logger.addHandler(handler)
+    try:
+        again = scheduler_of(described(make_scheduler(name, 4, clip_sample_range=3.0)))
+    finally:
+        logger.removeHandler(handler)
+    assert clip_of(again) == 3.0
+    assert not records
 
 
 @pytest.mark.parametrize("name", NAMES)
