@@ -12,3 +12,4 @@ from .functional import *  # noqa: F403
 
 __all__ = ["checked", "functional", "nn", "precision"]
 __all__ += functional.__all__
+__all__.remove("initial_temperature")  # what attention starts from: of lorentz.functional alone
