@@ -135,6 +135,7 @@ class TrainConfig(TrainerConfig):
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""
     compile: bool = False
-    """Compile blocks of encoders and the register denoiser with torch.compile. Dropout then draws other numbers."""
+    """Compile blocks of encoders and the sampler of the registers with torch.compile, with `model.padded_rows: fixed`
+    encoders and scores whole. Dropout then draws other numbers."""
     eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""

@@ -332,11 +332,12 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     if about.frame_weight:
         frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
     lines = mean_lines(frames, steps) if about.frame_means else frames
+    best = np.max(clips, 1, initial=-np.inf)
     found = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
         score, even, peak = np.float32(0), clips[number], None
         if about.clip_weight:
-            score += np.float32(about.clip_weight) * clips[number].max()
+            score += np.float32(about.clip_weight) * best[number]
         if about.frame_weight:
             every = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
             score += np.float32(about.frame_weight) * every.max(initial=-np.inf)

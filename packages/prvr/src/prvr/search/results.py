@@ -204,14 +204,16 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     elapsed = np.diff(edges)[order, 0].cumsum()
     usual = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
     found: list[Moment] = []
-    for one in sorted(windows, key=lambda one: (-one.scores.max(), one.start)):
-        peak = float(one.scores.max())
+    peaks = ((float(one.scores.max()), one) for one in windows)
+    for peak, one in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):
         if len(found) >= most and peak < moment_level(found[most - 1].score, usual):
             break  # it is too low for a part of any of these
         if one.moment is not None:
             start, end = one.moment
         else:
-            start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
+            start, end = 0.0, one.end - one.start
+            if len(one.scores) > 1:
+                start, end = best_moment(torch.from_numpy(one.scores), end, usual)
             start, end = one.start + start, min(one.start + end, one.end)
         near = [there for there in found if start <= there.end + _ROUNDING and there.start <= end + _ROUNDING]
         if not near:
@@ -252,8 +254,14 @@ def _timeline(
     windows: Sequence[WindowTimeline],
 ) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
-    edges = [one.start + (one.end - one.start) * _places(len(one.scores)) / len(one.scores) for one in windows]
-    return np.concatenate([one.scores for one in windows]), np.concatenate(edges)
+    scores = np.concatenate([one.scores for one in windows])
+    counts = np.array([len(one.scores) for one in windows])
+    starts, ends = np.array([(one.start, one.end) for one in windows]).T
+    if len(windows) == 1:
+        return scores, starts + (ends - starts) * _places(len(scores)) / len(scores)
+    starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))
+    places = np.arange(len(scores)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
 
 
 @lru_cache
