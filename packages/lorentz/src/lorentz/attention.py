@@ -110,7 +110,8 @@ def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | 
         check_float("attn_bias", attn_bias)
         check_batch("attn_bias", attn_bias.shape, attn_bias.shape, "the logits", logits)
     if mask is not None:
-        check_mask("mask", mask, logits, "the logits", "a key is valid, to be attended to")
+        other = "the logits; for one of keys (b, s) write mask[:, None, None]"
+        check_mask("mask", mask, logits, other, "a key is valid, to be attended to")
 
 
 def lorentz_attention(
