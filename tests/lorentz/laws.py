@@ -3,7 +3,6 @@
 `HYPOTHESIS_PROFILE=nightly` draws other points at each run: 1 to 64 dimensions, float16 too, radius up to 40/sqrt(c).
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from nightly import NIGHTLY
 from torch import Tensor
 
 import lorentz.functional as lf
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LAW = settings(
     max_examples=300 if NIGHTLY else 20,
     derandomize=not NIGHTLY,

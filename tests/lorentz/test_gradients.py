@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from nightly import crossed
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -79,8 +80,7 @@ def edge_points(dtype: torch.dtype) -> Tensor:
     return torch.cat([torch.stack(rows), torch.tensor(mixed, dtype=torch.float64)]).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(("c", "dtype"), crossed(2, [0.1, 1.0, 10.0], [torch.float32, torch.float64, torch.bfloat16]))
 def test_finite_at_the_edges(name: str, operation: Operation, c: float, dtype: torch.dtype) -> None:
     native = name in ("lorentz_attention", "centroid_native")
     space = edge_points(dtype)[: 9 if native else None]  # the native forms hold up to about radius 6

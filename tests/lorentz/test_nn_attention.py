@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from nightly import crossed
 
 import lorentz
 import lorentz.functional as lf
@@ -126,10 +127,9 @@ def test_key_padding_mask_has_the_meaning_of_torch() -> None:
             attention(x, x, x, key_padding_mask=wrong)
 
 
-@pytest.mark.parametrize("magnitude", ["free", "bounded"])
-@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("heads", [1, 4, 8])
-@pytest.mark.parametrize("dim", [8, 32, 128, 512])
+@pytest.mark.parametrize(
+    ("dim", "heads", "c", "magnitude"), crossed(3, [8, 32, 128, 512], [1, 4, 8], [0.1, 1.0, 10.0], ["free", "bounded"])
+)
 def test_logits_start_with_a_deviation_of_about_1_over_keys(dim: int, heads: int, c: float, magnitude: str) -> None:
     spreads = []
     for seed in range(4):

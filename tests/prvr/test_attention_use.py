@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from nightly import crossed
 from reports import make_report
 from rich.console import Console
 from torch import Tensor, nn
@@ -82,13 +83,12 @@ def test_the_printed_start_does_not_look_at_content() -> None:
     assert max(spreads) < 1e-3
 
 
-@pytest.mark.parametrize("magnitude", ["free", "bounded", "printed"])
-@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize(("hidden", "lorentz_dim", "heads"), [(16, 15, 2), (96, 95, 4), (384, 127, 4)])
-def test_the_balanced_start_fits_every_size_and_curvature(
-    hidden: int, lorentz_dim: int, heads: int, c: float, magnitude: str
-) -> None:
-    sizes = {"hidden": hidden, "lorentz_dim": lorentz_dim, "heads": heads}
+@pytest.mark.parametrize(
+    ("size", "c", "magnitude"),
+    crossed(3, [(16, 15, 2), (96, 95, 4), (384, 127, 4)], [0.1, 1.0, 10.0], ["free", "bounded", "printed"]),
+)
+def test_the_balanced_start_fits_every_size_and_curvature(size: tuple[int, int, int], c: float, magnitude: str) -> None:
+    sizes = dict(zip(("hidden", "lorentz_dim", "heads"), size, strict=True))
     few = {"max_frames": 32, "blocks": MODELS["hybrid-toy"].blocks[3:]}
     changes = {**sizes, **few, "lorentz_curvature": c, "lorentz_magnitude": magnitude}
     config = replace(MODELS["hybrid-toy"], **changes)

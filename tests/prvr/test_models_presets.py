@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from nightly import crossed
 from test_models import SIZES, make_batch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -73,8 +74,7 @@ def results(name: str, batch: prvr.Batch) -> dict[str, Tensor]:
     return {"scores": output.scores.total, **terms, **gradients, **inputs}  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e30])
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(("name", "value"), crossed(3, SYSTEMS, [float("nan"), float("inf"), -1e30]))
 def test_what_padding_holds_changes_nothing(name: str, value: float) -> None:
     expected = results(name, padded_with(0.0))
     for key, tensor in results(name, padded_with(value)).items():
@@ -104,8 +104,7 @@ def test_functional_gradients_of_the_loss(name: str) -> None:
         torch.testing.assert_close(gradients[key], gradient, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(("name", "training"), crossed(2, SYSTEMS, [True, False]))
 @sdpa_kernel(SDPBackend.MATH)  # torch's fused attention has first derivatives only
 def test_second_derivatives_are_differences_of_gradients(name: str, training: bool) -> None:
     retriever, _ = system(name)

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -292,8 +290,3 @@ def test_it_has_a_report_of_its_own_and_no_stages(
         assert f"--model {name}" in explained(["pipeline", name, "--output", "x"], capsys)
     reports = [str(Path(name, "evaluation_toy-tiny.json")) for name in ("zero-shot", "training-free")]
     assert main(["compare", *reports, "--samples", "100"]) == 0
-
-
-def test_the_start_of_a_search_does_not_wait_for_scipy() -> None:
-    code = "import sys, prvr.search, prvr.cli.search, prvr.stages; print({'scipy', 'pywt'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from nightly import crossed
 from noise_sources import Reused
 from register_pipelines import spread_weights
 
@@ -14,6 +15,7 @@ from regdiff.registers import RegisterGenerator, TextualPerturbation, make_regis
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 5, 6, 5
 PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.prediction_types]
+DENOISERS = ["mlp", "transformer"]
 
 
 def build(scheduler: str = "ddim", prediction_type: str = "epsilon", **options) -> RegisterGenerator:
@@ -33,11 +35,10 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
 
 
-@pytest.mark.parametrize("denoiser", ["mlp", "transformer"])
-@pytest.mark.parametrize(("scheduler", "prediction_type"), PAIRS)
-def test_training_with_all_options_at_once(scheduler, prediction_type, denoiser):
+@pytest.mark.parametrize(("pair", "denoiser"), crossed(2, PAIRS, DENOISERS))
+def test_training_with_all_options_at_once(pair, denoiser):
     options = {"guidance_scale": 1.5, "condition_dropout": 0.4, "weighting": "min_snr", "checkpoint": True}
-    generator = build(scheduler, prediction_type, denoiser=denoiser, num_sampling_steps=4, **options)
+    generator = build(*pair, denoiser=denoiser, num_sampling_steps=4, **options)
     x, mask, register_mask = inputs()
     x = x.requires_grad_()
     registers = generator(x, mask, return_chain=True, register_mask=register_mask)
@@ -53,11 +54,10 @@ def test_training_with_all_options_at_once(scheduler, prediction_type, denoiser)
     assert generator.null_condition.grad.any()
 
 
-@pytest.mark.parametrize("denoiser", ["mlp", "transformer"])
-@pytest.mark.parametrize(("scheduler", "prediction_type"), PAIRS)
-def test_eval_depends_on_the_row_alone(scheduler, prediction_type, denoiser):
+@pytest.mark.parametrize(("pair", "denoiser"), crossed(2, PAIRS, DENOISERS))
+def test_eval_depends_on_the_row_alone(pair, denoiser):
     """Also where the scheduler draws its own noise."""
-    generator = build(scheduler, prediction_type, denoiser=denoiser).eval()
+    generator = build(*pair, denoiser=denoiser).eval()
     x, mask, register_mask = inputs()
     together = generator(x, mask, register_mask=register_mask).tokens
     torch.manual_seed(123)

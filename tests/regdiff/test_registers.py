@@ -1,8 +1,6 @@
 """Condition, pooling and the RegisterGenerator that joins the parts."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -262,18 +260,3 @@ def test_bad_inputs_say_what_is_expected(unchecked):
         make_register_generator(DIM, NUM, num_heads=3)
     with pytest.raises(ValueError, match="num_registers: got 0"):
         make_register_generator(DIM, 0, num_heads=2)
-
-
-def test_diffusers_is_imported_when_a_scheduler_is_made_and_its_pipelines_only_by_name():
-    code = """
-import sys, regdiff
-regdiff.capabilities("euler")
-assert "diffusers" not in sys.modules and "transformers" not in sys.modules
-regdiff.registers.make_register_generator(8, 3, 2, kind="condition")
-assert "diffusers" not in sys.modules
-regdiff.registers.make_register_generator(8, 3, 2)
-assert "diffusers" in sys.modules
-assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
