@@ -67,14 +67,20 @@ def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int)
     models: list[Encoder] = [system.first if isinstance(system, Pipeline) else system]
     if isinstance(system, Pipeline):
         models += [stage.encoder for stage in system.stages if stage.encoder is not None]
-    modes = [(module, module.training) for model in models for module in model.modules()]
-    for model in models:
-        model.to(device)
-        model.eval()
+    modules = [module for model in models for module in model.modules()]
+    in_training = [module for module in modules if module.training]
+    held = (held for module in modules for held in (*module._parameters.values(), *module._buffers.values()))
+    elsewhere = any(tensor is not None and tensor.device != device for tensor in held)
+    for model in models:  # on every query of a search: `to` and `eval` take longer than to ask whether they are needed
+        if elsewhere:
+            model.to(device)
+        if in_training:
+            model.eval()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
-            torch.manual_seed(seed)
+            # Of all kinds of device torch.manual_seed seeds those that are not there, too, slower than short queries.
+            (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
             yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in in_training:
+            module.training = True
