@@ -4,16 +4,17 @@ import logging
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import cells, explained
 from counting_encoder import NAME, film
+from kills import START
 from video_files import write_video
 
 from prvr import Library
@@ -256,23 +257,32 @@ def test_a_verdict_about_content_is_kept_with_the_content(
 # 6, 10: several processes.
 
 
+@pytest.mark.skipif(START != "fork", reason="the other process shares what is defined here")
 def test_finished_videos_are_visible_while_another_process_encodes(
     films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-m", "prvr.cli", "search", str(films), "red", "--encoder", NAME]
-    environment = os.environ | {"SLOW": "2", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+    def encode_slowly() -> None:
+        os.environ["SLOW"] = "2"
+        sys.exit(main(["search", str(films), "red", "--encoder", NAME, "-q"]))
+
+    other = get_context(START).Process(target=encode_slowly)
+    other.start()
+    try:
         claims = films.parent / "data" / "prvr" / "library" / "claims"
         while not list(claims.glob("*-*")):
             time.sleep(0.05)
-            assert other.poll() is None
+            assert other.is_alive()
         capsys.readouterr()
         (films / "red.mp4").touch()  # nothing of it is known
         with Library(films, encoder=NAME) as library:
             report = library.update()
             assert len(report.waiting) == 1  # what the other one is at
             assert len(library.search("a green video", update=False).hits) >= 2
-        assert other.wait() == 0
+        other.join(60)
+    finally:
+        other.kill()
+        other.join()
+    assert other.exitcode == 0
     assert sorted(found(films, capsys)) == ALL
     assert Counter((films.parent / "encoded.txt").read_text().splitlines()).most_common(1)[0][1] == 1
 

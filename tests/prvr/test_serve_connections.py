@@ -1,10 +1,9 @@
 """Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
 
+import os
 import random
 import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,11 +21,12 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import httpx2
-from serving import GREYS, HOST, Served, app_of, keys_of, listening, make_library
+from kills import START
+from serving import GREYS, HOST, WATCHED, Served, Watched, app_of, keys_of, listening, make_library, wait_for
 from starlette.testclient import TestClient
 from video_files import write_video
 
-from prvr.serve import ServeLimits, ServeSettings
+from prvr.serve import ServeLimits, ServeSettings, serve
 
 LARGE = 24 * 1024 * 1024
 """Bytes: more than the buffers of a connection on loopback hold."""
@@ -245,36 +246,36 @@ def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCapt
 
 # The end
 
-SLOW = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from prvr.serve import ServeLimits, ServeSettings, serve
-from serving import WATCHED, Served, Watched
 
-Watched.watch = lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
-library = Served(Path(sys.argv[2]), Path(sys.argv[3]), WATCHED).library()
-library.update()
-limits = ServeLimits(grace_seconds=3.0)
-serve(library, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
-"""
-"""A server whose encoder of texts takes a minute for one sentence."""
+def serve_slowly(films: Path, home: Path, output: Path) -> None:
+    """A server whose encoder of texts takes a minute for one sentence; what it says and its address are written."""
+    log = os.open(output / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    Watched.watch = lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
+    library = Served(films, home, WATCHED).library()
+    library.update()
+
+    def started(address: str) -> None:
+        (output / "half").write_text(address)
+        (output / "half").rename(output / "address")
+
+    serve(library, port=0, settings=limited(grace_seconds=3.0), started=started)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
+def test_the_end_comes_in_time_whatever_clients_do(served: Served, tmp_path: Path) -> None:
     """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", SLOW, *map(str, (Path(__file__).parent, served.films, served.home))]
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    process = get_context(START).Process(target=serve_slowly, args=(served.films, served.home, tmp_path))
+    process.start()
     found: dict[str, httpx2.Response] = {}
 
     def search(query: str) -> None:
         found[query] = httpx2.get(f"{address}/api/search", params={"q": query}, timeout=60)
 
     try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
+        wait_for((tmp_path / "address").exists)
+        address = (tmp_path / "address").read_text()
         with httpx2.Client(base_url=address) as client, ExitStack() as stack:  # a connection that is kept open
             key = keys_of(client)["large.mp4"]
             stalled = stack.enter_context(connect(address))
@@ -286,19 +287,20 @@ def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
             for thread in threads:
                 thread.start()
                 time.sleep(0.4)  # the short one runs already when the long one comes
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             began = time.monotonic()
             for thread in threads:
                 thread.join(60)
-            out, err = process.communicate(timeout=60)
+            process.join(60)
             assert time.monotonic() - began < 15
     finally:
         process.kill()
-        process.communicate()
-    assert process.returncode == 0, err
+        process.join()
+    log = (tmp_path / "log").read_text()
+    assert process.exitcode == 0, log
     assert found["a short red one"].status_code == 200
     late = found["a long red one"]
     assert (late.status_code, late.json()["detail"]) == (503, "the server is shutting down")
     assert "content-security-policy" in late.headers
-    assert "Traceback" not in out + err
-    assert "Exception" not in err
+    assert "Traceback" not in log
+    assert "Exception" not in log

@@ -204,7 +204,7 @@ def test_fewer_moments_are_the_best_of_all(rows: int, window: int, share: float,
         for w in cut(rows, rows - 0.3, 1.0, float(window), share * window)
     ]
     every = merged_moments(windows, len(windows))
-    for most in range(1, len(every) + 1):
+    for most in {1, 2, 3, len(every) // 2 + 1, len(every)}:
         assert merged_moments(windows, most) == every[:most]
 
 
