@@ -18,7 +18,8 @@ Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 
 @pytest.mark.parametrize("c", [0.2, 5.0])
 def test_gradcheck(name: str, operation: Operation, inputs: Inputs, c: float) -> None:
-    arguments = [argument.requires_grad_() for argument in inputs(c)]
+    x, y, v, curvature = inputs(c)
+    arguments = [argument.requires_grad_() for argument in (x[:2], y[:2], v[:2], curvature)]
     fast = name == "frechet_mean"  # it solves a problem for every number of the full Jacobian
     assert gradcheck(operation, arguments, fast_mode=fast)
     if c < 1.0:  # the slower check once

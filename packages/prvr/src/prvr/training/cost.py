@@ -111,9 +111,8 @@ def describe(
         training = [PartCost("losses", _size(objective)), PartCost("training step", step=step)]
     retriever.eval().requires_grad_(False)
     ledger = _Ledger(retriever)
-    both, more = (ledger.count(retriever.encode, batch(1, queries)) for queries in (1, 2))
-    text, video, _ = retriever.encode(batch(1, 1))
-    pair = ledger.count(retriever.score, text, video)
+    (more, _), (both, (text, video, _)) = (ledger.count(retriever.encode, batch(1, queries)) for queries in (2, 1))
+    pair, _ = ledger.count(retriever.score, text, video)
     return *ledger.costs(query=more - both, video=both - (more - both), pair=pair), *training
 
 
@@ -222,13 +221,13 @@ class _Ledger:
         self._book()
         self._running.pop()
 
-    def count(self, function: Callable[..., Any], *args: Any) -> Counter[str]:
-        """The operations of a call by part."""
+    def count(self, function: Callable[..., Any], *args: Any) -> tuple[Counter[str], Any]:
+        """The operations of a call by part, and its result."""
         self._counts, self._counted = Counter(), 0
         with FlopCounterMode(display=False) as self._counter:
-            function(*args)
+            result = function(*args)
             self._book()
-        return self._counts
+        return self._counts, result
 
     def costs(self, **counts: Mapping[str, int]) -> tuple[PartCost, ...]:
         """The parts that have parameters or operations."""

@@ -62,7 +62,7 @@ def own_class(name: str, recorded: bool) -> EncoderClass:
         DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring encoders
             of this name.
     """
-    points = installed_encoders().get(name, [])
+    points = installed_encoders().get(name, []) if _SHORT.fullmatch(name) else []
     if len(points) > 1:
         packages = " and ".join(point.dist.name if point.dist else point.value for point in points)
         raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
