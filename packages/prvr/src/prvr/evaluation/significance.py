@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Int, Real, UInt32
 
 from prvr.evaluation.metrics import RECALLS
 
@@ -12,6 +13,7 @@ METRICS = (*(f"r{k}" for k in RECALLS), "sumr")
 """The metrics of intervals and tests, in this order."""
 
 _CHUNK = 2**22  # weights drawn at a time
+_KEPT = 2**24  # at most so many weights are kept, in 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,20 @@ def _chunks(videos: int, samples: int) -> Iterator[int]:
 
 def _resamples(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
     """The number of draws of each video, chunk by chunk."""
-    generator = np.random.default_rng(seed)
+    for counts in (_kept_draws if videos * samples <= _KEPT else _draws)(videos, samples, seed):
+        yield counts.astype(np.float64)
+
+
+def _draws(videos: int, samples: int, seed: int) -> Iterator[UInt32[np.ndarray, "s v"]]:
+    generator, even = np.random.default_rng(seed), np.full(videos, 1 / videos)
     for size in _chunks(videos, samples):
-        yield generator.multinomial(videos, np.full(videos, 1 / videos), size=size).astype(np.float64)
+        yield generator.multinomial(videos, even, size=size).astype(np.uint32)
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(videos: int, samples: int, seed: int) -> Sequence[UInt32[np.ndarray, "s v"]]:
+    """For the next metric or the next row of a table: to draw takes longer than what is computed from it."""
+    return tuple(_draws(videos, samples, seed))
 
 
 def _swaps(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
