@@ -41,12 +41,12 @@ def rerankers(tmp_path: Path, run: Path) -> Path:
 
 def test_a_preset_with_other_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = ["--model.hidden", "32", "--train.batch_size=4", "--frames", "9", "--captions", "2"]
-    assert main(["describe", "hlformer-toy", *keys, "--json", str(tmp_path / "cost.json")]) == 0
+    assert main(["describe", "gmmformer-toy", *keys, "--json", str(tmp_path / "cost.json")]) == 0
     shown = cells(capsys.readouterr().out)
     assert "9 frames and 30 words" in shown
     assert "a step: 4 videos with 2 captions each" in shown
     found = json.loads((tmp_path / "cost.json").read_text())
-    config = prvr.load_config("hlformer-toy", {"model.hidden": 32, "train.batch_size": 4})
+    config = prvr.load_config("gmmformer-toy", {"model.hidden": 32, "train.batch_size": 4})
     expected = describe(config, frames=9, captions=2)
     assert [(part["part"], part["parameters"], part["step"]) for part in found["parts"]] == [
         (cost.part, cost.parameters, cost.step) for cost in expected
