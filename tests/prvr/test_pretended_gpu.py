@@ -39,7 +39,10 @@ from prvr.video import open_encoder, open_featurizer
 MATCHED = Counter({"to the CPU": 1, "to the accelerator": 1})
 """The assignment of queries to clips is found on the host."""
 MODEL = tiny_config(video_dim=24, query_dim=12, registers=RegisterConfig(kind="diffusion", num=2, steps=3))
-STEPS = [*((name, "compute") for name in SYSTEMS), ("hybrid-tvr", "drop"), ("hlformer-tvr", "drop")]
+STEPS = [
+    *((name, "compute") for name in SYSTEMS),
+    *((f"{name}-tvr", rows) for name in ("hybrid", "hlformer") for rows in ("drop", "fixed")),
+]
 
 
 class On(OnMeta):
