@@ -421,12 +421,12 @@ def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
     return convert
 
 
-@pytest.mark.parametrize(("epochs", "better"), [(0, False), (10, True)])
+@pytest.mark.parametrize(("epochs", "better"), [(0, False), (5, True)])
 def test_training_suggests_the_model_only_if_it_is_shown_to_be_better(
     letters: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], epochs: int, better: bool
 ) -> None:
     assert main([*letters(len(NAMES_OF_LETTERS)), "--test", "0.3", "--val", "0.3"]) == 0
-    changes = SMALL | {"model.video_dim": 9, "model.query_dim": 9, "optim.lr": 3e-3, "train.epochs": epochs}
+    changes = SMALL | {"model.video_dim": 9, "model.query_dim": 9, "optim.lr": 1e-2, "train.epochs": epochs}
     keys = [f"--{key}={json.dumps(value)}" for key, value in changes.items()]
     keys += ["--data-root", "data", "--data.collection", "films", "--train.protocol", "val"]
     assert main(["train", "--preset", "hybrid-toy", *keys, "--output", "run", "--device", "cpu", "-q"]) == 0

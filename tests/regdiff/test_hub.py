@@ -1,7 +1,6 @@
-"""save_pretrained and from_pretrained: the same module in a fresh process, whole files, and refusals."""
+"""save_pretrained and from_pretrained: the same module, whole files, and refusals."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -47,24 +46,10 @@ def generator_of(case: str) -> RegisterGenerator:
     return spread_weights(make_register_generator(DIM, NUM, 2, **GENERATORS[case]))
 
 
-LOAD = """
-import sys, torch
-import regdiff, regdiff.transformer
-for folder in sys.argv[1:]:
-    name, *call = torch.load(folder + "/call.pt")
-    kind = getattr(regdiff, name, None) or getattr(regdiff.transformer, name)
-    module = kind.from_pretrained(folder + "/saved")
-    assert not module.training
-    with torch.no_grad():
-        result = module(*call)
-    torch.save(result.tokens if hasattr(result, "tokens") else result, folder + "/result.pt")
-"""
-
-
-def test_a_fresh_process_gives_the_same_numbers(tmp_path):
-    """One process for all cases: it takes seconds to start."""
+def calls():
+    """Modules by name, each with arguments that it can be called with; saved and loaded in test_pipeline_files.py."""
     mask = torch.arange(LENGTH).expand(ROWS, -1) < 5
-    cases = {case: (generator_of(case), torch.randn(ROWS, LENGTH, DIM), mask) for case in GENERATORS}
+    found = {case: (generator_of(case), torch.randn(ROWS, LENGTH, DIM), mask) for case in GENERATORS}
     denoisers = {
         "mlp": RegisterDenoiser(DIM, 5, layers=1, dropout=0.1),
         "transformer": TransformerDenoiser(DIM, 5, 1, 2, num_registers=NUM, mlp_ratio=2),
@@ -72,19 +57,8 @@ def test_a_fresh_process_gives_the_same_numbers(tmp_path):
     }
     for name, denoiser in denoisers.items():
         sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.dtype)
-        cases[name] = (spread_weights(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
-    for name, (module, *call) in cases.items():
-        module.save_pretrained(tmp_path / name / "saved")
-        torch.save((type(module).__name__, *call), tmp_path / name / "call.pt")
-    folders = [str(tmp_path / name) for name in cases]
-    done = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""  # huggingface_hub's own loader prints
-    for name, (module, *call) in cases.items():
-        with torch.no_grad():
-            result = module(*call)
-        expected = getattr(result, "tokens", result)
-        assert torch.equal(torch.load(tmp_path / name / "result.pt"), expected), name
+        found[f"denoiser, {name}"] = (spread_weights(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
+    return found
 
 
 @pytest.mark.parametrize("case", GENERATORS)

@@ -8,37 +8,50 @@ import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
 from register_pipelines import LENGTH, ROWS, SWAPS, build, exchanged, features, in_hub_cache
+from test_hub import calls
 
 from regdiff.pipeline import RegisterPipeline
 
 LOAD = """
 import sys, torch
+import regdiff, regdiff.transformer
 from regdiff.pipeline import RegisterPipeline
 for folder in sys.argv[1:]:
-    pipeline = RegisterPipeline.from_pretrained(folder + "/saved")
-    features, mask = torch.load(folder + "/inputs.pt")
-    torch.save(pipeline(features, mask, return_chain=True).chain, folder + "/chain.pt")
+    name, *call = torch.load(folder + "/call.pt")
+    kind = getattr(regdiff, name, None) or getattr(regdiff.transformer, name, None) or RegisterPipeline
+    loaded = kind.from_pretrained(folder + "/saved")
+    if kind is RegisterPipeline:
+        result = loaded(*call, return_chain=True).chain
+    else:
+        assert not loaded.training
+        with torch.no_grad():
+            result = loaded(*call)
+    torch.save(getattr(result, "tokens", result), folder + "/result.pt")
 """
 
 
 def test_a_fresh_process_gives_the_same_registers(tmp_path):
+    """One process for pipelines and modules: it takes seconds to start."""
     pipelines = {"own": build(), "guided": build(denoiser="transformer", condition_dropout=0.1, guidance_scale=2.0)}
     pipelines["float64"] = build(scheduler="flow", prediction_type="flow").to(torch.float64)
     for kind in SWAPS:
         pipelines[kind.__name__] = build()
         pipelines[kind.__name__].scheduler = exchanged(kind, pipelines["own"].scheduler)
     mask = torch.arange(LENGTH).expand(ROWS, -1) < 5
-    inputs = {name: features(dtype=pipeline.dtype) for name, pipeline in pipelines.items()}
-    for name, pipeline in pipelines.items():
-        pipeline.save_pretrained(tmp_path / name / "saved")
-        torch.save((inputs[name], mask), tmp_path / name / "inputs.pt")
-    folders = [str(tmp_path / name) for name in pipelines]
+    given = {name: (pipeline, features(dtype=pipeline.dtype), mask) for name, pipeline in pipelines.items()}
+    given |= calls()
+    for name, (saved, *call) in given.items():
+        saved.save_pretrained(tmp_path / name / "saved")
+        torch.save((type(saved).__name__, *call), tmp_path / name / "call.pt")
+    folders = [str(tmp_path / name) for name in given]
     done = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    for name, pipeline in pipelines.items():
-        chain = pipeline(inputs[name], mask, return_chain=True).chain
-        assert torch.equal(torch.load(tmp_path / name / "chain.pt"), chain), name
+    assert done.stdout == ""  # huggingface_hub's own loader prints
+    for name, (saved, *call) in given.items():
+        with torch.no_grad():
+            result = saved(*call, return_chain=True).chain if name in pipelines else saved(*call)
+        expected = getattr(result, "tokens", result)
+        assert torch.equal(torch.load(tmp_path / name / "result.pt"), expected), name
 
 
 def test_what_is_on_disk_is_laid_out_as_diffusers_does(tmp_path):
