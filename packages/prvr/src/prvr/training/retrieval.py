@@ -304,8 +304,8 @@ def compile_blocks(
     Args:
         model: a retriever.
         backend: the backend of torch.compile.
-        cuda_graphs: start what has static shapes as CUDA graphs (`mode="reduce-overhead"`). Each step must then call
-            `torch.compiler.cudagraph_mark_step_begin` first, and no result be kept beyond it.
+        cuda_graphs: start what has static shapes as CUDA graphs, as `mode="reduce-overhead"` does. Each step must then
+            call `torch.compiler.cudagraph_mark_step_begin` first, and no result be kept beyond it.
 
     Returns:
         The number of compiled functions.
@@ -313,7 +313,7 @@ def compile_blocks(
     options: dict[str, Any] = {"backend": backend}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
-    static: dict[str, Any] = options | {"dynamic": False} | ({"mode": "reduce-overhead"} if cuda_graphs else {})
+    graphs, draws = {"triton.cudagraphs": True} if cuda_graphs else {}, {"fallback_random": True}
     modules = [module for module in model.modules() if isinstance(module, _COMPILED)]
     functions: list[tuple[Any, str]] = []
     for generator in (module for module in model.modules() if isinstance(module, RegisterGenerator)):
@@ -327,7 +327,9 @@ def compile_blocks(
         outside = (model.guide, None if model.registers is None else model.registers.denoiser)
         functions, modules = functions + [(module, "forward") for module in outside if module is not None], []
     for owner, name in functions:
-        setattr(owner, name, torch.compile(getattr(owner, name), **static))
+        inductor = graphs | draws if name == "sample" else graphs  # the sampler draws what it draws uncompiled
+        static = {"options": inductor} if backend == "inductor" and inductor else {}
+        setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False, **static, **options))
     for module in modules:
         module.compile(**options, dynamic=True)
     return len(functions) + len(modules)
