@@ -243,8 +243,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     row = SCHEDULERS[name]
     if row.prediction_types == ("flow",) and options.get("prediction_type") == "flow":
         del options["prediction_type"]  # ours: diffusers' class has no such option, as it predicts nothing else
-    _, taken = _class_of(row.scheduler)
-    allowed = taken - {"num_train_timesteps"} | {"clip_sample", "clip_sample_range"}
+    _, accepted = _class_of(row.scheduler)
+    allowed = accepted - {"num_train_timesteps"} | {"clip_sample", "clip_sample_range"}
     if not options.keys() <= allowed:
         unknown = ", ".join(sorted(options.keys() - allowed))
         hint = "; it predicts the flow" if row.prediction_types == ("flow",) and "prediction_type" in options else ""
@@ -271,9 +271,9 @@ def _class_of(name: str) -> tuple[Any, set[str]]:
 
 def _made(name: str, options: Mapping[str, Any]) -> Scheduler:
     """A scheduler of a class, whose configuration also holds the options that the class does not know."""
-    kind, taken = _class_of(name)
-    scheduler = kind(**{option: options[option] for option in options if option in taken})
-    scheduler.register_to_config(**{option: options[option] for option in options if option not in taken})
+    kind, accepted = _class_of(name)
+    scheduler = kind(**{option: options[option] for option in options if option in accepted})
+    scheduler.register_to_config(**{option: options[option] for option in options if option not in accepted})
     prediction_type_of(scheduler)
     return cast(Scheduler, scheduler)
 

@@ -69,16 +69,16 @@ def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int)
         models += [stage.encoder for stage in system.stages if stage.encoder is not None]
     modules = [module for model in models for module in model.modules()]
     in_training = [module for module in modules if module.training]
-    held = (held for module in modules for held in (*module._parameters.values(), *module._buffers.values()))
-    elsewhere = any(tensor is not None and tensor.device != device for tensor in held)
+    tensors = (tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values()))
+    to_move = any(tensor is not None and tensor.device != device for tensor in tensors)
     for model in models:  # on every query of a search: `to` and `eval` take longer than to ask whether they are needed
-        if elsewhere:
+        if to_move:
             model.to(device)
         if in_training:
             model.eval()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
-            # Of all kinds of device torch.manual_seed seeds those that are not there, too, slower than short queries.
+            # torch.manual_seed also seeds kinds of devices that are absent, which takes longer than a short query.
             (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
             yield
     finally:

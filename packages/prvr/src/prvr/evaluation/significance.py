@@ -13,7 +13,7 @@ METRICS = (*(f"r{k}" for k in RECALLS), "sumr")
 """The metrics of intervals and tests, in this order."""
 
 _CHUNK = 2**22  # weights drawn at a time
-_KEPT = 2**24  # at most so many weights are kept, in 4 bytes each
+_CACHED = 2**24  # at most so many weights are kept, in 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _chunks(videos: int, samples: int) -> Iterator[int]:
 
 def _resamples(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
     """The number of draws of each video, chunk by chunk."""
-    for counts in (_kept_draws if videos * samples <= _KEPT else _draws)(videos, samples, seed):
+    for counts in (_cached_draws if videos * samples <= _CACHED else _draws)(videos, samples, seed):
         yield counts.astype(np.float64)
 
 
@@ -225,7 +225,7 @@ def _draws(videos: int, samples: int, seed: int) -> Iterator[UInt32[np.ndarray, 
 
 
 @lru_cache(maxsize=2)
-def _kept_draws(videos: int, samples: int, seed: int) -> Sequence[UInt32[np.ndarray, "s v"]]:
+def _cached_draws(videos: int, samples: int, seed: int) -> Sequence[UInt32[np.ndarray, "s v"]]:
     """For the next metric or the next row of a table: to draw takes longer than what is computed from it."""
     return tuple(_draws(videos, samples, seed))
 

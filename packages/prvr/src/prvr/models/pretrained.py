@@ -204,11 +204,11 @@ def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         >>> on_host({"weight": torch.ones(2, 3).mT})["weight"].is_contiguous()
         True
     """
-    found = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    there = [name for name, tensor in found.items() if tensor.device.type != "cpu"]
-    for dtype in {found[name].dtype for name in there}:
-        names = [name for name in there if found[name].dtype == dtype]
-        sizes = [found[name].numel() for name in names]
-        parts = torch.cat([found[name].flatten() for name in names]).cpu().split(sizes)
-        found |= {name: part.view(found[name].shape) for name, part in zip(names, parts, strict=True)}
-    return found
+    result = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    on_device = [name for name, tensor in result.items() if tensor.device.type != "cpu"]
+    for dtype in {result[name].dtype for name in on_device}:
+        names = [name for name in on_device if result[name].dtype == dtype]
+        sizes = [result[name].numel() for name in names]
+        parts = torch.cat([result[name].flatten() for name in names]).cpu().split(sizes)
+        result |= {name: part.view(result[name].shape) for name, part in zip(names, parts, strict=True)}
+    return result

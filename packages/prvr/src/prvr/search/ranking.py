@@ -140,7 +140,7 @@ def rank(
         groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
     else:
         groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
-    best = [found for some, videos in groups for found in _possible(snapshot, some, videos, k, rough)]
+    best = [few for queries, videos in groups for few in _possible(snapshot, queries, videos, k, rough)]
     return [_settled(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
 
 
