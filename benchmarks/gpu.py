@@ -378,8 +378,8 @@ def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
 
 
 def compiled(bench: Bench) -> Configurations:
-    for chosen in sorted(ways(bench), key=lambda way: way["padded_rows"] != "fixed"):
-        yield {**chosen, "compiled": True}, partial(in_process, bench, chosen["padded_rows"], chosen["precision"])
+    for way in sorted(ways(bench), key=lambda way: way["padded_rows"] != "fixed"):
+        yield {**way, "compiled": True}, partial(in_process, bench, way["padded_rows"], way["precision"])
 
 
 def in_process(bench: Bench, rows: str, precision: str) -> str:
@@ -453,7 +453,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         precisions=option(list(PRECISIONS), choices=PRECISIONS),
         dtype=option("float32", "type of the stored features", choices=["float32", "float16"]),
         steps=option(None, "steps timed per configuration", type=int),
-        rows=option([*ROWS], "of padding", choices=ROWS),
+        rows=option([*ROWS], "values of model.padded_rows", choices=ROWS),
         compiled=option(False, "compile the blocks for `equal` and `epoch`"),
         memory=option(None, "bytes of the device that count as free; default: what is", type=int),
         seconds=option(600.0, "nothing is begun after so many"),

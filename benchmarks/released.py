@@ -42,7 +42,7 @@ from prvr.training import open_split
 NAMES = {"tvr": "tvr", "activitynet": "act", "charades": "cha"}
 SIZES = {"hidden_size": 128, "n_heads": 4, "lorentz_dim": 127, "batchsize": 32, "num_workers": 0, "pin_memory": False}
 SIZES |= {"bsz": 32, "A_hidden_size": 128, "B_hidden_size": 128, "device": -1, "max_es_cnt": -1, "exp_id": "study"}
-"""The second line: as the code of MS-SL and DL-DKD calls them, and that it runs on the CPU for all epochs."""
+"""In the second line, names of the code of MS-SL and DL-DKD, and values that run it on the CPU for all epochs."""
 
 
 @contextmanager

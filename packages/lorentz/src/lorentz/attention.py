@@ -69,7 +69,7 @@ def _weighted_sum(q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None, dropout
 
 
 def _time_last(x: Tensor, x0: Tensor) -> Tensor:
-    """Points with the time part behind: added first, it would round all other terms of -q0 k0 + q.k to its own size."""
+    """Points with the time part last: added first, -q0 k0 would have all terms of q.k rounded at its own size."""
     return torch.cat([x.expand(*x0.shape[:-1], -1), x0], dim=-1)
 
 

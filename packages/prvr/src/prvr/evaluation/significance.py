@@ -226,7 +226,7 @@ def _draws(videos: int, samples: int, seed: int) -> Iterator[UInt32[np.ndarray, 
 
 @lru_cache(maxsize=2)
 def _cached_draws(videos: int, samples: int, seed: int) -> Sequence[UInt32[np.ndarray, "s v"]]:
-    """For the next metric or the next row of a table: to draw takes longer than what is computed from it."""
+    """As `_draws`, cached for the next metric or row of a table: drawing takes longer than what is made of it."""
     return tuple(_draws(videos, samples, seed))
 
 

@@ -232,7 +232,7 @@ class Retriever(PretrainedModel):
         if config.padded_rows == "fixed":
             lengths = (batch.frames.shape[1], config.max_frames), (words.shape[1], config.max_words)
             batch = batch.padded(*(config.padded_length(*length) for length in lengths))
-            more = -queries % len(batch.clips)  # queries that are left out again: of these, too, few numbers are seen
+            more = -queries % len(batch.clips)  # rows of padding, cut off below, so that few numbers of queries occur
             words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
         text = self.encode_text(words, mask, batch.valid_words)
         text = text[:queries] if len(text) > queries else text

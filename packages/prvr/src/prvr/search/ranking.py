@@ -28,7 +28,7 @@ _TIES = 64  # so many more than k are scored by themselves, where they are as go
 
 
 Rough = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
-"""By the bytes of a query, scores of all videos that are off by no more than the number beside them."""
+"""For each query, by its bytes: rough scores of all videos, and how far they may be off."""
 
 
 class Ranked(NamedTuple):
@@ -382,7 +382,7 @@ def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]
 
 @lru_cache
 def _level_ends(count: int) -> Int64[np.ndarray, " n"]:
-    """The end of each level in the rows of a window, see `prvr.data.sampling.level_counts`; kept."""
+    """Where each level ends in the rows of a window, see `prvr.data.sampling.level_counts`; cached."""
     return np.cumsum(level_counts(count))
 
 

@@ -266,5 +266,5 @@ def _timeline(
 
 @lru_cache
 def _places(count: int) -> Int64[np.ndarray, "n 2"]:
-    """The numbers of the edges of some equal parts; kept, since most windows have as many."""
+    """The numbers 0 to `count` at which equal parts begin and end; cached, since most windows have as many parts."""
     return np.arange(count)[:, None] + [0, 1]

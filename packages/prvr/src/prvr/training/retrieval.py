@@ -276,7 +276,8 @@ class RetrievalTask:
 
     def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
-        # Compiled for other shapes, and what is encoded is kept. Asking imports the compiler, which takes seconds.
+        # What is compiled has the shapes of training, and a CUDA graph would overwrite embeddings that are kept here.
+        # Without train.compile nothing is asked: set_stance imports the compiler, which takes seconds.
         with torch.compiler.set_stance("force_eager") if self.config.train.compile else nullcontext():
             return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
@@ -292,14 +293,14 @@ _COMPILED = (TransformerBlocks, AttentionBlocks, RegisterDenoiser)
 def compile_blocks(
     model: nn.Module, backend: str | Callable[..., Any] = "inductor", *, cuda_graphs: bool = False
 ) -> int:
-    """Compiles, in place and when first called, what nearly all of a step's arithmetic and operators are in.
+    """Compiles, in place and when first called, the parts of a model that take nearly all of a step.
 
-    Copy a model before, not after: the copy would call the functions of the first.
+    The sampler of the registers becomes one graph with all of its steps; its shapes depend on the batch size alone.
+    With `padded_rows: fixed`, the text encoder, both branches and the scores become one graph each for every length
+    that batches are padded to. Otherwise the stacks of attention blocks and the denoiser become one graph each for all
+    batches, with dynamic numbers of videos, rows and positions. Dropout draws other numbers than without.
 
-    That is the sampler of the registers, all of its steps in one graph; its shapes are those of the batch size alone.
-    Of the rest, with `padded_rows: fixed`, the text encoder, both branches and the scores: one graph each for every
-    length that batches are padded to. Otherwise the stacks of attention blocks and the denoiser, with dynamic numbers
-    of videos, rows and positions: one graph for all batches. Dropout draws other numbers than without.
+    Copy a model before it is compiled: a later copy would call the functions of the first.
 
     Args:
         model: a retriever.
