@@ -33,7 +33,11 @@ NEEDS = {
     "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
-"""What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently."""
+"""What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently.
+
+A loss that needs `last_words`, the features of the last word of every query of a batch, is refused where several
+processes share a batch (`prvr.training`).
+"""
 
 _S = TypeVar("_S")
 
@@ -242,8 +246,12 @@ class ProxySettings(LossSettings):
     mean of the samples, and of variance sigma in place of sigma squared where they are compared with N(0, I)."""
 
 
-_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "pooled")(LossSettings)
-_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "pooled")(LossSettings)
+_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "pooled", "last_words")(
+    LossSettings
+)
+_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "pooled", "last_words")(
+    LossSettings
+)
 
 
 @_loss("alignment", "alignment:Alignment", "Frames find their segment, segments their frames (MSC-PRVR).", "merged")

@@ -192,8 +192,9 @@ class ModelConfig:
     num_clips: int = Field(default=32, gt=0, le=65_536)
     clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
-    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes frames, as the other
-    one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged (MSC-PRVR)."""
+    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); spans: means over a span around each clip, whose
+    ends are learned; frames: this branch encodes frames, as the other one does, and clips are not read (DL-DKD);
+    merged: neighbouring frames that are alike, merged (MSC-PRVR)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"
@@ -336,7 +337,9 @@ class ModelConfig:
         rows = ("frame_rows",) if self.clip_construction == "frames" and self.branches != "frames" else ()
         several = self.frame_pooling == "none" and self.branches == "both"
         merged = ("merged",) if self.clip_construction == "merged" and several else ()
-        return frozenset(("pooled", *branches, *key_clip, *words, *rows, *merged, *self.registers.provides))
+        return frozenset(
+            ("pooled", "last_words", *branches, *key_clip, *words, *rows, *merged, *self.registers.provides)
+        )
 
     @property
     def drops_padding(self) -> bool:

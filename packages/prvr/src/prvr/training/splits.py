@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import Config, TrainConfig, load_config
+from prvr.config import LOSSES, Config, TrainConfig, load_config
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import (
     COLLECTIONS,
@@ -153,11 +153,11 @@ def training_batches(
             f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
             f"raise train.batch_size={size}"
         )
-    for name in ("text_distances", "text_angles"):
-        if processes > 1 and (weight := config.loss.weight(name)) > 0:
+    for entry in LOSSES:
+        if processes > 1 and "last_words" in entry.needs and (weight := config.loss.weight(entry.name)) > 0:
             raise TrainingError(
-                f"loss.{name}={weight} needs the words of all queries of a batch, which {processes} processes do not "
-                "share: train with one process, or set it to 0"
+                f"loss.{entry.name}={weight} needs the words of all queries of a batch, which {processes} processes do "
+                "not share: train with one process, or set it to 0"
             )
     by_frames = config.loss.taught == "frame_distillation"
     loader = VideoLoader(
