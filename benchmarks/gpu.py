@@ -477,8 +477,9 @@ def main(words: Sequence[str] | None = None) -> None:
         out = None if args.out is None else stack.enter_context(args.out.open("a", encoding="utf-8", newline="\n"))
 
         def write(line: Mapping[str, Any]) -> None:
+            text = json.dumps({**line, "at": round(time.monotonic() - began, 1)})
             for file in (sys.stdout, out) if out else (sys.stdout,):
-                print(json.dumps({**line, "at": round(time.monotonic() - began, 1)}), file=file, flush=True)
+                print(text, file=file, flush=True)
 
         head = {"environment": environment(args.device), "preset": args.preset, "size": vars(bench.size)}
         write({**head, "noise": bench.noise})

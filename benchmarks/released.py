@@ -142,8 +142,7 @@ def main() -> None:
     results = args.output.absolute() / "results"
     results.mkdir(parents=True, exist_ok=True)
     os.environ["TQDM_DISABLE"] = "1"  # before their code, in processes of its own, imports it
-    root = args.data_root.absolute()
-    corpus = open_corpus(root, args.dataset)
+    corpus = open_corpus(root := args.data_root.absolute(), args.dataset)
     frames, words = corpus.dims()
     base = SIZES | {"visual_feat_dim": frames, "q_feat_size": words, "data_root": root}
     base |= {"visual_feature": corpus.feature_folder.name, "collection": args.dataset, "dset_name": args.dataset}
