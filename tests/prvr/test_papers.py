@@ -157,23 +157,23 @@ class TestFiles:
         assert len({run.key for run in first.values()}) == len(first)
 
     @pytest.mark.parametrize(
-        ("name", "table", "sets"),
+        ("name", "table", "sets", "one_seed"),
         [
-            ("toy", "hlformer-table-2", ["toy"]),
-            ("toy-4", str(STUDIES / "systems-toy.yaml"), None),
-            ("real-captions", str(STUDIES / "real-captions-seeds.yaml"), None),
-            ("real-captions", str(STUDIES / "released-real-captions.yaml"), ["tvr-test"]),
+            ("toy", "hlformer-table-2", ["toy"], 0),
+            ("toy-4", str(STUDIES / "systems-toy.yaml"), None, 0),
+            ("real-captions", str(STUDIES / "real-captions-seeds.yaml"), None, 0),
+            ("real-captions", str(STUDIES / "released-real-captions.yaml"), ["tvr-test"], 3),
         ],
     )
     def test_the_studies_of_the_repository_are_those_of_this_version(
-        self, name: str, table: str, sets: list[str] | None
+        self, name: str, table: str, sets: list[str] | None, one_seed: int
     ) -> None:
         # A key of the configuration that is new or renamed must leave the names of finished runs as they are.
         study = Study(STUDIES / f"{name}.tar.xz")
         choices = study.choices(Choices())
         for part in shown(study, cells_of(read_table(table), choices, sets=sets), choices):
             assert {line.name for line in part.lines if None in line.ours} == set(), part.title
-            assert not any("not finished" in line.judged for line in part.lines)
+            assert sum("not finished" in line.judged for line in part.lines) == one_seed
 
     @pytest.mark.parametrize("name", ["field", "field-qvhighlights"])
     def test_published_numbers_have_a_source_and_add_up(self, name: str) -> None:
