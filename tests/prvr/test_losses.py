@@ -293,5 +293,5 @@ def test_geometry_of_text_needs_the_words_of_all_processes() -> None:
     labels, words = Labels(2, torch.tensor([0, 0, 1])), torch.randn(3, 4)
     expected = angle_geometry_loss(output.text, words)
     assert torch.equal(term(LossInputs(output, replace(labels, last_words=words))), expected)
-    with pytest.raises(InputError, match=r"several processes lack: train with one process, or set both to 0"):
+    with pytest.raises(InputError, match=r"several processes lack: train with one process, or set its weight to 0"):
         term(LossInputs(output, labels))

@@ -46,8 +46,8 @@ class LossInputs:
         """
         if self.labels.last_words is None:
             raise InputError(
-                "loss.text_distances and loss.text_angles need the words of all queries of a batch, which labels "
-                "gathered from several processes lack: train with one process, or set both to 0"
+                "this loss needs the last word of every query of a batch, which labels gathered from several processes "
+                "lack: train with one process, or set its weight to 0"
             )
         return self.labels.last_words
 
