@@ -88,3 +88,16 @@ def test_timesteps_that_were_not_computed_say_how_to(plain):
         torch.export.export(generator, (inputs(False)[0],), {"num_steps": 2})
     generator.diffusion.stages(2)
     torch.export.export(generator, (inputs(False)[0],), {"num_steps": 2})
+
+
+@pytest.mark.parametrize("name", ["ddim", "dpmsolver++", "heun", "unipc"])
+@pytest.mark.parametrize("first", [True, False])
+def test_sample_compiles_whether_its_timesteps_were_computed_or_not(plain, name, first):
+    """A graph break where they were not: what follows it is compiled in pieces, and has the same numbers."""
+    diffusion = plain.ConditionalDiffusion(lambda x, t, c: torch.tanh(x), plain.make_scheduler(name, 17), eta=0.0)
+    x = torch.randn(2, 3)
+    torch._dynamo.reset()
+    if first:
+        diffusion.stages(7)
+    compiled = torch.compile(diffusion.sample, backend="eager", fullgraph=first)(x, None, num_steps=7)
+    torch.testing.assert_close(compiled, diffusion.sample(x, None, num_steps=7))

@@ -186,6 +186,23 @@ def identity(sample, timestep, condition):
         (lambda d, x: d.sample(x / 0, None), r"initial: got nan or infinite values"),
         (lambda d, x: d.sample(x, None, callback=lambda i, t, y: y[:1]), r"callback: returned shape \(1, 2, 4\)"),
         (lambda d, x: d.loss(x, torch.ones(4)), r"condition: .* first axis of 3"),
+        (lambda d, x: d.loss(x, None, timesteps=[0, 1, 2, 3]), r"timesteps: got shape \(4,\), expected one per row"),
+        (lambda d, x: d.loss(x, None, timesteps=4), r"timesteps: got shape \(\), expected one per row"),
+        (lambda d, x: d.loss(x, None, timesteps=[0, 5, 2]), r"timesteps: got 5, expected .* \[0, 5\)"),
+        (lambda d, x: d.add_noise(x, x, torch.tensor([0, -1, 2])), r"timesteps: got -1, expected .* \[0, 5\)"),
+        (lambda d, x: d.add_noise(x, x, torch.tensor([0, 5, 2])), r"timesteps: got 5, expected .* \[0, 5\)"),
+        (
+            lambda d, x: d.sample(x, None, num_steps=2.5),
+            r"num_steps: got 2.5, expected 1 to 5, .* an integer",
+        ),
+        (
+            lambda d, x: d.sample(x, None, num_steps="3"),
+            r"num_steps: got '3', expected 1 to 5, .* an integer",
+        ),
+        (lambda d, x: d.sample(x, None, timesteps=[3.5, 1]), r"timesteps: got \[3.5, 1\], expected .*integers"),
+        (lambda d, x: d.sample(x, None, generator=7), r"generator: got 7, expected a torch.Generator"),
+        (lambda d, x: d.loss(x, None, generator=7), r"generator: got 7, expected a torch.Generator"),
+        (lambda d, x: d.sample(x, x, guidance_scale="2"), r"guidance_scale: got '2', expected a finite number"),
     ],
 )
 def test_bad_calls_say_what_is_expected(call, message, unchecked):
@@ -204,8 +221,10 @@ def test_a_denoiser_of_another_shape_is_named():
 def test_bad_construction_says_what_is_supported(unchecked):
     with pytest.raises(ValueError, match="eta: got 2"):
         ConditionalDiffusion(identity, cosine(5), eta=2.0)
-    for option, value in {"snr_gamma": 0.0, "condition_dropout": 1.5, "weighting": "snr"}.items():
+    for option, value in {"snr_gamma": 0.0, "condition_dropout": 1.5, "weighting": "snr", "loss_fn": "mse"}.items():
         with pytest.raises(ValueError, match=f"{option}: got"):
             ConditionalDiffusion(identity, cosine(5), **{option: value})
+    with pytest.raises(ValueError, match="denoiser: got int, expected a network"):
+        ConditionalDiffusion(3, cosine(5))
     with pytest.raises(ValueError, match="eta=0 is deterministic"):
         ConditionalDiffusion(identity, cosine(5), eta=0.0).sample(draw(*SHAPE), None, noise=draw(*SHAPE))

@@ -1,6 +1,7 @@
 """First inputs: outputs of diffusers' models, schedulers by name, integers, shapes, and data beyond [-1, 1]."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,7 +32,15 @@ def build(denoiser=zero, steps=10, **options):
     return ConditionalDiffusion(denoiser, make_scheduler("ddim", steps), eta=0.0, **options)
 
 
-@pytest.mark.parametrize("wrap", [lambda x: UNet1DOutput(sample=x), lambda x: (x,), lambda x: {"sample": x}])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: UNet1DOutput(sample=x),
+        lambda x: (x,),
+        lambda x: {"sample": x},
+        lambda x: SimpleNamespace(sample=x),
+    ],
+)
 def test_outputs_of_models_of_diffusers_are_taken(wrap):
     x = torch.randn(2, 3).clamp(-1, 1)
     ours, plain = build(lambda s, t, c: wrap(torch.tanh(s))), build(lambda s, t, c: torch.tanh(s))
@@ -55,6 +64,23 @@ def test_a_scheduler_by_name_has_the_timesteps_of_the_denoiser():
         ValueError, match=r"got the name 'ddim' for a denoiser without `steps`; make_scheduler\('ddim', T"
     ):
         ConditionalDiffusion(zero, "ddim")
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_default_device_changes_no_step(name):
+    x, expected = torch.randn(2, 3), ConditionalDiffusion(zero, make_scheduler(name, 17))
+    for made in (expected.scheduler, None):
+        with torch.device("meta"):
+            diffusion = ConditionalDiffusion(nn.Linear(3, 3), made or make_scheduler(name, 17), data_range=(-1.0, 1.0))
+            assert diffusion.stages(7) == expected.stages(7)
+            diffusion.denoiser = zero
+            assert diffusion.add_noise(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2).long()).is_meta
+        plain = diffusion.with_scheduler(name)
+        plain.data_low = plain.data_high = None
+        generators = [torch.Generator().manual_seed(0) for _ in range(2)]
+        assert torch.equal(
+            plain.sample(x, None, 7, generator=generators[0]), expected.sample(x, None, 7, generator=generators[1])
+        )
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -205,8 +231,9 @@ def test_a_range_maps_targets_samples_and_chains_and_is_saved(tmp_path):
     assert loaded.state_dict().keys() == {"data_low", "data_high"}
 
 
-def test_ranges_that_are_none():
-    for ends in ((1.0, -1.0), (0.0, 0.0), (torch.zeros(2), torch.tensor([1.0, 0.0]))):
+def test_ranges_that_are_none(unchecked):
+    tensors = [(torch.zeros(2), torch.tensor([1.0, 0.0])), (torch.zeros(2), torch.ones(3))]
+    for ends in ((1.0, -1.0), (0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, ("a", "b"), (None, 1.0), *tensors):
         with pytest.raises(ValueError, match=r"data_range: got .*expected \(low, high\) with low below high"):
             build(data_range=ends)
     scheduler = make_scheduler("ddim", 10, prediction_type="sample")

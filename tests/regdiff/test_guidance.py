@@ -86,7 +86,10 @@ def test_dropout_takes_the_stated_share_of_rows(timesteps):
     rows = 20_000 if timesteps is None else 2_000
     diffusion = ConditionalDiffusion(recorder, make_scheduler("ddim", 10), condition_dropout=share)
     mask = torch.ones(rows, 5, dtype=torch.bool)
-    diffusion.loss(torch.zeros(rows, 1, 1), (torch.ones(rows, 5, 2), torch.ones(rows, 3), mask), timesteps=timesteps)
+    condition = (torch.ones(rows, 5, 2), torch.ones(rows, 3), mask)
+    for training in (True, False):
+        diffusion.train(training).loss(torch.zeros(rows, 1, 1), condition, timesteps=timesteps)
+    assert seen[1][0].all()  # a loss that validates is of the conditions as they are
     one, two, kept = seen[0]
     gone = (one == 0).all(dim=(1, 2))
     assert torch.equal(gone, (one == 0).any(2).any(1))

@@ -119,8 +119,16 @@ def test_make_scheduler_has_our_defaults_and_takes_options(name):
     assert prediction_type_of(make_scheduler(name, 30, prediction_type=kind)) == kind
     with pytest.raises(ValueError, match=r"options: got etta, expected some of .*(shift|beta_schedule)"):
         make_scheduler(name, 30, etta=1)
-    with pytest.raises(ValueError, match="steps: got 0"):
-        make_scheduler(name, 0)
+    for steps in (0, 2.5):
+        with pytest.raises(ValueError, match=f"steps: got {steps}, expected an integer of at least 1"):
+            make_scheduler(name, steps)
+    with pytest.raises(ValueError, match=r"options: got (some that diffusers does not know: foo is not|beta_schedule)"):
+        make_scheduler(name, 30, beta_schedule="foo")
+    with pytest.raises(ValueError, match=r"options: got etta") as refusal:
+        make_scheduler(name, 30, etta=1)
+    assert not any(
+        f" {option}," in str(refusal.value) for option in ("thresholding", "use_karras_sigmas", "invert_sigmas")
+    )
 
 
 @given(name=st.sampled_from(["ddim", "flow"]), steps=st.integers(2, 300), data=st.data())
@@ -138,7 +146,16 @@ def test_karras_spacing_gives_trained_timesteps_near_its_levels(name, steps, dat
         assert ladder == free
 
 
-def test_karras_spacing_is_for_any_sampler_and_refuses_what_it_cannot_space():
+@pytest.mark.parametrize(
+    "kind", [torch.tensor, lambda times: torch.tensor(times).float(), list, lambda times: [*torch.tensor(times)]]
+)
+def test_one_list_of_timesteps_is_computed_once(kind):
+    diffusion = ConditionalDiffusion(half, make_scheduler("ddim", 20))
+    assert diffusion.stages(timesteps=kind((9, 4, 0))) is diffusion.stages(timesteps=(9, 4, 0))
+    assert diffusion.sample(torch.randn(2, 3), None, timesteps=kind((9, 4, 0))).isfinite().all()
+
+
+def test_karras_spacing_is_for_any_sampler_and_refuses_what_it_cannot_space(unchecked):
     diffusion = ConditionalDiffusion(half, make_scheduler("dpmsolver++", 100))
     ladder = karras_timesteps(diffusion.schedule, 6)
     assert diffusion.sample(torch.randn(2, 3), None, timesteps=ladder).isfinite().all()
@@ -146,6 +163,11 @@ def test_karras_spacing_is_for_any_sampler_and_refuses_what_it_cannot_space():
     for count in (1, 101):
         with pytest.raises(ValueError, match=f"num_steps: got {count}, expected 2 to 100"):
             karras_timesteps(diffusion.schedule, count)
+    for ends in ({"rho": 0.0}, {"largest": 0.01}, {"smallest": 0.0}):
+        with pytest.raises(ValueError, match="expected rho > 0 and 0 < smallest < largest"):
+            karras_timesteps(diffusion.schedule, 6, **ends)
+    with pytest.raises(ValueError, match="schedule: got DPMSolverMultistepScheduler, expected the `schedule` of"):
+        karras_timesteps(diffusion.scheduler, 6)
     with pytest.raises(
         ValueError, match=r"use_karras_sigmas: got True.*karras_timesteps lists the nearest trained ones"
     ):

@@ -36,6 +36,9 @@ from regdiff.transformer import TransformerDenoiser
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
 
+#: A list of integers, or a tensor as `scheduler.timesteps` of diffusers.
+Timesteps = Sequence[int] | Tensor
+
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
 _KEPT = 64
 
@@ -81,7 +84,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
-            `sample` can be guided (Ho and Salimans 2022).
+            `sample` can be guided (Ho and Salimans 2022). In eval mode, as of nn.Dropout, none is.
         null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`. An
             nn.Parameter becomes one of this module, any other tensor a buffer. The tensors of a larger pytree are
             called `null_condition_0` and so on.
@@ -91,8 +94,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             `clip_sample_range`.
 
     Raises:
-        ValueError: Unsupported scheduler, prediction type or option, a number out of its range, or a denoiser whose
-            `steps` are not the T of the scheduler.
+        ValueError: Unsupported scheduler, prediction type or option, a number out of its range, a denoiser or loss_fn
+            that cannot be called, or a denoiser whose `steps` are not the T of the scheduler.
 
     Examples:
         >>> import torch
@@ -138,6 +141,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
         if not 0 <= condition_dropout <= 1:
             raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
+        if not callable(loss_fn):
+            raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
         super().__init__()
         self._hub_mixin_config = None  # `_describe` says what is saved
         self.schedule = schedule_of(scheduler)
@@ -227,8 +232,12 @@ class ConditionalDiffusion(nn.Module, Saveable):
         Args:
             target: Clean samples x_0.
             noise: eps.
-            timesteps: One timestep in [0, T) per row.
+            timesteps: One timestep in [0, T) per row, checked as in `loss`.
+
+        Raises:
+            ValueError: Timesteps that are not integers in [0, T), one per row.
         """
+        timesteps = _timesteps_of_rows(timesteps, target, self.num_train_timesteps)
         return self.process.add_noise(self._mapped(target), noise, timesteps)
 
     def loss(
@@ -236,7 +245,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         target: Float[Tensor, "b *s"],
         condition: Any,
         noise: Float[Tensor, "..."] | None = None,
-        timesteps: Int[Tensor, "b"] | Literal["all"] | None = None,
+        timesteps: Int[Tensor, "b"] | Sequence[int] | Literal["all"] | None = None,
         generator: torch.Generator | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
@@ -249,8 +258,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             condition: Any pytree of tensors whose first axis is the batch (scalars and other leaves pass untouched).
             noise: None draws fresh Gaussian noise; sample shape is used for every timestep; (T, *sample) is one per
                 timestep (row i takes noise[t_i, i]). Gradients flow into it.
-            timesteps: None draws one per row uniformly; "all" takes the mean over all T; a tensor fixes one per row.
-                Its values are checked on the CPU alone: elsewhere, looking would mean waiting.
+            timesteps: None draws one per row uniformly; "all" takes the mean over all T; a tensor or list fixes one per
+                row. Its values are checked on the CPU alone: elsewhere, looking would mean waiting.
             generator: Source of the draws.
             mask: (b, n), True at valid registers: the loss is their mean, whatever the others hold.
             check_range: Warn, once, of a target on the CPU that is larger than what samples are clipped to.
@@ -262,6 +271,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             TypeError: A mask for a denoiser without that keyword.
         """
         _expect_floating("target", target)
+        _expect_generators((generator,))
         rows, steps = target.shape[0], self.num_train_timesteps
         check_condition(condition, rows)
         if mask is not None:
@@ -278,7 +288,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             timesteps = torch.arange(steps, device=target.device).repeat_interleave(rows)
         else:
             if timesteps is not None:
-                _expect_timesteps(timesteps, rows, steps)
+                timesteps = _timesteps_of_rows(timesteps, target, steps)
             else:
                 device = target.device if generator is None else generator.device
                 timesteps = torch.randint(steps, (rows,), generator=generator, device=device).to(target.device)
@@ -287,7 +297,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             else:
                 each = torch.arange(rows, device=timesteps.device)
                 noise = noise_of(noise, target, steps, generator)[timesteps, each]
-        if self.condition_dropout > 0:
+        if self.condition_dropout > 0 and self.training:
             gone = uniform(len(target), target.device, generator) < self.condition_dropout
             condition = dropped(condition, null_of(condition, self._null_condition()), gone)
         target, noise = masked(target, mask), masked(noise, mask)
@@ -301,7 +311,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         initial: Float[Tensor, "b *s"],
         condition: Any,
         num_steps: int | None = None,
-        timesteps: Sequence[int] | None = None,
+        timesteps: Timesteps | None = None,
         noise: Float[Tensor, "..."] | None = None,
         generator: Generators | None = None,
         return_chain: bool = False,
@@ -317,8 +327,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
         Args:
             initial: x at the first timestep: a Gaussian draw, or a truncated start as `add_noise` gives it.
             condition: As in `loss`.
-            num_steps: Number of steps, spaced as the scheduler's `timestep_spacing` says; None takes all T.
-            timesteps: An explicit, strictly descending list instead; even or uneven, it may start below T - 1.
+            num_steps: Number of steps, spaced as the scheduler's `timestep_spacing` says; a flow evenly from T - 1.
+                None takes all T.
+            timesteps: A strictly descending list or tensor instead; even or uneven, it may start below T - 1.
             noise: The noise added after each step. None draws fresh Gaussian noise; sample shape is reused in every
                 step; (steps, *sample) gives one per step.
             generator: Source of the draws, or one for each row, whose noise is then the same in any batch.
@@ -347,6 +358,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             tensor([[ 0.5000, -0.5000]])
         """
         _expect_floating("initial", initial)
+        _expect_generators(generator if isinstance(generator, Sequence) else (generator,))
         check_condition(condition, initial.shape[0])
         if mask is not None:
             expect_mask("mask", mask, initial.shape[:2])
@@ -399,12 +411,18 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
     def _own_range(self, data_range: tuple[float | Tensor, float | Tensor] | None) -> None:
         """Registers the ends of the range of the targets."""
-        for name, end in zip(("data_low", "data_high"), data_range or (None, None), strict=True):
-            self.register_buffer(name, None if end is None else torch.as_tensor(end, dtype=torch.get_default_dtype()))
-        if self.data_low is None or self.data_low.device.type != "cpu":
-            return
-        if not bool((self.data_low < self.data_high).all()):
-            raise ValueError(f"data_range: got {data_range}, expected (low, high) with low below high everywhere")
+        low = high = None
+        if data_range is not None:
+            try:
+                low, high = (torch.as_tensor(end, dtype=torch.get_default_dtype()) for end in data_range)
+                if low.device.type == "cpu" and not (((width := high - low) > 0) & width.isfinite()).all():
+                    raise ValueError("the width is not positive or not finite")
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(
+                    f"data_range: got {data_range}, expected (low, high) with low below high everywhere, both finite"
+                ) from error
+        self.register_buffer("data_low", low)
+        self.register_buffer("data_high", high)
 
     def _mapped(self, target: Tensor) -> Tensor:
         """A target in the form that the denoiser knows, [-1, 1] for the values of `data_range`."""
@@ -457,7 +475,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             return self.null_condition
         return tree_unflatten([getattr(self, name) for name in self._null_names], self._null_structure)
 
-    def stages(self, num_steps: int | None = None, timesteps: Sequence[int] | None = None) -> tuple[Stage, ...]:
+    def stages(self, num_steps: int | None = None, timesteps: Timesteps | None = None) -> tuple[Stage, ...]:
         """The calls of the denoiser that `sample` makes with these arguments, and the weights of each step.
 
         They are computed once, on the CPU, and kept. torch.compile and torch.export want them computed before.
@@ -470,7 +488,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             ValueError: As `sample`.
             RuntimeError: They would have to be computed while a graph is traced.
         """
-        given = None if timesteps is None else tuple(timesteps)
+        given = None if timesteps is None else tuple(map(float, timesteps))  # tensors hash by identity
         steps = self.num_train_timesteps if given is None and num_steps is None else num_steps
         key = (self.scheduler, self.sampling_schedule, steps, given, self.eta, self.use_clipped_model_output)
         if key not in self._stages:
@@ -479,8 +497,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
                     "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
                     "traced; call diffusion.stages(num_steps, timesteps) once before compiling or exporting"
                 )
-            listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
-            found = stages_of(self.scheduler, self.sampling_schedule, listed, *key[-2:])
+            # After a graph break Dynamo would compile what these two call.
+            eager: Any = torch.compiler.disable
+            listed = eager(descending_timesteps)(self.scheduler, self.num_train_timesteps, num_steps, given)
+            found = eager(stages_of)(self.scheduler, self.sampling_schedule, listed, *key[-2:])
             if len(self._stages) >= _KEPT:
                 self._stages.clear()
             self._stages[key] = found
@@ -545,7 +565,9 @@ _DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser,
 
 
 def _expect_steps(denoiser: Any, steps: int) -> None:
-    """Refuse a denoiser that was made for another number of timesteps than the scheduler has."""
+    """Refuse a denoiser that is none, or made for another number of timesteps than the scheduler has."""
+    if not callable(denoiser):
+        raise ValueError(f"denoiser: got {type(denoiser).__name__}, expected a network (sample, timestep, condition)")
     if isinstance(denoiser, KnowsSteps) and isinstance(denoiser.steps, int) and denoiser.steps != steps:
         raise ValueError(
             f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
@@ -563,19 +585,27 @@ def _expect_floating(name: str, values: Any) -> None:
         raise ValueError(f"{name}: got {values.dtype}, expected floating point; convert it (`.float()`)")
 
 
-def _expect_timesteps(timesteps: Tensor, rows: int, steps: int) -> None:
-    """Refuse timesteps that index from the end of the schedule, or beyond it."""
+def _expect_generators(generators: Sequence[Any]) -> None:
+    """Refuse a seed, which is what many libraries take."""
+    for one in generators:
+        if one is not None and not isinstance(one, torch.Generator):
+            raise ValueError(f"generator: got {one!r}, expected a torch.Generator, as torch.Generator().manual_seed(7)")
+
+
+def _timesteps_of_rows(given: Any, target: Tensor, steps: int) -> Tensor:
+    """One timestep per row, none of which indexes from the end of the schedule, or beyond it."""
+    rows, timesteps = len(target), given if isinstance(given, Tensor) else torch.as_tensor(given, device="cpu")
     if timesteps.shape != (rows,):
         raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
     if timesteps.is_floating_point() or timesteps.dtype == torch.bool:
         raise ValueError(f"timesteps: got {timesteps.dtype}, expected integers in [0, {steps})")
-    if timesteps.device.type != "cpu" or torch.compiler.is_compiling() or not rows:
-        return
-    lowest, highest = timesteps.min().item(), timesteps.max().item()
+    look = timesteps.device.type == "cpu" and not torch.compiler.is_compiling() and rows
+    lowest, highest = (timesteps.min().item(), timesteps.max().item()) if look else (0, 0)
     if lowest < 0 or highest >= steps:
         raise ValueError(
             f"timesteps: got {lowest if lowest < 0 else highest}, expected integers in [0, {steps}), the trained ones"
         )
+    return timesteps if isinstance(given, Tensor) else timesteps.to(target.device)
 
 
 def _replaced(x: Tensor, given: Tensor | None) -> Tensor:

@@ -20,8 +20,8 @@ class Denoiser(Protocol):
     """What `ConditionalDiffusion` needs of a network: any callable of this shape, usually an nn.Module.
 
     The output is whatever the scheduler's `prediction_type` says: the noise, the clean sample, the velocity or the
-    flow. An output of diffusers' models is taken too: a mapping with "sample", or a tuple of one. To take part in calls
-    with a mask it also needs a keyword `mask`, (b, n), True at valid registers.
+    flow. An output of diffusers' models is taken too: an object or a mapping with "sample", or a tuple of one. To take
+    part in calls with a mask it also needs a keyword `mask`, (b, n), True at valid registers.
     """
 
     def __call__(
@@ -88,8 +88,8 @@ class Predictor:
                 f"mask: the denoiser {type(denoiser).__name__} has no keyword `mask`, so padding would reach it; "
                 "expected forward(sample, timestep, condition, mask=None), as the denoisers of regdiff have"
             )
-        if guidance_scale is not None and not math.isfinite(guidance_scale):
-            raise ValueError(f"guidance_scale: got {guidance_scale}, expected a finite number, or None for no guidance")
+        if guidance_scale is not None and (isinstance(guidance_scale, str) or not math.isfinite(guidance_scale)):
+            raise ValueError(f"guidance_scale: got {guidance_scale!r}, expected a finite number, or None (no guidance)")
         self.denoiser, self.mask, self.checkpoint = denoiser, mask, checkpoint
         self.scale = None if guidance_scale == 1 else guidance_scale
         self.condition = condition
@@ -146,6 +146,8 @@ class Predictor:
             prediction = prediction["sample"]
         elif isinstance(prediction, tuple) and len(prediction) == 1:
             (prediction,) = prediction
+        elif not isinstance(prediction, Tensor):
+            prediction = getattr(prediction, "sample", prediction)
         if not isinstance(prediction, Tensor):
             raise ValueError(
                 f"denoiser: returned {type(prediction).__name__}, expected a tensor like the sample; wrap the denoiser "

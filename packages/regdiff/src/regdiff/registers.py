@@ -263,8 +263,8 @@ class RegisterGenerator(nn.Module, Saveable):
 
     Examples:
         >>> import torch
-        >>> from regdiff import make_scheduler
-        >>> from regdiff.registers import ConditionGenerator
+        >>> from regdiff import ConditionalDiffusion, make_scheduler
+        >>> from regdiff.registers import ConditionGenerator, PriorSampler, RegisterDenoiser
         >>> diffusion = ConditionalDiffusion(RegisterDenoiser(dim=8, steps=5), make_scheduler("ddim", 5))
         >>> generator = RegisterGenerator(ConditionGenerator(8, 4, num_heads=2), diffusion, PriorSampler(8))
         >>> registers = generator(torch.randn(3, 32, 8))

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 import torch
 from jaxtyping import Float64
@@ -35,16 +35,17 @@ def float64_betas(config: Any, steps: int) -> Float64[Tensor, "t"] | None:
         config: The `config` of a scheduler.
         steps: T, the number of trained timesteps.
     """
+    on_cpu = {"dtype": torch.float64, "device": "cpu"}  # whatever the default device is
     if config.trained_betas is not None:
-        return torch.as_tensor(config.trained_betas, dtype=torch.float64)
+        return torch.as_tensor(config.trained_betas, **on_cpu)
     if config.beta_schedule == "linear":
-        return torch.linspace(config.beta_start, config.beta_end, steps, dtype=torch.float64)
+        return torch.linspace(config.beta_start, config.beta_end, steps, **on_cpu)
     if config.beta_schedule == "scaled_linear":
-        return torch.linspace(config.beta_start**0.5, config.beta_end**0.5, steps, dtype=torch.float64) ** 2
+        return torch.linspace(config.beta_start**0.5, config.beta_end**0.5, steps, **on_cpu) ** 2
     if config.beta_schedule == "squaredcos_cap_v2":
         angles = [(t / steps + COSINE_OFFSET) / (1 + COSINE_OFFSET) * math.pi / 2 for t in range(steps + 1)]
         f = [math.cos(angle) ** 2 for angle in angles]
-        return torch.tensor([min(1 - f[t + 1] / f[t], LARGEST_BETA) for t in range(steps)], dtype=torch.float64)
+        return torch.tensor([min(1 - f[t + 1] / f[t], LARGEST_BETA) for t in range(steps)], **on_cpu)
     return None
 
 
@@ -129,7 +130,8 @@ def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:
     """
     if hasattr(scheduler, "alphas_cumprod"):
         scheduler = copy.deepcopy(scheduler)
-        scheduler.set_timesteps(num_steps)
+        with torch.device("cpu"):
+            scheduler.set_timesteps(num_steps)
         # Heun lists most timesteps twice, once for each call of the denoiser. Rounding gives diffusers' "trailing" one
         # entry too many, a -1, for some pairs such as 7 of 17.
         return list(dict.fromkeys(round(t) for t in vars(scheduler)["timesteps"].tolist()))[:num_steps]
@@ -154,15 +156,20 @@ def karras_timesteps(
         smallest: The last one.
 
     Raises:
-        ValueError: Fewer steps than two, or more than trained.
+        ValueError: Fewer steps than two, or more than trained, levels that do not fall, or no schedule.
 
     Examples:
-        >>> from regdiff.schedulers import make_scheduler
-        >>> karras_timesteps(schedule_of(make_scheduler("ddim", 1000)), 5)
+        >>> from regdiff import ConditionalDiffusion, make_scheduler
+        >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x, make_scheduler("ddim", 1000))
+        >>> karras_timesteps(diffusion.schedule, 5)
         [991, 969, 844, 271, 6]
     """
-    if not 2 <= num_steps <= len(schedule):
-        raise ValueError(f"num_steps: got {num_steps}, expected 2 to {len(schedule)}, the number of trained timesteps")
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"schedule: got {type(schedule).__name__}, expected the `schedule` of a ConditionalDiffusion")
+    if not isinstance(num_steps, SupportsIndex) or not 2 <= num_steps <= len(schedule):
+        raise ValueError(f"num_steps: got {num_steps!r}, expected 2 to {len(schedule)}, the trained timesteps")
+    if not (rho > 0 and 0 < smallest < largest):
+        raise ValueError(f"levels: got {rho=}, {largest=}, {smallest=}, expected rho > 0 and 0 < smallest < largest")
     levels = (schedule.sigma / schedule.signal).log()
     first = math.exp(min(levels[-1].item(), math.log(largest)) / rho)
     last = math.exp(max(levels[0].item(), math.log(smallest)) / rho)
@@ -176,7 +183,7 @@ def karras_timesteps(
 
 
 def descending_timesteps(
-    scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[int] | None
+    scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[float] | None
 ) -> list[int]:
     """The timesteps that a sampler visits: an explicit list, or `num_steps` of them, or all.
 
@@ -192,11 +199,13 @@ def descending_timesteps(
     if timesteps is not None:
         if num_steps is not None:
             raise ValueError("num_steps and timesteps: give one of them, not both")
-        listed = [int(t) for t in timesteps]
+        listed: list[Any] = [int(t) if t.is_integer() else t for t in map(float, timesteps)]
     else:
         steps = trained if num_steps is None else num_steps
-        if not 1 <= steps <= trained:
-            raise ValueError(f"num_steps: got {num_steps}, expected 1 to {trained}, the number of trained timesteps")
+        if not isinstance(steps, SupportsIndex) or not 1 <= steps <= trained:
+            raise ValueError(
+                f"num_steps: got {num_steps!r}, expected 1 to {trained}, the number of trained timesteps, an integer"
+            )
         distilled = scheduler.config.get("original_inference_steps", trained)
         if steps > distilled:
             raise ValueError(
@@ -204,7 +213,7 @@ def descending_timesteps(
                 f"of {type(scheduler).__name__}; raise those, or list the timesteps yourself"
             )
         listed = list(reversed(range(trained))) if steps == trained else spaced_timesteps(scheduler, steps)
-    falling = all(a > b for a, b in itertools.pairwise(listed))
-    if not listed or not falling or listed[0] >= trained or listed[-1] < 0:
+    good = all(a > b for a, b in itertools.pairwise(listed)) and not any(isinstance(t, float) for t in listed)
+    if not listed or not good or listed[0] >= trained or listed[-1] < 0:
         raise ValueError(f"timesteps: got {listed}, expected strictly descending integers in [0, {trained})")
     return listed

@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Literal, SupportsIndex, cast
+
+import torch
 
 from regdiff.schedule import Scheduler
 
@@ -98,7 +100,7 @@ _ONLY: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_dynamic_shifting": ((False,), "its noise levels depend on the input; set a fixed shift"),
     "shift_terminal": ((None,), "its noise levels depend on the number of steps"),
     "invert_sigmas": ((False,), _UNVERIFIED),
-    "stochastic_sampling": ((False,), "diffusers 0.36 ignores the generator there"),
+    "stochastic_sampling": ((False,), "diffusers 0.36, the oldest supported, ignores the generator there"),
     "algorithm_type": (("dpmsolver++", "sde-dpmsolver++", "deis"), "diffusers is removing the others"),
     "solver_order": ((1, 2, 3), "there is no other"),
     "solver_type": (("midpoint", "heun", "bh1", "bh2", "logrho"), "there is no other"),
@@ -201,8 +203,8 @@ def prediction_type_of(scheduler: Scheduler) -> str:
         )
     if config.get("rescale_betas_zero_snr") and kind == "epsilon":
         raise ValueError(
-            "scheduler.config.rescale_betas_zero_snr: got True with prediction_type 'epsilon', but the noise of pure "
-            "noise says nothing about x_0; expected prediction_type 'sample' or 'v_prediction'"
+            "scheduler.config.rescale_betas_zero_snr: got True with prediction_type 'epsilon', but at zero signal the "
+            "noise does not determine x_0; expected prediction_type 'sample' or 'v_prediction'"
         )
     if config.get("original_inference_steps", 0) > config.num_train_timesteps:
         raise ValueError(
@@ -238,8 +240,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     """
     if name not in SCHEDULERS:
         raise ValueError(f"name: got {name!r}, expected one of {', '.join(SCHEDULERS)}")
-    if steps < 1:
-        raise ValueError(f"steps: got {steps}, expected at least 1")
+    if not isinstance(steps, SupportsIndex) or steps < 1:
+        raise ValueError(f"steps: got {steps!r}, expected an integer of at least 1")
     row = SCHEDULERS[name]
     if row.prediction_types == ("flow",) and options.get("prediction_type") == "flow":
         del options["prediction_type"]  # ours: diffusers' class has no such option, as it predicts nothing else
@@ -248,7 +250,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     if not options.keys() <= allowed:
         unknown = ", ".join(sorted(options.keys() - allowed))
         hint = "; it predicts the flow" if row.prediction_types == ("flow",) and "prediction_type" in options else ""
-        raise ValueError(f"options: got {unknown}, expected some of {', '.join(sorted(allowed))}{hint}")
+        free = {option for option in allowed if option not in _ONLY or len({*_ONLY[option][0]} - {None}) > 1}
+        raise ValueError(f"options: got {unknown}, expected some of {', '.join(sorted(free))}{hint}")
     defaults = {
         "beta_schedule": "squaredcos_cap_v2",
         "clip_sample": True,
@@ -272,7 +275,11 @@ def _class_of(name: str) -> tuple[Any, set[str]]:
 def _made(name: str, options: Mapping[str, Any]) -> Scheduler:
     """A scheduler of a class, whose configuration also holds the options that the class does not know."""
     kind, accepted = _class_of(name)
-    scheduler = kind(**{option: options[option] for option in options if option in accepted})
+    try:
+        with torch.device("cpu"):  # whatever the default device is: diffusers mixes it with NumPy
+            scheduler = kind(**{option: options[option] for option in options if option in accepted})
+    except NotImplementedError as error:
+        raise ValueError(f"options: got some that diffusers does not know: {error}") from error
     scheduler.register_to_config(**{option: options[option] for option in options if option not in accepted})
     prediction_type_of(scheduler)
     return cast(Scheduler, scheduler)

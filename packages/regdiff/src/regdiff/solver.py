@@ -10,7 +10,6 @@ Whatever a scheduler does inside, x is always signal_t x_0 + sigma_t eps here.
 
 import copy
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,8 +83,10 @@ class History:
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self.samples: deque[Tensor] = deque(maxlen=max(1, *(len(stage.samples) for stage in stages)))
-        self.cleans: deque[Tensor] = deque(maxlen=max(1, *(len(stage.cleans) for stage in stages)))
+        # Not a deque: where torch.compile breaks the graph, torch 2.13 forgets what a full one is given.
+        self.samples: list[Tensor] = []
+        self.cleans: list[Tensor] = []
+        self.kept = [max(map(len, weights)) for weights in zip(*((s.samples, s.cleans) for s in stages), strict=True)]
 
     def advance(self, stage: Stage, x: Tensor, clean: Tensor, limit: float | None) -> Tensor:
         """x after the stage, without its noise.
@@ -96,9 +97,10 @@ class History:
             clean: The estimate of x_0 from it.
             limit: Clips the estimate to [-limit, limit]; None leaves it.
         """
-        self.samples.appendleft(x)
+        self.samples = [x, *self.samples][: self.kept[0]]
         # Not `clamp`, whose gradient is five kernels where this one's is one.
-        self.cleans.appendleft(clean if limit is None else F.hardtanh(clean, -limit, limit))
+        clipped = clean if limit is None else F.hardtanh(clean, -limit, limit)
+        self.cleans = [clipped, *self.cleans][: self.kept[1]]
         terms = [*zip(stage.cleans, self.cleans, strict=False), *zip(stage.samples, self.samples, strict=False)]
         if stage.unclipped:
             terms.append((stage.unclipped, clean))
@@ -137,12 +139,13 @@ def stages_of(
         ((1.0,), 0.0)
     """
     kind = capabilities(scheduler).scheduler
-    probe = _PROBES[kind](scheduler, schedule, list(timesteps), eta)
+    with torch.device("cpu"):
+        probe = _PROBES[kind](scheduler, schedule, list(timesteps), eta)
     size = len(probe.calls)
     drawn = torch.zeros(1, 2 * size + 1, dtype=torch.float64, device="cpu")
     drawn[0, -1] = 1
     stages = []
-    with torch.inference_mode(False), torch.no_grad(), _Exact(drawn):
+    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), _Exact(drawn):
         units = torch.eye(2 * size + 1, dtype=torch.float64, device="cpu").unsqueeze(1)  # each (1, 2 size + 1)
         for i, (level, step, ends) in enumerate(probe.calls):
             if probe.ends_clean and i + 1 == size:
