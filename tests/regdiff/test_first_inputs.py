@@ -9,7 +9,7 @@ from diffusers.models.unets.unet_1d import UNet1DOutput
 from torch import nn
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, make_scheduler
-from regdiff.registers import RegisterDenoiser
+from regdiff.registers import RegisterDenoiser, make_register_generator
 
 
 class Net(nn.Module):
@@ -81,6 +81,13 @@ def test_a_default_device_changes_no_step(name):
         assert torch.equal(
             plain.sample(x, None, 7, generator=generators[0]), expected.sample(x, None, 7, generator=generators[1])
         )
+
+
+def test_a_default_device_holds_all_of_a_generator():
+    with torch.device("meta"):
+        generator = make_register_generator(8, 3, 2, steps=5)
+        terms = generator.loss(torch.zeros(2, 3, 8), generator(torch.zeros(2, 6, 8)))
+    assert all(value.is_meta for value in (*generator.parameters(), *generator.buffers(), *terms.values()))
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

@@ -103,7 +103,7 @@ def test_other_spacings_give_trained_timesteps_too(name, spacing):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_make_scheduler_has_our_defaults_and_takes_options(name):
+def test_make_scheduler_has_our_defaults_and_takes_options(name, unchecked):
     scheduler = make_scheduler(name, 30)
     assert scheduler.config.num_train_timesteps == 30
     assert capabilities(scheduler) is SCHEDULERS[name] is capabilities(name)
@@ -149,7 +149,7 @@ def test_karras_spacing_gives_trained_timesteps_near_its_levels(name, steps, dat
 @pytest.mark.parametrize(
     "kind", [torch.tensor, lambda times: torch.tensor(times).float(), list, lambda times: [*torch.tensor(times)]]
 )
-def test_one_list_of_timesteps_is_computed_once(kind):
+def test_one_list_of_timesteps_is_computed_once(kind, unchecked):
     diffusion = ConditionalDiffusion(half, make_scheduler("ddim", 20))
     assert diffusion.stages(timesteps=kind((9, 4, 0))) is diffusion.stages(timesteps=(9, 4, 0))
     assert diffusion.sample(torch.randn(2, 3), None, timesteps=kind((9, 4, 0))).isfinite().all()

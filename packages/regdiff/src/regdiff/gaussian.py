@@ -89,7 +89,7 @@ class GeneralizedPooling(nn.Module):
 
     def __init__(self, length: int = 32, code_dim: int = 32) -> None:
         super().__init__()
-        table = sincos_table(length, code_dim).to(torch.get_default_dtype())
+        table = sincos_table(length, code_dim).to(torch.get_default_device(), torch.get_default_dtype())
         self.register_buffer("rank_table", table, persistent=False)
         self.gru = nn.GRU(code_dim, code_dim, batch_first=True, bidirectional=True)
         self.score = nn.Linear(code_dim, 1, bias=False)

@@ -302,7 +302,7 @@ class RegisterGenerator(nn.Module, Saveable):
             steps = self.sampling_steps()
             diffusion.stages(steps)  # computed now: it cannot be when a graph is traced
         if diffusion is not None or prior is not None:
-            eval_noise = fixed_table(steps + 1, self.num_registers, self.dim)
+            eval_noise = fixed_table(steps + 1, self.num_registers, self.dim).to(torch.get_default_device())
         self.register_buffer("eval_noise", eval_noise, persistent=False)
         self._hub_mixin_config = None if options is None else asdict(options)
         self.register_state_dict_post_hook(_leave_out_diffusion)
@@ -357,8 +357,8 @@ class RegisterGenerator(nn.Module, Saveable):
         """
         trained = self._diffusion().num_train_timesteps
         steps = self.sampling.num_steps if num_steps is None else num_steps
-        if steps is not None and not 1 <= steps <= trained:
-            raise ValueError(f"num_steps: got {steps}, expected 1 to {trained}, the number of trained timesteps")
+        if steps is not None and not (isinstance(steps, int) and 1 <= steps <= trained):
+            raise ValueError(f"num_steps: got {steps!r}, expected 1 to {trained}, the number of trained timesteps")
         return trained if steps is None else steps
 
     def forward(

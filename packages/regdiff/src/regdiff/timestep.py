@@ -26,7 +26,7 @@ def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> F
         >>> sincos_table(2, 4)[0].tolist()
         [0.0, 1.0, 0.0, 1.0]
     """
-    log_base = torch.log(torch.tensor(LONGEST_WAVE, dtype=torch.float64)).item()
+    log_base = torch.log(torch.tensor(LONGEST_WAVE, dtype=torch.float64, device="cpu")).item()
     even = torch.arange(0, dim, 2, dtype=dtype, device="cpu")
     angles = torch.arange(length, dtype=dtype, device="cpu")[:, None] * torch.exp(even * -(log_base / dim))
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
@@ -46,8 +46,8 @@ class TimedDenoiser(nn.Module, Saveable, ABC):
 
     def __init__(self, dim: int, steps: int) -> None:
         super().__init__()
-        self.register_buffer("time_table", sincos_table(steps, dim).to(torch.get_default_dtype()))
         self.time_in = nn.Linear(dim, dim)
+        self.register_buffer("time_table", sincos_table(steps, dim).to(self.time_in.weight))
         self.time_out = nn.Linear(dim, dim)
 
     @property
