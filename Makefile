@@ -15,7 +15,7 @@ BIN := .venv/bin
 endif
 DEMO_ARGS ?=
 TEST_ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help venv demo test test-fast shapes films lint format docs bench wheels examples clean

@@ -84,7 +84,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
-            `sample` can be guided (Ho and Salimans 2022). In eval mode, as of nn.Dropout, none is.
+            `sample` can be guided (Ho and Salimans 2022). As with nn.Dropout, eval mode drops none.
         null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`. An
             nn.Parameter becomes one of this module, any other tensor a buffer. The tensors of a larger pytree are
             called `null_condition_0` and so on.
