@@ -97,6 +97,15 @@ def test_autocast_half_precision_and_equal_features_are_finite() -> None:
     assert loss.bfloat16()(v.bfloat16(), v.bfloat16()).total.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_numbers_of_any_integer_dtype_are_rows(dtype: torch.dtype) -> None:
+    loss, general, specific = LorentzContrastiveLoss(4), torch.randn(3, 4), torch.randn(3, 4)
+    rows = torch.tensor([0, 0, 1])
+    assert torch.equal(loss(general, specific, rows.to(dtype)).total, loss(general, specific, rows).total)
+    with pytest.raises(TypeError, match=r"general_of: got bool tensor of shape \(3,\), expected integers"):
+        loss(general, specific, rows.bool())
+
+
 def test_bad_arguments() -> None:
     for build, message in (
         (lambda: LorentzContrastiveLoss(1), "embed_dim: got 1"),

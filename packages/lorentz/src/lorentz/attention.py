@@ -150,6 +150,7 @@ def lorentz_attention(
         TypeError: an argument is no floating-point tensor, float32 meets float64, or `mask` is not boolean.
 
     Examples:
+        >>> from lorentz import project
         >>> x = project(torch.tensor([[0.0], [2.0]]))
         >>> lorentz_attention(x, x, x, temperature=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
         tensor([0., 2.])
@@ -248,6 +249,7 @@ def join_heads(
         Points of h * (n - 1) + 1 ambient coordinates.
 
     Examples:
+        >>> from lorentz import split_heads
         >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape
         torch.Size([5, 7])
     """

@@ -78,6 +78,7 @@ class Lorentz(Manifold):
         TypeError: `c` or `k` is neither a number nor a floating-point tensor.
 
     Examples:
+        >>> import geoopt
         >>> manifold = Lorentz(c=0.5)
         >>> x = geoopt.ManifoldParameter(manifold.origin(3, 5), manifold=manifold)
         >>> optimiser = geoopt.optim.RiemannianAdam([x], lr=0.1)

@@ -172,6 +172,7 @@ def logmap0(
         Space part of the tangent vector, of length dist(o, x).
 
     Examples:
+        >>> from lorentz import expmap0
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
@@ -192,6 +193,7 @@ def expmap(
         Ambient point at distance |v|_L from x.
 
     Examples:
+        >>> from lorentz import project
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
@@ -216,6 +218,7 @@ def logmap(
         Ambient tangent vector at x of Lorentz length dist(x, y).
 
     Examples:
+        >>> from lorentz import project
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
@@ -236,6 +239,7 @@ def project_tangent(
         Ambient tangent vector at x.
 
     Examples:
+        >>> from lorentz import project
         >>> project_tangent(project(torch.zeros(1)), torch.tensor([2.0, 3.0]))
         tensor([0., 3.])
     """
@@ -264,6 +268,7 @@ def parallel_transport(
         Ambient tangent vector at y of the same Lorentz length.
 
     Examples:
+        >>> from lorentz import project
         >>> o, y = project(torch.tensor([[0.0], [1.1752]]))
         >>> parallel_transport(o, y, torch.tensor([0.0, 1.0]))
         tensor([1.1752, 1.5431])

@@ -41,8 +41,8 @@ class LorentzMultiheadAttention(OnHyperboloid):
     r"""Multi-head attention between points (HLFormer eq. 15): squared Lorentz distance, Lorentz centroid per head.
 
     Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/temperature,
-    with a learned temperature. Heads are joined on the manifold: space parts side by side, time recomputed. The result
-    are points alone, where `nn.MultiheadAttention` returns a tuple.
+    with a learned temperature. Heads are joined on the manifold: space parts side by side, time recomputed. It
+    returns points only, where `nn.MultiheadAttention` returns a tuple.
 
     Feed points at about distance 1 from the origin, for example `expmap0(x / embed_dim**0.5)` for the output x of a
     layer norm: the temperature then starts where logits have a deviation of about 1 over the keys. It is the deviation

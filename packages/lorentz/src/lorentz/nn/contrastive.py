@@ -47,9 +47,11 @@ class LorentzContrastiveLoss(OnHyperboloid):
     Raises:
         ValueError: `embed_dim` < 2, `temperature` <= 0.01, `entailment_weight` < 0 or `min_radius` <= 0; at the call,
             features that do not fit.
-        TypeError: at the call, features that are no floating-point tensors, or numbers that are no integers.
+        TypeError: at the call, features that are no floating-point tensors, or a `general_of` of another
+            dtype or shape than integers (s,).
 
     Examples:
+        >>> from lorentz.nn import Curvature
         >>> loss = LorentzContrastiveLoss(16, c=Curvature(1.0))
         >>> captions, images = torch.randn(8, 16), torch.randn(8, 16)
         >>> loss(captions, images).total.backward()
@@ -123,11 +125,12 @@ class LorentzContrastiveLoss(OnHyperboloid):
                     "pass general_of, the row of general that each belongs to"
                 )
             general_of = torch.arange(len(y), device=y.device)
-        elif general_of.is_floating_point() or general_of.shape != y.shape[:1]:
+        elif general_of.is_floating_point() or general_of.dtype == torch.bool or general_of.shape != y.shape[:1]:
             raise TypeError(
                 f"general_of: got {described(general_of)}, expected integers of shape {tuple(y.shape[:1])}, the row of "
                 "general for each specific"
             )
+        general_of = general_of.long()  # a uint8 tensor as an index is a mask
         logits = -lf.pairwise_dist(x, y, self.c) / self.temperature
         of_general = F.cross_entropy(logits.mT, general_of)
         belongs = general_of == torch.arange(len(x), device=x.device)[:, None]

@@ -39,6 +39,7 @@ class LorentzEmbedding(OnHyperboloid):
         TypeError: at the call, `numbers` are no integers.
 
     Examples:
+        >>> from lorentz.nn import Curvature
         >>> c = Curvature(1.0)
         >>> table = LorentzEmbedding(10, 4, padding_idx=0, c=c)
         >>> table(torch.tensor([[1, 2, 0]])).shape

@@ -19,7 +19,7 @@ class ExpMap0(OnHyperboloid):
 
     Examples:
         >>> import torch
-        >>> from lorentz.nn import LorentzLinear
+        >>> from lorentz.nn import LogMap0, LorentzLinear
         >>> layers = torch.nn.Sequential(torch.nn.Linear(8, 4), ExpMap0(), LorentzLinear(4, 3), LogMap0())
         >>> layers(torch.ones(2, 8)).shape
         torch.Size([2, 3])
@@ -41,6 +41,7 @@ class LogMap0(OnHyperboloid):
 
     Examples:
         >>> import torch
+        >>> from lorentz.nn import ExpMap0
         >>> LogMap0()(ExpMap0()(torch.ones(2, 8))).shape
         torch.Size([2, 8])
     """

@@ -20,7 +20,7 @@ from .curvature import Curvature
 class LorentzLayerNorm(OnHyperboloid):
     """`nn.LayerNorm` on the space part, time recomputed (as in Hypformer, Yang et al. 2024).
 
-    It is: a point of the hyperboloid whose space part has mean 0 and variance 1 (before weight and bias), so every
+    The output is a point whose space part has mean 0 and variance 1 (before weight and bias), so every
     output lies near radius asinh(sqrt(c d))/sqrt(c) and activations neither drift to infinity nor collapse.
     It is not intrinsic: the centre is the origin and the axes count. It commutes with permutations of the coordinates,
     not with Lorentz boosts or rotations, and it forgets the distance from the origin. Where that distance

@@ -27,8 +27,8 @@ class LorentzActivation(OnHyperboloid):
         ValueError: `c` is a number <= 0.
 
     Examples:
-        >>> import torch
-        >>> LorentzActivation(torch.relu, c=1 / 16)(lf.project(torch.tensor([3.0, -4.0]), c=1 / 16))
+        >>> import lorentz, torch
+        >>> LorentzActivation(torch.relu, c=1 / 16)(lorentz.project(torch.tensor([3.0, -4.0]), c=1 / 16))
         tensor([5., 3., 0.])
     """
 
@@ -64,8 +64,8 @@ class LorentzDropout(OnHyperboloid):
         TypeError: at the call, `x` is no floating-point tensor.
 
     Examples:
-        >>> import torch
-        >>> x = lf.project(torch.tensor([3.0, -4.0]))
+        >>> import lorentz, torch
+        >>> x = lorentz.project(torch.tensor([3.0, -4.0]))
         >>> LorentzDropout(0.5).eval()(x).equal(x)
         True
     """
