@@ -97,6 +97,7 @@ def test_autocast_half_precision_and_equal_features_are_finite() -> None:
     assert loss.bfloat16()(v.bfloat16(), v.bfloat16()).total.dtype == torch.float32
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
 def test_numbers_of_any_integer_dtype_are_rows(dtype: torch.dtype) -> None:
     loss, general, specific = LorentzContrastiveLoss(4), torch.randn(3, 4), torch.randn(3, 4)

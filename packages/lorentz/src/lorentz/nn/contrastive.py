@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from lorentz import functional as lf
@@ -107,7 +107,7 @@ class LorentzContrastiveLoss(OnHyperboloid):
         self,
         general: Float[Tensor, "g d"],
         specific: Float[Tensor, "s d"],
-        general_of: Int[Tensor, "s"] | None = None,
+        general_of: Integer[Tensor, "s"] | None = None,
     ) -> ContrastiveLosses:
         """Compute the losses.
 
