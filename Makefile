@@ -38,6 +38,7 @@ test-fast: venv  ## a part of the tests in less than a minute, for while you wri
 
 # tests/shapes.txt leaves out compiled code, which the checks cannot be traced in, and tests of whole programs, of training
 # and of many options, where they double the time and find nothing more.
+# None of them waits, so a third worker gains nothing.
 shapes: WORKERS = 2
 shapes: venv  ## doctests and the tests of what computes, with the shapes in every signature checked at each call
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) \

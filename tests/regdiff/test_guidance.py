@@ -89,7 +89,7 @@ def test_dropout_takes_the_stated_share_of_rows(timesteps):
     condition = (torch.ones(rows, 5, 2), torch.ones(rows, 3), mask)
     for training in (True, False):
         diffusion.train(training).loss(torch.zeros(rows, 1, 1), condition, timesteps=timesteps)
-    assert seen[1][0].all()  # a loss that validates is of the conditions as they are
+    assert seen[1][0].all()  # in eval mode no condition is dropped
     one, two, kept = seen[0]
     gone = (one == 0).all(dim=(1, 2))
     assert torch.equal(gone, (one == 0).any(2).any(1))

@@ -36,7 +36,7 @@ from regdiff.transformer import TransformerDenoiser
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
 
-#: A list of integers, or a tensor as `scheduler.timesteps` of diffusers.
+#: Integers, as a list or as a tensor like `scheduler.timesteps` of diffusers.
 Timesteps = Sequence[int] | Tensor
 
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
@@ -84,7 +84,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
-            `sample` can be guided (Ho and Salimans 2022). As with nn.Dropout, eval mode drops none.
+            `sample` can be guided (Ho and Salimans 2022). As with nn.Dropout, nothing is dropped in eval mode.
         null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`. An
             nn.Parameter becomes one of this module, any other tensor a buffer. The tensors of a larger pytree are
             called `null_condition_0` and so on.
@@ -497,7 +497,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
                     "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
                     "traced; call diffusion.stages(num_steps, timesteps) once before compiling or exporting"
                 )
-            # After a graph break Dynamo would compile what these two call.
+            # Dynamo would compile what these two call after a graph break, and fail.
             eager: Any = torch.compiler.disable
             listed = eager(descending_timesteps)(self.scheduler, self.num_train_timesteps, num_steps, given)
             found = eager(stages_of)(self.scheduler, self.sampling_schedule, listed, *key[-2:])
@@ -565,7 +565,7 @@ _DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser,
 
 
 def _expect_steps(denoiser: Any, steps: int) -> None:
-    """Refuse a denoiser that is none, or made for another number of timesteps than the scheduler has."""
+    """Refuse what cannot be called, and a denoiser made for another number of timesteps than the scheduler has."""
     if not callable(denoiser):
         raise ValueError(f"denoiser: got {type(denoiser).__name__}, expected a network (sample, timestep, condition)")
     if isinstance(denoiser, KnowsSteps) and isinstance(denoiser.steps, int) and denoiser.steps != steps:

@@ -86,7 +86,7 @@ class History:
         # Not a deque: where torch.compile breaks the graph, torch 2.13 forgets what a full one is given.
         self.samples: list[Tensor] = []
         self.cleans: list[Tensor] = []
-        self.kept = [max(map(len, weights)) for weights in zip(*((s.samples, s.cleans) for s in stages), strict=True)]
+        self.depths = [max(map(len, weights)) for weights in zip(*((s.samples, s.cleans) for s in stages), strict=True)]
 
     def advance(self, stage: Stage, x: Tensor, clean: Tensor, limit: float | None) -> Tensor:
         """x after the stage, without its noise.
@@ -97,10 +97,10 @@ class History:
             clean: The estimate of x_0 from it.
             limit: Clips the estimate to [-limit, limit]; None leaves it.
         """
-        self.samples = [x, *self.samples][: self.kept[0]]
+        self.samples = [x, *self.samples][: self.depths[0]]
         # Not `clamp`, whose gradient is five kernels where this one's is one.
         clipped = clean if limit is None else F.hardtanh(clean, -limit, limit)
-        self.cleans = [clipped, *self.cleans][: self.kept[1]]
+        self.cleans = [clipped, *self.cleans][: self.depths[1]]
         terms = [*zip(stage.cleans, self.cleans, strict=False), *zip(stage.samples, self.samples, strict=False)]
         if stage.unclipped:
             terms.append((stage.unclipped, clean))
