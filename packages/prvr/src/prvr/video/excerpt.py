@@ -80,10 +80,10 @@ def write_clip(
 ) -> VideoClip:
     """Writes a part of a video file as a file of its own, which appears whole or not at all.
 
-    Where a key frame lies within a second before `start`, the packets of the picture and of the first sound are copied
-    from it on, in no more time than reading them takes and without a loss. Otherwise, and where the format of the clip
-    does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC
-    or Opus.
+    Where a key frame that can be decoded alone lies within a second before `start`, the packets of the picture and of
+    the first sound are copied from it on, in no more time than reading them takes and without a loss. Otherwise, and
+    where the format of the clip does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at
+    most 4K, with the sound as AAC or Opus.
 
     Args:
         source: the video file.
