@@ -230,12 +230,15 @@ DEPENDENT = {
 """Films of which not all that are called key frames can be decoded alone, and how they are encoded."""
 
 
+def moving(count: int) -> list[np.ndarray]:
+    """Frames that differ from each other by 40 grey levels or more, and are predicted well."""
+    large = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
+    return [np.roll(large, 5 * number, 1) for number in range(count)]
+
+
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(name: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    large = rng.integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
-    moving = [np.roll(large, 5 * number, 1) for number in range(260)]
-    film = write_video(tmp_path / name, moving, **DEPENDENT[name])
+    film = write_video(tmp_path / name, moving(260), **DEPENDENT[name])
     if name == "called.mp4":
         film = call_all_key_frames(film, tmp_path / "film.mp4")
     with open_video(film) as video:
@@ -254,4 +257,24 @@ def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(name: str,
         with open_video(clip.path) as video:
             for frame in video.sample(10.0):
                 shown = [one for one in everything if one.time <= clip.start + frame.time + 1e-6][-1]
-                assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 20  # two frames differ by 40 or more
+                assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 20
+
+
+@pytest.mark.parametrize(("name", "codec"), [("film.mp4", "libx264"), ("film.mkv", "mpeg2video")])
+def test_decoding_does_not_begin_at_a_damaged_key_frame(name: str, codec: str, tmp_path: Path) -> None:
+    """After a jump there is no picture before it by which it could be mended."""
+    av = pytest.importorskip("av")
+    options = {"g": "40", **({"preset": "ultrafast"} if codec == "libx264" else {})}
+    film = write_video(tmp_path / name, moving(120), codec=codec, fps=25, encoder=options)
+    with av.open(str(film)) as container:
+        key = [packet for packet in container.demux(video=0) if packet.is_keyframe][1]
+    content = bytearray(film.read_bytes())
+    middle = key.pos + key.size // 2
+    content[middle : middle + 200] = np.random.default_rng(0).bytes(200)
+    film.write_bytes(content)
+    with open_video(film) as video:
+        everything = [*video.excerpt(0, 60, most=1000, rate=1000)]
+        for start in (1.27, 1.63, 1.93, 2.33):
+            frame = next(video.excerpt(start, start, most=1000))
+            shown = [one for one in everything if one.time <= start][-1]
+            assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 2
