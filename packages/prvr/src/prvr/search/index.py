@@ -4,7 +4,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -104,6 +104,10 @@ class VideoIndex:
         except OSError as error:
             raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
 
+    @cached_property
+    def _bank(self) -> Float32[np.ndarray, "s e"] | None:
+        return bank_vectors(self.model)
+
     def _opened(self) -> Snapshot:
         """The current state; of a new index, if there is none, or one that is damaged or was made for another model.
 
@@ -127,7 +131,7 @@ class VideoIndex:
             )
         if (self.folder / MANIFEST).exists():
             logger.warning("the index is made again: %s", why)
-        bank = bank_vectors(self.model)
+        bank = self._bank
         (self.folder / ROWS).mkdir(exist_ok=True)
         commit(self.folder, self._make(0 if bank is None else len(bank)))
         if is_real_folder(self.folder / BACKENDS_FOLDER):
@@ -150,7 +154,7 @@ class VideoIndex:
             raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
         try:
             with owned(self.folder, "", wait=True):
-                self._snapshot = sync(self._opened(), self.model, features, progress)
+                self._snapshot = sync(self._opened(), self.model, features, progress, lambda: self._bank)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
