@@ -8,6 +8,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import StringIO
 from typing import Annotated
@@ -91,15 +92,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            words = list(sys.argv[1:] if argv is None else argv)
-            return (
-                app.meta(words, console=stdout(), exit_on_error=False, print_error=False, result_action="return_value")
-                or 0
+            words, options = (
+                list(sys.argv[1:] if argv is None else argv),
+                {"exit_on_error": False, "print_error": False},
             )
+            code = app.meta(words, console=stdout(), result_action="return_value", **options) or 0
         except CycloptsError as error:
-            return complain(usage_error(error))
+            code = complain(usage_error(error))
         finally:
             sys.stdout.flush()  # here, and not at the end of Python, which would complain
+        if argv is None:
+            with suppress(OSError):
+                os.dup2(2, 1)  # what libraries print while the process ends is no result
+        return code
     except BrokenPipeError:
         _silence_stdout()
         return _PIPE_CLOSED

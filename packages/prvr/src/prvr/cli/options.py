@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, validators
 
 import prvr
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, printing_to_stderr, stdout
 from prvr.errors import import_named
 
 VIDEOS = Group("Search your own videos", sort_key=0)
@@ -256,7 +256,8 @@ def import_parts(names: Iterable[str]) -> None:
     for name in names:
         module = module_of(name)
         try:
-            import_named(module)
+            with printing_to_stderr():
+                import_named(module)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # a module that it imports is missing

@@ -14,7 +14,7 @@ from cyclopts.types import NormFloat
 from rich.console import Console
 
 from prvr.cli.clip import Exact, Force, clip_line, moment
-from prvr.cli.console import CommandError, load, stdout
+from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
 from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
 from prvr.filters import CONDITIONS, SearchFilter
@@ -147,7 +147,7 @@ def run(
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    with opened_library(folder, library, update=not library.no_update) as opened:
+    with printing_to_stderr(piped), opened_library(folder, library, update=not library.no_update) as opened:
         index = opened.index
         results = index.search_many(
             _queries(parts, sentences, index),
