@@ -135,18 +135,24 @@ def test_a_file_that_is_no_configuration_and_no_table_imports_nothing(
 @pytest.mark.parametrize(
     "command", ["train --print-config --config=mine.yaml", "papers plan ablation.yaml", "papers list ablation.yaml"]
 )
-def test_only_the_named_module_comes_from_the_working_folder(folder: Path, command: str) -> None:
+def test_only_the_named_module_comes_from_the_working_folder(
+    folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what it imports itself; no library that is not installed, whoever asks for it meanwhile."""
+    (folder / "site").mkdir()  # where libraries are installed may lie below
+    (folder / "site" / "wanting.py").write_text("try:\n    import no_such_library\nexcept ImportError:\n    pass\n")
+    monkeypatch.syspath_prepend(folder / "site")
     (folder / "beside.py").write_text("open('beside', 'w')\n")
     (folder / "no_such_library.py").write_text("open('library', 'w')\n")
     text = (folder / "myparts.py").read_text(encoding="utf-8")
-    text += "\nimport beside\nfrom prvr.errors import MissingExtraError, require\n"
+    text += "\nimport beside\nimport wanting\nfrom prvr.errors import MissingExtraError, require\n"
     text += "try:\n    require('no_such_library', 'x', 'It')\nexcept MissingExtraError:\n    open('absent', 'w')\n"
     (folder / "myparts.py").write_text(text, encoding="utf-8")
     assert main(shlex.split(command)) == 0
     assert {path.name for path in folder.iterdir()} >= {"beside", "absent"}
     assert not (folder / "library").exists()
-    sys.modules.pop("beside")
+    for name in ("beside", "wanting"):
+        sys.modules.pop(name)
 
 
 def test_an_installed_package_may_name_its_module(
