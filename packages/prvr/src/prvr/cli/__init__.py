@@ -92,11 +92,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            words, options = (
-                list(sys.argv[1:] if argv is None else argv),
-                {"exit_on_error": False, "print_error": False},
+            words = list(sys.argv[1:] if argv is None else argv)
+            code = (
+                app.meta(words, console=stdout(), exit_on_error=False, print_error=False, result_action="return_value")
+                or 0
             )
-            code = app.meta(words, console=stdout(), result_action="return_value", **options) or 0
         except CycloptsError as error:
             code = complain(usage_error(error))
         finally:

@@ -87,7 +87,7 @@ def encode_listed(
     storage: Storage,
     folder: Path,
     listing: Listing,
-    spec: FeatureSpec,
+    spec: FeatureSpec | None,
     encoder: Callable[[], FrameEncoder],
     progress: Progress | None = None,
     limits: Limits | None = None,
@@ -101,7 +101,7 @@ def encode_listed(
         storage: where features are kept.
         folder: the folder.
         listing: the videos of the folder.
-        spec: the features that are wanted.
+        spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
         encoder: opens the encoder; called when the first video has to be encoded.
         progress: called now and then if there is anything to do.
         limits: what a file may ask for.
@@ -118,15 +118,15 @@ class _Update:
         storage: Storage,
         folder: Path,
         listing: Listing,
-        spec: FeatureSpec,
+        spec: FeatureSpec | None,
         open_encoder: Callable[[], FrameEncoder],
         progress: Progress | None,
         limits: Limits,
     ) -> None:
         self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
-        self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
+        self.key, self._open_encoder, self._progress = "" if spec is None else encoder_key(spec), open_encoder, progress
         self.unchanged = storage.contents(folder, listing.videos)
-        self.contents, self.done = dict(self.unchanged), {*storage.encoded(self.key)}
+        self.contents, self.done = dict(self.unchanged), {*storage.about(self.key, others=spec is None)}
         self.faults = storage.faults(self.key)
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
@@ -199,6 +199,8 @@ class _Update:
             self.moved.append(video.id)
         elif sha256 in self.faults:
             self._note(video.id, self.faults[sha256])
+        elif self.spec is None:
+            self._describe_new(video, sha256)
         else:
             with self.storage.claimed(self.key, sha256) as is_mine:
                 if self.storage.has_features(self.key, sha256):  # by another process, just now
@@ -208,7 +210,31 @@ class _Update:
                 else:
                     self.waiting.append(video.id)
 
+    def _describe_new(self, video: VideoPath, sha256: str) -> None:
+        """Keeps what a file states and the lines of its tracks; a clip of prvr, or a fault, under no encoder."""
+        try:
+            with open_video(video.path, self.limits) as file:
+                about = describe(file) | {"duration": file.duration or 0.0, "warnings": tuple(file.warnings)}
+                fault = _OURS if file.info.comment.startswith(CLIP) else None
+                lines = [] if fault else read_tracks(file)
+                passing = file.read_error
+        except VideoError as error:
+            about, lines, fault, passing = {}, [], Fault(error.reason, error.remedy), error.passing
+        if passing is not None:
+            raise _PassingFault(f"cannot be read ({passing})", "Check the disk and run again.")
+        _expect_unchanged(video)
+        if fault is not None:
+            self.faults[sha256] = fault
+            self.storage.add_fault(self.key, sha256, fault)
+            self._note(video.id, fault, is_new=True)
+            return
+        if lines:
+            self.storage.lines.add(sha256, lines)
+        self.storage.describe(sha256, about)
+        self.done.add(sha256)
+
     def _encode_new(self, video: VideoPath, sha256: str, report: Callable[[float], None]) -> None:
+        assert self.spec is not None
         rows, about, lines, fault = None, {}, [], _OURS
         try:
             with open_video(video.path, self.limits) as file:
@@ -250,7 +276,7 @@ class _Update:
         """Describes the videos that an older version has described, without encoding them."""
         videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
         outdated = self.storage.outdated() & videos.keys()
-        about = self.storage.about(self.key) if outdated else {}
+        about = self.storage.about(self.key, others=True) if outdated else {}
         for sha256 in outdated:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:
