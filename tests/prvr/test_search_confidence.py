@@ -248,7 +248,7 @@ def test_slow_sentences_are_announced(
 
 def slowly(encode: Any) -> Any:
     def encode_slowly(encoder: Colours, text: str) -> np.ndarray:
-        time.sleep(0.002)
+        time.sleep(0.003)
         return encode(encoder, text)
 
     return encode_slowly

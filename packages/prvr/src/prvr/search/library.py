@@ -322,7 +322,7 @@ class Library:
             spec=spec,
             videos=len(listing.videos),
             encoded=len(encoded),
-            seconds=sum(about[sha256]["duration"] for sha256 in encoded),
+            seconds=sum((about[sha256]["duration"] for sha256 in encoded), 0.0),
             missing=len({sha256 for _, sha256 in self.storage.places(self.folder)} - {*contents.values()}),
             bytes=self.storage.size(key, set(encoded)),
             unreadable=tuple(
