@@ -1,4 +1,4 @@
-"""An encoder of one's own for tests: frames by their mean colour, and a line in a file for every video."""
+"""An encoder of one's own for tests: frames by their mean colour, and lines in files of what was encoded."""
 
 import os
 import time
@@ -14,7 +14,9 @@ COLOURS = ("red", "green", "blue")
 
 
 class Colours:
-    """Three numbers; `ENCODED` names the file that gets a line for every video, `SLOW` the seconds that each takes."""
+    """Three numbers; `ENCODED` and `READ` name the files that get a line for every video and for every sentence, `SLOW`
+    the seconds that a video takes.
+    """
 
     dim = joint_dim = word_dim = 3
 
@@ -40,6 +42,9 @@ class Colours:
         return np.array(words, np.float32) + np.float32(0.01)
 
     def sentence(self, text: str) -> np.ndarray:
+        if log := os.environ.get("READ"):
+            with Path(log).open("a") as file:
+                file.write(f"{text}\n")
         total = self.words(text).sum(0)
         return total / np.linalg.norm(total)
 

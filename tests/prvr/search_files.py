@@ -14,6 +14,7 @@ from prvr.config import BlockConfig, ModelConfig
 from prvr.data.hashes import hash_file
 from prvr.search import Library, SearchModel, VideoIndex, open_model
 from prvr.video import FeatureSpec, Storage, VideoEntry, VideoFeatures, list_videos, open_encoder
+from prvr.video.storage import encoder_key
 
 QUERY = "a red square moves left"
 TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)
@@ -55,9 +56,11 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
 
 
 def library_features(folder: Path, encoder: str = "toy", **options: Any) -> VideoFeatures:
-    """The features of real videos, encoded if they are new."""
+    """The features of real videos, encoded if they are new, with an encoder that is that of the folder from now on."""
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
+        assert library.spec is not None
+        library.storage.use_encoder(library.folder, encoder_key(library.spec), named=True)
         return library.features()
 
 

@@ -215,6 +215,16 @@ class TestProcess:
         assert (done.returncode, "Plot how long the videos are" in done.stdout) == (0, True), done.stderr
 
 
+def test_libraries_do_not_come_from_the_working_folder(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    (tmp_path / "av.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "torn.mp4").write_bytes(b"torn")
+    command = [sys.executable, "-m", "prvr.cli", "clip", "torn.mp4", "0-1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, "torn.mp4" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
 @pytest.mark.parametrize(
     ("command", "code"), [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 141)]

@@ -92,6 +92,69 @@ def test_only_a_file_that_the_command_names_imports(folder: Path, capsys: pytest
     assert read_values(folder / "child.yaml")[1]["imports"] == ["myparts", "json"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "search films --file x.yaml",
+        "search x.yaml query",
+        "search films query --json=x.yaml",
+        "search films query --save x.yaml",
+        "library x.yaml",
+        "library films --library x.yaml",
+        "clip x.yaml 0-1",
+        "clip films/none.mp4 0-1 --output x.yaml",
+        "serve x.yaml",
+        "evaluate x.yaml",
+        "pipeline x.yaml --output system",
+        "describe x.yaml",
+        "presets x.yaml",
+        "train --preset x.yaml",
+        "train --preset gmmformer-toy --output x.yaml --print-config",
+        "train --config config.yaml --print-config",
+        "plot scores x.yaml",
+        "convert captions x.yaml --features films --output data",
+        "papers show x.yaml",
+        "papers show hlformer-table-2 --output x.yaml",
+        "papers pack x.yaml",
+        "data show x.yaml",
+    ],
+)
+def test_a_file_that_is_no_configuration_and_no_table_imports_nothing(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "films").mkdir()
+    (tmp_path / "marked.py").write_text("open('ran', 'w')\n")
+    for name in ("x.yaml", "config.yaml"):
+        (tmp_path / name).write_text("imports: [marked]\nname: x\nbase: gmmformer-toy\n")
+    main(shlex.split(command))
+    assert not (tmp_path / "ran").exists()
+    assert "marked" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "command", ["train --print-config --config=mine.yaml", "papers plan ablation.yaml", "papers list ablation.yaml"]
+)
+def test_only_the_named_module_comes_from_the_working_folder(
+    folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it imports itself; no library that is not installed, whoever asks for it meanwhile."""
+    (folder / "site").mkdir()  # where libraries are installed may lie below
+    (folder / "site" / "wanting.py").write_text("try:\n    import no_such_library\nexcept ImportError:\n    pass\n")
+    monkeypatch.syspath_prepend(folder / "site")
+    (folder / "beside.py").write_text("open('beside', 'w')\n")
+    (folder / "no_such_library.py").write_text("open('library', 'w')\n")
+    text = (folder / "myparts.py").read_text(encoding="utf-8")
+    text += "\nimport beside\nimport wanting\nfrom prvr.errors import MissingExtraError, require\n"
+    text += "try:\n    require('no_such_library', 'x', 'It')\nexcept MissingExtraError:\n    open('absent', 'w')\n"
+    (folder / "myparts.py").write_text(text, encoding="utf-8")
+    assert main(shlex.split(command)) == 0
+    assert {path.name for path in folder.iterdir()} >= {"beside", "absent"}
+    assert not (folder / "library").exists()
+    for name in ("beside", "wanting"):
+        sys.modules.pop(name)
+
+
 def test_an_installed_package_may_name_its_module(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,7 @@ class Commands:
         self, *words: str, program: str = CLIENT, folder: Path | None = None, **environment: str
     ) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        command = [sys.executable, "-c", program, "search", str(self.films), *words]
+        command = [sys.executable, "-P", "-c", program, "search", str(self.films), *words]
         return subprocess.Popen(command, env=self.environment | environment, cwd=folder, text=True, **pipes)
 
     def run(self, *words: str, **options: Any) -> tuple[int, str, str]:
@@ -86,6 +86,19 @@ def test_answers_and_errors_are_those_of_the_command(
     code = main(["search", str(commands.films), *words])
     out, err = capfd.readouterr()
     assert commands.run(*words) == (code, out, err)
+
+
+def test_nothing_is_imported_from_the_folder_where_one_stands(commands: Commands, tmp_path: Path) -> None:
+    for name in ("PIL", "av", "faiss", "pymilvus", "transformers", "rich", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n")
+    (tmp_path / "named.py").write_text("import av\nopen('named', 'w')\n")
+    words = [QUERY, "--image", "missing.png"]
+    assert "missing.png" in commands.run(*words, folder=tmp_path)[2]
+    assert commands.run(QUERY, "--html", "page.html", "--backend", "auto", folder=tmp_path)[0] == 0
+    assert commands.run(QUERY, "--import", "named", folder=tmp_path)[0] == 0
+    assert (tmp_path / "page.html").exists()
+    assert (tmp_path / "named").exists()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_video_that_is_gone_is_found_no_more(commands: Commands) -> None:

@@ -1,5 +1,10 @@
 """Confidence: the bank of unrelated sentences, its best scores through all changes, and how well it is calibrated."""
 
+import os
+import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting_encoder import NAME, Colours, film
 from hypothesis import given
 from hypothesis import strategies as st
 from search_files import (
@@ -23,10 +29,12 @@ from search_files import (
 )
 from test_search_row_sets import Storing
 
+from prvr.cli import main
 from prvr.data import DataError
 from prvr.errors import InputError
-from prvr.search import WEAKER_BELOW, Query, SearchHit, VideoIndex, open_model
+from prvr.search import WEAKER_BELOW, Library, Query, SearchHit, VideoIndex, open_model
 from prvr.search import confidence as bank
+from prvr.search.backends import write_signed
 from prvr.search.confidence import confidence, score_to_pass, unrelated_sentences
 from prvr.search.ranking import video_scores
 from prvr.video import VideoFeatures
@@ -153,8 +161,105 @@ def test_stages_leave_the_confidence_of_the_first_stage(tiny: Path, features: Vi
     assert {name: hit.score for name, hit in found.items()} != {name: hit.score for name, hit in expected.items()}
 
 
+class Counted:
+    """Searches of folders with an encoder of one's own, and what it encodes for each."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.logs = folder, [folder / "sentences", folder / "videos"]
+        for name, value in zip(("READ", "ENCODED"), self.logs, strict=True):
+            monkeypatch.setenv(name, str(value))
+        for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+            monkeypatch.setenv(name, str(folder / name))
+
+    def search(self, films: str = "films", *words: str, code: int = 0) -> tuple[list[str], int]:
+        """The sentences, but for the trial of each start, and the number of the videos."""
+        for log in self.logs:
+            log.write_text("")
+        command = ["search", str(self.folder / films), "something red", "--encoder", NAME, "--device", "cpu", *words]
+        assert main(command) == code
+        sentences, videos = (log.read_text().splitlines() for log in self.logs)
+        return [text for text in sentences if text != "a video"], len(videos)
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    pytest.importorskip("av")
+    for number, name in enumerate(("red", "green", "blue")):
+        film(tmp_path / "films" / f"{name}.mp4", number)
+    return Counted(tmp_path, monkeypatch)
+
+
+def test_the_unrelated_sentences_are_encoded_once_for_all_folders(counted: Counted) -> None:
+    films, query = counted.folder / "films", ["something red"]
+    assert counted.search() == ([*unrelated_sentences(), *query], 3)
+    assert counted.search() == (query, 0)
+    (films / "red.mp4").rename(films / "renamed.mp4")
+    assert counted.search() == (query, 0)
+    film(films / "more.mp4", 1, 120)
+    assert counted.search() == (query, 1)
+    held = (films / "more.mp4").rename(counted.folder / "held.mp4")
+    assert counted.search() == (query, 0)
+    held.rename(films / "more.mp4")
+    assert counted.search() == (query, 0)
+    film(counted.folder / "others" / "dark.mp4", 2, 90)
+    assert counted.search("others") == (query, 1)
+    assert counted.search("films", "--model", "training-free") == (query, 0)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    counted.logs[0].write_text("")
+    shutil.rmtree(counted.folder / "XDG_CACHE_HOME" / "prvr" / "search")  # all indexes are made again
+    command = [sys.executable, "-P", "-m", "prvr.cli", "search", str(films), *query]
+    done = subprocess.run([*command, "--encoder", NAME], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [text for text in counted.logs[0].read_text().splitlines() if text != "a video"] == query
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other", "nan", "pickle"])
+def test_damaged_vectors_of_sentences_are_computed_again(damage: str, counted: Counted) -> None:
+    before = confidences(counted)
+    (path,) = (counted.folder / "XDG_CACHE_HOME" / "prvr" / "sentences").iterdir()
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[:-1])
+    elif damage == "changed":
+        path.write_bytes(content[:500] + b"!" + content[501:])
+    else:
+        rows = {"other": np.ones((7, 3), np.float32), "nan": np.full((1024, 3), np.nan, np.float32)}
+        rows["pickle"] = np.array([print] * 1024, object)
+        write_signed(path, lambda file: np.save(file, rows[damage]))
+    shutil.rmtree(counted.folder / "XDG_CACHE_HOME" / "prvr" / "search")
+    assert confidences(counted) == before
+    assert path.read_bytes() == content
+
+
+def confidences(counted: Counted) -> list[float | None]:
+    with Library(counted.folder / "films", encoder=NAME) as library:
+        return [hit.confidence for hit in library.search("something red").hits]
+
+
+def test_slow_sentences_are_announced(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Colours, "sentence", slowly(Colours.sentence))
+    counted.search()
+    assert "sentences encoded, once for this text encoder" in capsys.readouterr().err
+    counted.search()
+    assert "sentences encoded" not in capsys.readouterr().err
+
+
+def slowly(encode: Any) -> Any:
+    def encode_slowly(encoder: Colours, text: str) -> np.ndarray:
+        time.sleep(0.003)
+        return encode(encoder, text)
+
+    return encode_slowly
+
+
 class Brief(Storing):
     """A model that reads a few words only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.identity = replace(self.identity, weights="brief")
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         if any(len(text.split()) > 6 for text in texts):

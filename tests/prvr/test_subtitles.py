@@ -19,8 +19,9 @@ from kills import die, killed
 
 from prvr import Library
 from prvr.cli import main
+from prvr.errors import InputError
 from prvr.search import Query, SearchHit
-from prvr.video import SubtitleLine
+from prvr.video import SubtitleLine, write_clip
 from prvr.video.database import FILE, SPACE
 
 av = pytest.importorskip("av")
@@ -210,7 +211,59 @@ def test_pictures_and_lines_are_joined(films: Path) -> None:
     assert sorted(names(both)) == sorted(pictured)
 
 
+def test_lines_alone_need_no_encoder(
+    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor a model; and what is encoded later is encoded as ever."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    log = films.parent / "encoded"
+    monkeypatch.setenv("ENCODED", str(log))
+    (films / "torn.mp4").write_bytes((films / "silent.mp4").read_bytes()[:200])
+    (films / "torn.srt").write_text(ENGLISH)
+    write_clip(films / "lantern.mp4", 0.0, 3.0, films / "cut.mp4")
+    (films / "cut.srt").write_text(ENGLISH)
+
+    def said(*words: str) -> list[dict[str, Any]]:
+        answer = films.parent / "answer.json"
+        assert main(["search", str(films), *words, "--json", str(answer)]) == 0
+        return json.loads(answer.read_text())["results"][0]["hits"]
+
+    expected = {"LANTERN": "lantern.mp4", "guten tag": "day 2/cows.mp4", "quiet library": "inside.mkv"}
+    before = {words: said("--said", words) for words in expected}
+    assert {words: names(hits) for words, hits in before.items()} == {words: [name] for words, name in expected.items()}
+    assert said("--said", "lantern", "--name", "day*") == []
+    assert said("--no-update", "--said", "lantern") == before["LANTERN"]
+    assert "torn.mp4" in capsys.readouterr().err
+    (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
+    shutil.copy(films / "lantern.mp4", films / "copy.mp4")
+    (hit,) = said("--said", "lantern")
+    assert {hit["video"]["id"], *(copy["id"] for copy in hit["copies"])} == {"lantern.mp4", "copy.mp4"}
+    with Library(films) as library:
+        found = library.search(Query(said="quiet library"))
+        assert [(hit.video_id, hit.video.duration) for hit in found.hits] == [("day 2/renamed.mkv", 4.0)]
+        assert (library.spec, library.state().encoded, found.videos) == (None, 0, 7)
+        with pytest.raises(InputError, match="only hits for a single sentence have a confidence"):
+            library.search(Query(said="quiet library"), min_confidence=0.5)
+    assert not log.exists()
+    assert not (films.parent / "cache" / "prvr").exists()
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_DATA_HOME", str(films.parent / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(films.parent / "cache"))
+    monkeypatch.setenv("ENCODED", str(log))
+    with Library(films, encoder=NAME) as library:
+        assert len(library.search("something red").hits) == 6
+        assert len(library.features().entries) == 7
+        again = {words: library.search(Query(said=words)).hits[0] for words in expected}
+    assert len(log.read_text().splitlines()) == 6
+    for words in ("LANTERN", "guten tag"):
+        hit = before[words][0]
+        assert (again[words].start, again[words].end, again[words].score) == (
+            hit["start"], hit["end"], pytest.approx(hit["score"]),
+        )  # fmt: skip
+
+
 def test_lines_follow_their_files(films: Path) -> None:
+    search(films, "something red")
     assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
     path = films / "lantern.en.srt"
     path.write_text(ENGLISH.replace("lantern", "candle"))

@@ -110,10 +110,23 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
         assert "grey.mp4 is not a video of the toy corpus" in caplog.text
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
         refuse_foreign(open_encoder("toy").identity, videos.iterdir())
+    for name in ("toy", "embedded"):
+        assert Library(videos, home=cache.parent / name).spec is None  # as if it had not been used
+        with pytest.raises(DownloadNeeded):
+            Library(videos, home=cache.parent / name).update()
+        (features, *_) = (cache.parent / name).rglob("*.npy")
+        features.write_bytes(features.read_bytes()[:-1])
+        assert len(Library(videos, home=cache.parent / name).verify()) == 1  # of whatever encoder
     caplog.clear()
-    (videos / "grey.mp4").unlink()
-    Library(videos, encoder="toy", home=cache.parent / "drawn").update()
+    grey = (videos / "grey.mp4").rename(cache.parent / "grey.mp4")
+    library = Library(videos, encoder="toy", home=cache.parent / "drawn")
+    library.update()
     assert not caplog.text
+    remembered = Library(videos, home=library.storage.home)
+    assert remembered.spec == library.spec
+    grey.rename(videos / "grey.mp4")
+    with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
+        remembered.update()  # which names no encoder
 
 
 def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(

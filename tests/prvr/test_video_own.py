@@ -1,5 +1,7 @@
 """Encoders of others' code: opened by MODULE:CLASS or a short name, and never imported because a file says so."""
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -273,3 +275,53 @@ def test_names_of_code_are_told_from_other_names(tmp_path: Path, monkeypatch: py
         assert not names_code(name)
     Path("a:B").mkdir()
     assert not names_code("a:B")
+
+
+LOUD = """
+import atexit, ctypes, os, sys
+print("printed at import")
+atexit.register(print, "printed at exit")
+
+def loud(method):
+    def wrapped(*args):
+        print("printed")
+        os.write(1, b"written\\n")
+        sys.__stdout__.write("by name\\n")
+        os.system("echo by a program")
+        if sys.platform == "linux":
+            ctypes.CDLL(None).printf(b"by C\\n")
+        return method(*args)
+    return wrapped
+
+Colours.sentence, Colours.encode = loud(Colours.sentence), loud(Colours.encode)
+"""
+
+
+def test_what_an_encoder_prints_is_no_result(here: Path) -> None:
+    with Path("colour_rows.py").open("a") as file:
+        file.write(LOUD)
+    command = [sys.executable, "-P", "-m", "prvr.cli", "search", "films", QUERY, "--encoder", NAME]
+    outputs = {}
+    for option in ("--json=-", "--csv=-", "--paths", "--print0"):
+        if option == "--paths":
+            command += ["--import", "colour_rows"]
+        done = subprocess.run([*command, option], capture_output=True)
+        assert done.returncode == 0, done.stderr
+        outputs[option] = done.stdout
+        assert b"printed at import" in done.stderr
+        assert b"printed\n" in done.stderr
+        assert b"written" in done.stderr
+        assert b"printed at exit" in done.stderr
+    (result,) = json.loads(outputs["--json=-"])["results"]
+    paths = [hit["video"]["path"] for hit in result["hits"]]
+    assert paths[0] == str(here / "films" / "red.mp4")
+    assert len(outputs["--csv=-"].splitlines()) == 5
+    assert outputs["--paths"].decode().splitlines() == paths
+    assert outputs["--print0"].decode().split("\0") == [*paths, ""]
+
+
+def test_what_parts_print_is_no_result(here: Path) -> None:
+    Path("loud.py").write_text("print('printed')")
+    command = [sys.executable, "-P", "-m", "prvr.cli", "--import", "loud", "describe", "gmmformer-toy", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (json.loads(done.stdout)["name"], done.stderr) == ("gmmformer-toy", "printed\n")

@@ -2,8 +2,11 @@
 
 import errno
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -60,6 +63,41 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ImportError as error:
         name = module.split(".")[0]
         raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "prvr[{extra}]"') from error
+
+
+class _WorkingFolder:
+    """Finds one module in the folder, and what modules that were found there import themselves."""
+
+    def __init__(self, module: str) -> None:
+        self._module, self._folder, self._found = module.partition(".")[0], str(Path.cwd()), set[str]()
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+            frame = frame.f_back
+        importer = frame.f_globals.get("__name__", "").partition(".")[0]
+        if path is not None or (name != self._module and importer not in self._found):
+            return None  # a library that is not installed and that others ask for
+        spec = PathFinder.find_spec(name, [self._folder])
+        if spec is not None:
+            self._found.add(name)
+        return spec
+
+
+def import_named(module: str) -> ModuleType:
+    """Imports a module that the user names: from Python's path or, if it is not there, from the working folder.
+
+    No other library is looked for in that folder meanwhile, installed or not.
+
+    Args:
+        module: its name.
+    """
+    finder = _WorkingFolder(module)
+    sys.meta_path.append(finder)  # at the end, so that no file there stands for an installed library
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> str:

@@ -61,7 +61,7 @@ def stay(seconds: float) -> bool:
         connection.sendall(b"S" + struct.pack("d", seconds))
         return True
     if seconds:
-        words = [sys.executable, "-c", _SERVER, path, str(seconds)]
+        words = [sys.executable, "-P", "-c", _SERVER, path, str(seconds)]
         files: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(
             words, cwd="/", env=_began["environment"], start_new_session=True, text=True, **files

@@ -140,7 +140,7 @@ def open_system(
             of a pipeline; a model that ships with prvr, by its name as a string (`toy-world`); or a YAML file. The file
             has the keys `first`, a run or a model, and `stages`, a list of objects with the key `kind`, the key `run`
             for trained stages, and settings. Paths are relative to the folder of the file. `imports` may list modules
-            of your own, see `docs/own-part.md`.
+            of your own, which have to be imported before, see `docs/own-part.md`.
         stages: further stages, in the same form as in the file.
         device: where the bank of a stage is computed; None for the CPU.
         model: keys of the first stage's configuration to change, see `prvr.models.reconfigured`.

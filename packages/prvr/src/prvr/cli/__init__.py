@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import StringIO
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from prvr.cli.console import CommandError, complain, logged, stdout
-from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, usage_error
-from prvr.errors import PrvrError
+from prvr.cli.console import complain, logged, stdout
+from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, import_parts, usage_error
 
 __all__ = ["app", "main"]
 
@@ -55,14 +53,17 @@ def launch(
         verbose: show more of the log; -vv also shows tracebacks
         quiet: only show results, warnings and errors
         imports: import a Python module first, for example one that registers a loss; repeat it for more. The modules
-            that a YAML file lists under `imports` are imported too, if it is named in the command
+            that the file of `--config`, or a table of `prvr papers`, lists under `imports` are imported too
     """
     with logged(verbose, quiet):
         try:
             if words[:1] == ("library",):  # where --import names another library
                 words, imports = (*words, *(f"--import={name}" for name in imports)), []
-            if modules := [*imports, *_modules_of_files(words)]:
-                _import_modules(modules)
+            if imports:
+                import_parts(imports)
+                from prvr.cli.plot import add_plots
+
+                add_plots()
             if words:
                 return bind(words)() or 0
             app.help_print([], console=stdout())
@@ -92,66 +93,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             words = list(sys.argv[1:] if argv is None else argv)
-            return (
+            code = (
                 app.meta(words, console=stdout(), exit_on_error=False, print_error=False, result_action="return_value")
                 or 0
             )
         except CycloptsError as error:
-            return complain(usage_error(error))
+            code = complain(usage_error(error))
         finally:
             sys.stdout.flush()  # here, and not at the end of Python, which would complain
+        if argv is None:
+            with suppress(OSError):
+                os.dup2(2, 1)  # what libraries print while the process ends is no result
+        return code
     except BrokenPipeError:
         _silence_stdout()
         return _PIPE_CLOSED
-
-
-def _modules_of_files(words: Sequence[str]) -> list[str]:
-    """The modules that YAML files named in a command list under `imports`.
-
-    Not those of a `config.yaml`: runs and pipelines have files of this name, and they may come from elsewhere.
-    """
-    paths = [Path(word.partition("=")[2] if word.startswith("--") else word) for word in words]
-    files = [path for path in paths if path.suffix in (".yaml", ".yml") and path.stem != "config" and path.is_file()]
-    if not files:
-        return []
-    from prvr.config import read_yaml_file
-
-    modules: list[str] = []
-    for path in files:
-        with suppress(PrvrError):  # the command says what is wrong with its file
-            names = read_yaml_file(path).get("imports")
-            modules += [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return modules
-
-
-def _import_modules(names: Sequence[str]) -> None:
-    """Imports modules from Python's path or the current folder, and adds their plots.
-
-    Args:
-        names: modules, or names that installed packages give theirs as entry points of the group `prvr.parts`.
-
-    Raises:
-        CommandError: there is no such module. Whatever a module itself raises is passed on.
-    """
-    from prvr.config import module_of
-
-    sys.path.append("")
-    module = ""
-    try:
-        for name in names:
-            module = module_of(name)
-            import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that it imports is missing
-        raise CommandError(
-            f"--import {name}: no such module. Install it, add its folder to PYTHONPATH, or run in its folder."
-        ) from error
-    finally:
-        sys.path.remove("")
-    from prvr.cli.plot import add_plots
-
-    add_plots()
 
 
 def _silence_stdout() -> None:

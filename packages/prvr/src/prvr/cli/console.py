@@ -2,13 +2,14 @@
 
 import gc
 import logging
+import os
 import re
 import shlex
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 
 from rich.console import Console
@@ -71,6 +72,33 @@ def stdout() -> Console:
 class _Output(Console):
     def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a bug in prvr
         raise BrokenPipeError
+
+
+@contextmanager
+def printing_to_stderr(active: bool = True) -> Iterator[None]:
+    """For as long, all that is printed goes to standard error, by C code too: other people's code is no result.
+
+    Args:
+        active: False changes nothing.
+    """
+    if not active:
+        yield
+        return
+    before = sys.stdout
+    before.flush()
+    try:
+        results = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # closed
+        results = None
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        before.flush()  # what was printed to it by name
+        if results is not None:
+            os.dup2(results, 1)
+            os.close(results)
 
 
 def show_next(*command: object) -> None:

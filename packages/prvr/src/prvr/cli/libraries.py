@@ -66,9 +66,15 @@ class SearchOptions(LibraryOptions):
 
 @contextmanager
 def opened_library(
-    folder: Path, args: LibraryOptions, *, update: bool, prepare: bool = False, remember: bool = True
+    folder: Path,
+    args: LibraryOptions,
+    *,
+    update: bool,
+    prepare: bool = False,
+    remember: bool = True,
+    lines_alone: bool = False,
 ) -> Iterator["Library"]:
-    """The library of a folder, brought up to date, or at least with an encoder, if asked for.
+    """The library of a folder, brought up to date, or its lines of subtitles alone, or at least with an encoder.
 
     A model that is missing is downloaded, if the user agrees.
 
@@ -99,8 +105,8 @@ def opened_library(
         if prepare:
             library.prepare()
         if update:
-            with progress_bar("encoding", "bytes") as bar:
-                library.update(bar)
+            with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
+                library.update_lines(bar) if lines_alone else library.update(bar)
             report_changes(library)
         return library
 

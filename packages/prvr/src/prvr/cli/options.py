@@ -1,7 +1,8 @@
 """The application that every command registers with, and the options that several commands share."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Annotated, Any, Literal, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, validators
 
 import prvr
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, printing_to_stderr, stdout
+from prvr.errors import import_named
 
 VIDEOS = Group("Search your own videos", sort_key=0)
 MODELS = Group("Train and evaluate models", sort_key=1)
@@ -238,6 +240,52 @@ def parsed_keys(keys: Mapping[str, str], **shortcuts: str | None) -> dict[str, A
         key: value if key in texts and value != "null" else yaml_value(value, f"--{key}")
         for key, value in values.items()
     }
+
+
+def import_parts(names: Iterable[str]) -> None:
+    """Imports modules of parts from Python's path or the working folder.
+
+    Args:
+        names: modules, or names that installed packages give theirs as entry points of the group `prvr.parts`.
+
+    Raises:
+        CommandError: there is no such module. Whatever a module itself raises is passed on.
+    """
+    from prvr.config import module_of
+
+    for name in names:
+        module = module_of(name)
+        try:
+            with printing_to_stderr():
+                import_named(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # a module that it imports is missing
+            raise CommandError(
+                f"--import {name}: no such module. Install it, add its folder to PYTHONPATH, or run in its folder."
+            ) from error
+
+
+def import_listed(file: str, any_of: frozenset[str] = frozenset()) -> None:
+    """Imports the modules that a configuration or a table of the user, a YAML file, lists under `imports`.
+
+    Not those of a `config.yaml`: runs and pipelines have files of this name, and they may come from elsewhere.
+
+    Args:
+        file: the path, or the name of what comes with prvr.
+        any_of: keys of which one has to be there, or the file is of another kind.
+    """
+    path = Path(file)
+    if path.suffix not in (".yaml", ".yml") or path.stem == "config":
+        return
+    from prvr.config import ConfigError, read_yaml_file
+
+    values = {}
+    with suppress(ConfigError):  # the command says what is wrong with its file
+        values = read_yaml_file(path)
+    names = values.get("imports")
+    if isinstance(names, list) and (not any_of or values.keys() & any_of):
+        import_parts(name for name in names if isinstance(name, str))
 
 
 def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any]) -> "prvr.Config":

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from prvr.cli.console import CommandError, import_options, is_quiet, show_next, stdout
 from prvr.cli.folders import check_corpus, device_of, open_corpus_of, threads
-from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, parsed_keys
+from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, import_listed, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.papers import Cell, Run
@@ -54,6 +54,7 @@ def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None
     from prvr.papers import read_table, table_names
 
     listing = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
+    _import_parts_of(tables)
     for name in tables or table_names():
         table = read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
@@ -211,6 +212,11 @@ def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FI
     print(file)
 
 
+def _import_parts_of(tables: Sequence[str]) -> None:
+    for name in tables:
+        import_listed(name, any_of=frozenset(("rows", "arms")))
+
+
 class _Selected:
     """The tables of a command, its choices, and its study.
 
@@ -224,6 +230,7 @@ class _Selected:
         from prvr.papers import Choices, Study, table_names
 
         self.args, self.given, self.keys = args, tables, keys
+        _import_parts_of(tables)
         self.tables = table_names() if tables == ("all",) else list(tables)
         corpora = dict[str, str]()
         for text in args.corpus:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import prvr
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, printing_to_stderr, stdout
 from prvr.cli.options import MODELS, Count, Keys, app, parsed_keys
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def run_describe(name: str, /, *, lengths: _Lengths = _Lengths(), json_file: _Js
     """
     from prvr.training.cost import PartCost, describe
 
-    config, stages = _system(name, parsed_keys(keys))
-    parts = describe(config, **asdict(lengths))
-    costs = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, lengths)]
+    with printing_to_stderr(json_file == "-"):
+        config, stages = _system(name, parsed_keys(keys))
+        parts = describe(config, **asdict(lengths))
+        costs = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, lengths)]
     total = PartCost.total(parts)
     if json_file is not None:
         values = {"name": name, "parts": parts, "total": total, "stages": costs}

@@ -14,7 +14,7 @@ from cyclopts.types import NormFloat
 from rich.console import Console
 
 from prvr.cli.clip import Exact, Force, clip_line, moment
-from prvr.cli.console import CommandError, load, stdout
+from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
 from prvr.cli.libraries import Folder, SearchOptions, opened_library
 from prvr.cli.options import VIDEOS, Count, Date, Seconds, app, parsed_by, seconds
 from prvr.filters import CONDITIONS, SearchFilter
@@ -144,18 +144,23 @@ def run(
     """
     sentences, piped = _sentences(query, parts), _piped(args)
     load("prvr.search")
+    from prvr.search import Query
+
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    with opened_library(folder, library, update=not library.no_update) as opened:
-        index = opened.index
-        results = index.search_many(
-            _queries(parts, sentences, index),
-            top,
-            moments=moments,
-            where=None if where == SearchFilter() else where,
-            min_confidence=min_confidence,
-        )
+    options: dict[str, Any] = {"moments": moments, "min_confidence": min_confidence}
+    if where != SearchFilter():
+        options["where"] = where
+    lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
+    update = not library.no_update
+    with printing_to_stderr(piped), opened_library(folder, library, update=update, lines_alone=lines_alone) as opened:
+        if lines_alone:
+            words = Query(without=parts.without, said=parts.said)
+            results = (opened.search(words, top, update=False, **options),)
+        else:
+            index = opened.index
+            results = index.search_many(_queries(parts, sentences, index), top, **options)
     if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
         logger.warning("no videos match the filters")
     if not piped:

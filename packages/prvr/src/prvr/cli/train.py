@@ -14,7 +14,7 @@ import prvr
 from prvr.cli.console import CommandError, import_options, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import check_corpus, chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, parsed_keys
+from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, import_listed, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.evaluation.zero_shot import ZeroShotComparison
@@ -65,6 +65,8 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
 
     Train a model and write its configuration, metrics, curves, and the best and the last checkpoint to the run folder.
     """
+    if args.config is not None:
+        import_listed(args.config)
     rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     shortcuts = {"name": args.name, "strategy": args.strategy, "directions": args.directions}
     values = parsed_keys(keys, data__root=args.data_root, **shortcuts)

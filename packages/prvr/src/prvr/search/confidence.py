@@ -6,21 +6,36 @@ over the index is as high as that of the hit: of the nonsense queries, 5 % find 
 more.
 """
 
+import hashlib
+import json
+import logging
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Float16, Float32
 
-from prvr.errors import InputError
+from prvr.data.atomic import user_cache
+from prvr.errors import DataError, InputError
+from prvr.search.backends import read_signed, write_signed
 from prvr.search.manifest import Manifest
 from prvr.search.model import SearchModel
 from prvr.search.ranking import window_scores
 from prvr.search.snapshot import RowBlock
 from prvr.search.vectors import unit, unpack_rows
+from prvr.video.own import is_own
 
+logger = logging.getLogger(__name__)
 _WORDS = 32
 """Number of subjects, of actions and of places."""
 _COSINES = 1 << 24  # held at a time
+_AT_ONCE = 32  # sentences
+_EVERY = 15.0  # seconds between two notes on how far it is
 
 _SUBJECTS = """an astronaut|a pharaoh|a glassblower|a submarine captain|a fencer|a beekeeper|a samurai|a surgeon|
 a falconer|a welder|a hypnotist|a lighthouse keeper|a cosmonaut|a matador|a puppeteer|a locksmith|a gladiator|
@@ -72,13 +87,48 @@ def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
 def bank_vectors(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
     """The queries of the bank, as a model reads them; None if it cannot.
 
+    They are encoded once and kept in the user's cache, for all indexes of a model that reads texts in the same way.
+
     Args:
         model: the model of an index.
     """
-    try:
-        rows = model.encode_texts(unrelated_sentences())
-    except InputError:  # it reads shorter texts than these
-        return None
+    shapes = [(_WORDS**2, width) for width in (model.dim, 2 * model.dim)]
+
+    def read(file: BinaryIO) -> np.ndarray:
+        rows = np.load(file, allow_pickle=False)
+        if rows.dtype != np.float32 or rows.shape not in shapes or not np.isfinite(rows).all():
+            raise ValueError(f"{rows.dtype} of shape {rows.shape}, expected finite float32 of shape {shapes[0]}")
+        return rows
+
+    path = _kept_bank(model)
+    kept = read_signed(path, read)
+    rows = _encoded_bank(model) if kept is None else kept
+    if kept is None and rows is not None:
+        with suppress(DataError):  # the disk is full
+            write_signed(path, partial(np.save, arr=rows, allow_pickle=False))
+    return rows
+
+
+def _kept_bank(model: SearchModel) -> Path:
+    """The file of the bank's vectors: named by all that they depend on."""
+    text = asdict(model.identity.text)
+    if not is_own(text["name"]):
+        text.pop("name")  # it may lie in two places; weights of others' code are named by hand
+    body = json.dumps([1, model.identity.weights, text, unrelated_sentences()], sort_keys=True)
+    return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.npy"
+
+
+def _encoded_bank(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
+    sentences, parts, next_note = unrelated_sentences(), [], time.monotonic() + 2
+    for first in range(0, len(sentences), _AT_ONCE):
+        if time.monotonic() > next_note:
+            logger.info("confidences: %d of %d sentences encoded, once for this text encoder", first, len(sentences))
+            next_note = time.monotonic() + _EVERY
+        try:
+            parts.append(model.encode_texts(sentences[first : first + _AT_ONCE]))
+        except InputError:  # it reads shorter texts than these
+            return None
+    rows = np.concatenate(parts)
     return unit(rows).astype(np.float32) if np.isfinite(rows).all() else None
 
 

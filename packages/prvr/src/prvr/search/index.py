@@ -3,8 +3,8 @@
 import logging
 import shutil
 import threading
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -12,35 +12,29 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.data.atomic import LOCK, clear_half_written, is_real_folder, owned
-from prvr.errors import DISK_FULL, DataError, InputError
+from prvr.errors import DISK_FULL, DataError
 from prvr.filters import SearchFilter
-from prvr.reading import printable
 from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
-from prvr.search.confidence import bank_vectors, confidence, score_to_pass
+from prvr.search.confidence import bank_vectors, score_to_pass
 from prvr.search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr.search.model import SearchModel
 from prvr.search.query import Query, alike, query_vector
 from prvr.search.ranking import Ranked, Rough, enough, find_candidates, fuse, rank
 from prvr.search.results import (
     WEAKER_BELOW,
-    SearchHit,
     SearchResult,
-    WindowTimeline,
     fold,
-    merged_moments,
-    relevance_curve,
 )
+from prvr.search.said import Match, checked_queries, hit_of, matching_lines, said_hit, searched_videos
 from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, commit, sync
-from prvr.video import FeatureSpec, SubtitleLine, VideoEntry, VideoFeatures
+from prvr.video import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.video.lines import Lines
 
 if TYPE_CHECKING:
     from prvr.search.rescoring import Rescorer  # brings the stages, which few searches have
 
 logger = logging.getLogger(__name__)
-Match = tuple[float, SubtitleLine]
-"""A line of subtitles and its score."""
 
 
 class IndexUnwritable(DataError):
@@ -104,6 +98,10 @@ class VideoIndex:
         except OSError as error:
             raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
 
+    @cached_property
+    def _bank(self) -> Float32[np.ndarray, "s e"] | None:
+        return bank_vectors(self.model)
+
     def _opened(self) -> Snapshot:
         """The current state; of a new index, if there is none, or one that is damaged or was made for another model.
 
@@ -127,7 +125,7 @@ class VideoIndex:
             )
         if (self.folder / MANIFEST).exists():
             logger.warning("the index is made again: %s", why)
-        bank = bank_vectors(self.model)
+        bank = self._bank
         (self.folder / ROWS).mkdir(exist_ok=True)
         commit(self.folder, self._make(0 if bank is None else len(bank)))
         if is_real_folder(self.folder / BACKENDS_FOLDER):
@@ -150,7 +148,7 @@ class VideoIndex:
             raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
         try:
             with owned(self.folder, "", wait=True):
-                self._snapshot = sync(self._opened(), self.model, features, progress)
+                self._snapshot = sync(self._opened(), self.model, features, progress, lambda: self._bank)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
@@ -200,17 +198,9 @@ class VideoIndex:
             DataError: the model cannot be loaded, or queries would be read by another model than that of the index; a
                 confidence is asked for, and the index has none.
         """
-        if k < 1 or moments < 1:
-            raise InputError(f"k={k}, moments={moments}: expected positive numbers")
-        if not 0 <= min_confidence <= 1:
-            raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
-        asked = [Query.of(query) for query in queries]
+        asked = checked_queries(queries, k, moments, min_confidence)
         if not asked:
             return ()
-        if min_confidence and (other := next((one for one in asked if one.sentence is None), None)):
-            raise InputError(
-                f"{printable(str(other))}: only hits for a single sentence have a confidence. Search without a minimum."
-            )
         with self._lock:
             snapshot = self._snapshot
             if min_confidence and not snapshot.manifest.bank:
@@ -220,16 +210,18 @@ class VideoIndex:
                 )
             text = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend, _ = self._in_step(snapshot)
-        subtitled = set() if self._subtitles is None else self._subtitles.videos()
-        lines = [self._lines(snapshot, query, where, subtitled) for query in asked]
-        hits = [tuple(_said(snapshot, *match, moments) for match in found.items()) for found in lines]
+        lines: list[dict[int, list[Match]]] = [{} for _ in asked]
+        if self._subtitles is not None and (subtitled := self._subtitles.videos()):
+            lines = [matching_lines(snapshot, self._subtitles, query, where, subtitled) for query in asked]
+        hits = [tuple(said_hit(snapshot, *match, moments) for match in found.items()) for found in lines]
         depth, missing, rough = enough(k) if any(lines[q] for q in text) else k, [*text], Rough()
         while missing:
             rows = alike([text[q] for q in missing])
             ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, rough)
             for q, row, found in zip(missing, rows, ranked, strict=True):
-                plain, joined = asked[q].sentence is not None, _joined(snapshot, row, found, [*lines[q]])
-                hits[q] = fold([_hit(snapshot, one, moments, plain, lines[q].get(one.video, ())) for one in joined])
+                joined = _joined(snapshot, row, found, [*lines[q]])
+                best = None if asked[q].sentence is None else snapshot.bank_best  # calibrated for sentences
+                hits[q] = fold([hit_of(snapshot, one, moments, best, lines[q].get(one.video, ())) for one in joined])
             missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
             depth *= 2
         return tuple(
@@ -242,26 +234,6 @@ class VideoIndex:
             )
             for query, found in zip(asked, hits, strict=True)
         )
-
-    def _lines(
-        self, snapshot: Snapshot, query: Query, where: SearchFilter | None, subtitled: Collection[str]
-    ) -> dict[int, list[Match]]:
-        """The lines that match a query, best first, by the number of their video."""
-        words = query.said or query.sentence
-        if self._subtitles is None or words is None or not subtitled:
-            return {}
-        some = _candidates(None, snapshot, [query], np.empty((1, 0), np.float32), where, len(snapshot.video_ids))
-        numbers = range(len(snapshot.video_ids)) if some is None else some[0].tolist()
-        shas = {snapshot.video(snapshot.video_ids[number]).sha256: number for number in numbers}
-        owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
-        matches = self._subtitles.find(words, owners)
-        if query.said and not matches:
-            matches = self._subtitles.find(words, owners, any_word=True)
-        lines: dict[int, list[Match]] = {}
-        for sha256, score, line in matches:
-            if line.start < snapshot.video(snapshot.video_ids[owners[sha256]]).duration:
-                lines.setdefault(owners[sha256], []).append((score, line))
-        return lines
 
     def _ranked(
         self,
@@ -370,24 +342,9 @@ def _candidates(
         if found is None and passages == [None] * len(queries) and (originals == np.arange(len(originals))).all():
             return None
     if found is None:
-        videos = [snapshot.video(one) for one in snapshot.video_ids]
-        numbers = np.arange(len(videos)) if where is None else np.array(where.numbers(videos), np.int64)
-        numbers = numbers[np.sort(np.unique(originals[numbers], return_index=True)[1])]
-        found = [numbers] * len(queries)
+        found = [searched_videos(snapshot, where)] * len(queries)
     left_out = [None if one is None else originals[snapshot.video_ids.index(one.video)] for one in passages]
     return [some if own is None else some[originals[some] != own] for some, own in zip(found, left_out, strict=True)]
-
-
-def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool, lines: Sequence[Match] = ()) -> SearchHit:
-    """The hit of a video that was found; confidences hold for scores of sentences, which are those calibrated."""
-    video = snapshot.video(snapshot.video_ids[found.video])
-    best = merged_moments(found.windows, moments)
-    curve = relevance_curve(found.windows, video.duration)
-    sure = confidence(max(window.score for window in found.windows), snapshot.bank_best) if calibrated else None
-    same = np.flatnonzero(snapshot.originals == snapshot.originals[found.video]).tolist()
-    copies = tuple(snapshot.video(snapshot.video_ids[number]) for number in same if number != found.video)
-    matches = tuple(line for _, line in lines[:moments])
-    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies, lines=matches)
 
 
 def _joined(
@@ -398,12 +355,3 @@ def _joined(
     if others := sorted(set(lines) - ranked.keys()):
         ranked |= {one.video: one for one in rank(snapshot, text[None], [np.array(others)], len(others))[0]}
     return [ranked[video] for video in fuse([*ranked][: len(found)], lines)] if lines else found
-
-
-def _said(snapshot: Snapshot, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
-    """The hit of a video that lines alone have found; its curve is 0 where no line matches."""
-    duration = snapshot.video(snapshot.video_ids[number]).duration
-    windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
-    for score, line in lines:
-        windows.append(WindowTimeline(line.start, min(line.end, duration), score, np.array([score], np.float32)))
-    return _hit(snapshot, Ranked(number, lines[0][0], windows), moments, calibrated=False, lines=lines)

@@ -25,6 +25,7 @@ from prvr.search.model import UNTRAINED, ZERO_SHOT, SearchModel
 from prvr.search.opening import open_model
 from prvr.search.query import Query
 from prvr.search.results import SearchResult
+from prvr.search.said import KnownVideos, checked_queries, search_lines
 from prvr.video import (
     FeatureSpec,
     FrameEncoder,
@@ -43,7 +44,7 @@ from prvr.video import (
 from prvr.video.database import LibraryUnwritable
 from prvr.video.decode import check_rate
 from prvr.video.encoders import ALIASES, TOY, choose_encoder
-from prvr.video.encoders.toy import is_toy_video, refuse_foreign
+from prvr.video.encoders.toy import foreign_video, is_toy_video, refuse_foreign
 from prvr.video.listing import by_suffix
 from prvr.video.own import is_own
 from prvr.video.storage import encoder_key
@@ -141,6 +142,8 @@ class Library:
     ) -> SearchResult:
         """The k best videos for a query, see `VideoIndex.search_many`.
 
+        A query about lines of subtitles alone needs neither encoder nor model: all videos are searched, encoded or not.
+
         Args:
             query, k, moments, where, min_confidence: as for `VideoIndex.search_many`.
             update: bring the library up to date before; otherwise what was encoded so far is searched.
@@ -148,6 +151,13 @@ class Library:
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
+        (asked,) = checked_queries([query], k, moments, min_confidence)
+        if not asked.shows:  # no model is needed
+            if update:
+                self.update_lines()
+            return search_lines(
+                KnownVideos(self._entries(self._listing())), self.storage.lines, asked, k, moments, where
+            )
         if update:
             self.update()
         index = self._current(self._listing() if self._listed is None or not update else self._listed)
@@ -177,6 +187,20 @@ class Library:
             listing = replace(listing, videos=mine)
         spec = self._choose_spec(listing)
         self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+        return self.report
+
+    def update_lines(self, progress: Progress | None = None) -> UpdateReport:
+        """Reads the subtitles of new videos, beside them and inside them, and encodes nothing.
+
+        Args:
+            progress: as of `update`.
+
+        Raises:
+            DataError: there is no video and never was one.
+        """
+        listing, self.report = self.list_videos(), UpdateReport(offline=True)
+        if listing.videos:
+            self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
         return self.report
 
     def list_videos(self) -> Listing:
@@ -231,9 +255,17 @@ class Library:
         spec = self.spec
         if spec is None:
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        key, videos = encoder_key(spec), listing.videos or self.storage.last_seen(self.folder)
-        about, contents = self.storage.about(key), self.storage.contents(self.folder, videos)
-        entries = {
+        key, entries = encoder_key(spec), self._entries(listing, spec)
+        if not entries and not may_be_empty:
+            raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
+        return VideoFeatures(spec, entries, lambda entry: self._rows(key, entry), self.folder)
+
+    def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
+        """The records of the videos that are encoded, or of all of them, by id."""
+        videos = listing.videos or self.storage.last_seen(self.folder)
+        about = self.storage.about("" if spec is None else encoder_key(spec), others=spec is None)
+        contents = self.storage.contents(self.folder, videos)
+        return {
             video.id: VideoEntry(
                 id=video.id,
                 path=str(video.path),
@@ -241,12 +273,9 @@ class Library:
                 mtime_ns=video.mtime_ns,
                 **about[sha256],
             )
-            for video in videos
+            for video in sorted(videos, key=lambda video: video.id)
             if (sha256 := contents.get(video.id)) in about
         }
-        if not entries and not may_be_empty:
-            raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        return VideoFeatures(spec, entries, lambda entry: self._rows(key, entry), self.folder)
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
@@ -293,7 +322,7 @@ class Library:
             spec=spec,
             videos=len(listing.videos),
             encoded=len(encoded),
-            seconds=sum(about[sha256]["duration"] for sha256 in encoded),
+            seconds=sum((about[sha256]["duration"] for sha256 in encoded), 0.0),
             missing=len({sha256 for _, sha256 in self.storage.places(self.folder)} - {*contents.values()}),
             bytes=self.storage.size(key, set(encoded)),
             unreadable=tuple(
@@ -307,15 +336,15 @@ class Library:
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
 
-        What is damaged is encoded again at the next update.
+        Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
         """
-        spec = self.spec
-        if spec is None:
-            return ()
-        key, shas = encoder_key(spec), {sha256 for _, sha256 in self.storage.places(self.folder)}
-        problems = self.storage.check(key, spec, shas)
-        self.storage.drop_features(key, problems)
-        return tuple(problems.values())
+        specs = self.storage.specs() if self.spec is None else {encoder_key(self.spec): self.spec}
+        shas, found = {sha256 for _, sha256 in self.storage.places(self.folder)}, []
+        for key, spec in specs.items():
+            problems = self.storage.check(key, spec, shas)
+            self.storage.drop_features(key, problems)
+            found += problems.values()
+        return tuple(found)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -339,10 +368,6 @@ class Library:
                 raise
             return Listing(())
 
-    @property
-    def _is_named(self) -> bool:
-        return self._encoder_name is not None or self.storage.encoder_of(self.folder)[1]
-
     def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
         last, _ = self.storage.encoder_of(self.folder)
@@ -365,7 +390,8 @@ class Library:
         self._spec, is_named = spec, was_named or self._encoder_name is not None
         try:  # before the first video is encoded, so that another process finds what is
             key = self.storage.add_encoder(spec)
-            if (last, was_named) != (spec, is_named) and (self.remembers or last is None):
+            is_new = (last, was_named) != (spec, is_named) and (self.remembers or last is None)
+            if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
                 self.storage.use_encoder(self.folder, key, is_named)
         except LibraryUnwritable as error:
             logger.debug("%s", error)
@@ -383,7 +409,7 @@ class Library:
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
         listed = () if self._listed is None else self._listed.videos
-        refuse_foreign(self._encoder.identity, [video.path for video in listed], self._is_named)
+        refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
         return self._encoder
 
     def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:

@@ -1,6 +1,6 @@
 """A snapshot of an index: one state, open for reading, which no writer changes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,17 @@ class RowBlock(NamedTuple):
     clips: Float32[np.ndarray, "w c d"]
     frames: Float32[np.ndarray, "n d"]
     offsets: Int64[np.ndarray, " _"]
+
+
+def first_copies(hashes: Iterable[str]) -> Int64[np.ndarray, " v"]:
+    """For each hash the number of the first equal one.
+
+    Examples:
+        >>> first_copies(["a", "b", "a"]).tolist()
+        [0, 1, 0]
+    """
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(one, number) for number, one in enumerate(hashes)], np.int64)
 
 
 @dataclass(frozen=True)
@@ -137,9 +148,7 @@ class Snapshot:
     @cached_property
     def originals(self) -> Int64[np.ndarray, " v"]:
         """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
-        first: dict[str, int] = {}
-        hashes = (one.entry.sha256 for one in self.videos.values())
-        return np.array([first.setdefault(one, number) for number, one in enumerate(hashes)], np.int64)
+        return first_copies(one.entry.sha256 for one in self.videos.values())
 
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""

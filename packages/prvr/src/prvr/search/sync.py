@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from prvr.errors import DataError
-from prvr.search.confidence import bank_scores, bank_vectors
+from prvr.search.confidence import bank_scores
 from prvr.search.manifest import BANK_SCORES, ROWS, WINDOWS, Manifest
 from prvr.search.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
 from prvr.search.row_files import VideoVectors, append_rows
@@ -30,14 +30,23 @@ _AT_ONCE = 32  # windows whose vectors are held as float32
 _LIVE = 0.75  # files of which fewer windows are of videos that are there are rewritten: search compares all of them
 
 
-def sync(snapshot: Snapshot, model: SearchModel, features: VideoFeatures, progress: Progress | None = None) -> Snapshot:
+def sync(
+    snapshot: Snapshot,
+    model: SearchModel,
+    features: VideoFeatures,
+    progress: Progress | None,
+    bank: Callable[[], Float32[np.ndarray, "s d"] | None],
+) -> Snapshot:
     """Makes an index hold the videos of some features: adds new ones, replaces changed ones, removes the others.
+
+    The vectors of a video that was renamed, moved or copied are taken over.
 
     Args:
         snapshot: the state of the index, which no other process changes meanwhile.
         model: the model of the index.
         features: what the encoder of the index made.
         progress: called before each video that is encoded, and when all is done.
+        bank: gives the vectors of the unrelated sentences of the index.
 
     Returns:
         The new state; the same one if nothing has changed.
@@ -47,17 +56,21 @@ def sync(snapshot: Snapshot, model: SearchModel, features: VideoFeatures, progre
     todo = [video for video, entry in features.entries.items() if _differs(indexed.get(video), entry)]
     if removed := indexed.keys() - features.entries.keys():
         manifest = commit(folder, manifest.without(removed))
-    bank = bank_vectors(model) if todo and manifest.bank else None
+    known = {_content(one.entry): name for name, one in snapshot.videos.items()}
     waiting: list[VideoVectors] = []
     for done, video in enumerate(todo):
         if progress is not None:
             progress(video, done, len(todo))
-        try:
-            rows = features.read(video)
-        except DataError as error:
-            logger.warning("%s", error)  # the next update encodes it again
-            continue
-        waiting.append(embed(model, bank, manifest, features.entries[video], rows))
+        entry = features.entries[video]
+        if same := known.get(_content(entry)):
+            waiting.append(snapshot.vectors(same)._replace(entry=entry))
+        else:
+            try:
+                rows = features.read(video)
+            except DataError as error:
+                logger.warning("%s", error)  # the next update encodes it again
+                continue
+            waiting.append(embed(model, bank() if manifest.bank else None, manifest, entry, rows))
         if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
             manifest = commit(folder, append_rows(folder, manifest, waiting))
             waiting = []
@@ -82,6 +95,11 @@ def commit(folder: Path, manifest: Manifest) -> Manifest:
         if path.name != manifest.generation and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
     return manifest
+
+
+def _content(entry: VideoEntry) -> tuple[str, int, float]:
+    """Equal for videos with the same vectors."""
+    return entry.sha256, entry.frames, entry.duration
 
 
 def _differs(indexed: VideoEntry | None, now: VideoEntry) -> bool:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ def encode_listed(
     storage: Storage,
     folder: Path,
     listing: Listing,
-    spec: FeatureSpec,
+    spec: FeatureSpec | None,
     encoder: Callable[[], FrameEncoder],
     progress: Progress | None = None,
     limits: Limits | None = None,
@@ -101,7 +101,7 @@ def encode_listed(
         storage: where features are kept.
         folder: the folder.
         listing: the videos of the folder.
-        spec: the features that are wanted.
+        spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
         encoder: opens the encoder; called when the first video has to be encoded.
         progress: called now and then if there is anything to do.
         limits: what a file may ask for.
@@ -118,15 +118,15 @@ class _Update:
         storage: Storage,
         folder: Path,
         listing: Listing,
-        spec: FeatureSpec,
+        spec: FeatureSpec | None,
         open_encoder: Callable[[], FrameEncoder],
         progress: Progress | None,
         limits: Limits,
     ) -> None:
         self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
-        self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
+        self.key, self._open_encoder, self._progress = "" if spec is None else encoder_key(spec), open_encoder, progress
         self.unchanged = storage.contents(folder, listing.videos)
-        self.contents, self.done = dict(self.unchanged), {*storage.encoded(self.key)}
+        self.contents, self.done = dict(self.unchanged), {*storage.about(self.key, others=spec is None)}
         self.faults = storage.faults(self.key)
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
@@ -199,21 +199,24 @@ class _Update:
             self.moved.append(video.id)
         elif sha256 in self.faults:
             self._note(video.id, self.faults[sha256])
+        elif self.spec is None:
+            self._read_new(video, sha256, self._describe_new)
         else:
             with self.storage.claimed(self.key, sha256) as is_mine:
                 if self.storage.has_features(self.key, sha256):  # by another process, just now
                     self.done.add(sha256)
                 elif is_mine:
-                    self._encode_new(video, sha256, report)
+                    self._read_new(video, sha256, partial(self._encode_new, report=report))
                 else:
                     self.waiting.append(video.id)
 
-    def _encode_new(self, video: VideoPath, sha256: str, report: Callable[[float], None]) -> None:
+    def _read_new(self, video: VideoPath, sha256: str, read: Callable[[VideoPath, str, VideoFile], None]) -> None:
+        """Opens a video for a function; a fault of its content is kept, as is that it is a clip of prvr."""
         fault = _OURS
         try:
             with open_video(video.path, self.limits) as file:
                 if not file.info.comment.startswith(CLIP):
-                    self._keep_features(video, sha256, file, report)
+                    read(video, sha256, file)
                     return
                 passing = file.read_error
         except VideoError as error:
@@ -223,7 +226,8 @@ class _Update:
         self.storage.add_fault(self.key, sha256, fault)
         self._note(video.id, fault, is_new=True)
 
-    def _keep_features(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
+    def _encode_new(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
+        assert self.spec is not None
         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
         duration = file.duration or len(rows) / self.spec.rate
         about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
@@ -234,6 +238,12 @@ class _Update:
         self.encoded.append(video.id)
         del rows
         self._describe(video, sha256, file, about)
+
+    def _describe_new(self, video: VideoPath, sha256: str, file: VideoFile) -> None:
+        about = {"duration": file.duration or 0.0, "warnings": tuple(file.warnings)}
+        self._describe(video, sha256, file, about)
+        _expect_readable(video, file.read_error)
+        self.done.add(sha256)
 
     def _describe(self, video: VideoPath, sha256: str, file: VideoFile, about: Mapping[str, Any]) -> None:
         """Keeps what the open file of an encoded video states, and what is said in it."""
@@ -263,7 +273,7 @@ class _Update:
         """Describes the videos that an older version has described, without encoding them."""
         videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
         outdated = self.storage.outdated() & videos.keys()
-        about = self.storage.about(self.key) if outdated else {}
+        about = self.storage.about(self.key, others=True) if outdated else {}
         for sha256 in outdated:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:

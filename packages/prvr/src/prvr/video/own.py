@@ -5,9 +5,7 @@ wrote that file may have chosen it. The short name of an installed encoder may c
 stand for what was installed here on purpose.
 """
 
-import importlib
 import re
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from prvr.errors import DataError, PrvrError
+from prvr.errors import DataError, PrvrError, import_named
 from prvr.video.interface import EncoderClass, FrameEncoder, Identity, TextFeaturizer
 
 GROUP = "prvr.encoders"
@@ -119,13 +117,8 @@ def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
 def _imported(name: str) -> Any:
     """The attribute that MODULE:CLASS names; the module may also lie in the working folder, after all others."""
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    sys.path.append(here)  # at the end, so that no file there stands for an installed library
-    try:
-        with _explained(name):
-            loaded = importlib.import_module(module)
-    finally:
-        sys.path.remove(here)
+    with _explained(name):
+        loaded = import_named(module)
     _expect(attribute in vars(loaded), name, f"{loaded.__name__} has no {attribute}")
     return vars(loaded)[attribute]
 

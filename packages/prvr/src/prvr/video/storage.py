@@ -110,10 +110,17 @@ class Storage:
         """Whether a video has features of an encoder."""
         return bool(self._database.read("SELECT 1 FROM features WHERE encoder = ? AND sha256 = ?", (encoder, sha256)))
 
-    def about(self, encoder: str) -> dict[str, dict[str, Any]]:
-        """What is known of the videos that have features of an encoder, as `VideoEntry` names it, by sha256."""
+    def about(self, encoder: str, *, others: bool = False) -> dict[str, dict[str, Any]]:
+        """What is known of the videos that have features of an encoder, as `VideoEntry` names it, by sha256.
+
+        Args:
+            encoder: the key of the encoder.
+            others: also of all other videos, with 0 frames.
+        """
         rows = self._database.read(
-            "SELECT videos.sha256, about, frames FROM videos JOIN features USING (sha256) WHERE encoder = ?", (encoder,)
+            f"SELECT videos.sha256, about, COALESCE(frames, 0) FROM videos {'LEFT ' * others}JOIN features "
+            "ON features.sha256 = videos.sha256 AND encoder = ?",
+            (encoder,),
         )
         known = {sha256: json.loads(about) | {"sha256": sha256, "frames": frames} for sha256, about, frames in rows}
         return {sha256: about | {"warnings": tuple(about.get("warnings", ()))} for sha256, about in known.items()}

@@ -75,7 +75,7 @@ def write_signed(path: Path, write: Callable[["HashedFile"], object]) -> None:
                 f"{folder}: cannot be written ({error}). Free disk space or fix its permissions; the backend "
                 "'exact' needs no files."
             ) from error
-        logger.warning("%s is read-only: the %s index is built in memory each time it is opened", folder, folder.name)
+        logger.warning("%s is read-only: what it would hold is computed each time it is needed", folder)
         return
     if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
         clear_half_written(folder)

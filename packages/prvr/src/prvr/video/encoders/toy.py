@@ -93,19 +93,27 @@ def is_toy_video(path: Path) -> bool | None:
         return None
 
 
+def foreign_video(encoder: Identity, videos: Iterable[Path]) -> Path | None:
+    """The first video that is not of the toy corpus if the encoder is `toy`, which supports no others; or None.
+
+    Args:
+        encoder: the identity of the encoder of frames.
+        videos: the files, which are opened up to that video; none for other encoders.
+    """
+    return next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
+
+
 def refuse_foreign(encoder: Identity, videos: Iterable[Path], named: bool = False) -> None:
     """Refuses videos that are not of the toy corpus if the encoder is `toy`, which supports no others.
 
     Args:
-        encoder: the identity of the encoder of frames.
-        videos: the files, which are opened up to the first that is not of the toy corpus; none for other encoders.
+        encoder, videos: as of `foreign_video`.
         named: whether the user has named the encoder: then a warning is logged instead.
 
     Raises:
         DataError: a video is not of the toy corpus.
     """
-    foreign = next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
-    if foreign is None:
+    if (foreign := foreign_video(encoder, videos)) is None:
         return
     message = (
         f"{printable(str(foreign))} is not a video of the toy corpus, and the encoder toy supports no others. Pass "
