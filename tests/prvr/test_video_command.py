@@ -75,6 +75,17 @@ def test_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "\x1b[31m" not in out
     assert r"\x1b[31m[red]x\n.mp4" in out
     assert r"caf\udce9.mp4" in out
+    search = ["search", str(tmp_path), "--encoder", "toy", "--library", str(tmp_path / "home")]
+    assert "expected text, got bytes that are not UTF-8" in explained([*search, os.fsdecode(b"caf\xe9")], capsys)
+    assert "expected text" in explained([*search, "--said", os.fsdecode(b"\xff")], capsys)
+
+
+def test_an_output_may_have_any_name(video: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output = tmp_path / os.fsdecode(b"caf\xe9.json")
+    options = ["--encoder", "toy", "--library", str(tmp_path / "home"), "--json", str(output)]
+    assert main(["search", str(video.parent), "red", *options]) == 0
+    assert output.is_file()
+    assert rb"caf\udce9.json: written" in capsysbinary.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")

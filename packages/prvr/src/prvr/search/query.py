@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.errors import InputError
-from prvr.reading import printable
+from prvr.reading import is_unicode, printable, short
 from prvr.search.model import EncodesPictures, SearchModel
 from prvr.search.output.terminal import clock, clock_span
 from prvr.search.ranking import timed_rows
@@ -58,7 +58,7 @@ class Query:
             rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
     Raises:
-        ValueError: nothing is wanted, or a time is not from 0, or the end not after the start.
+        ValueError: nothing is wanted, a text is not Unicode, a time is not from 0, or the end is not after the start.
 
     Examples:
         >>> str(Query("a dog", without="snow"))
@@ -77,6 +77,9 @@ class Query:
         for name in ("texts", "without"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        for text in (*self.texts, *self.without, self.said):
+            if not is_unicode(text):
+                raise InputError(f"Query: {short(text)}: expected text, got bytes that are not UTF-8")
         if self.like is not None:
             _, start, end = like = Passage(*self.like)
             if not 0 <= start < np.inf or (end is not None and not start < end < np.inf):
