@@ -165,7 +165,9 @@ class TestTable:
 
 
 def test_json_holds_everything(tmp_path: Path) -> None:
-    one = result(hit(confidence=0.75), hit("é\udcff.mp4", -0.25), query=EVIL)
+    other = hit("é\udcff.mp4", -0.25)
+    other = replace(other, video=replace(other.video, path="/films/é\udcff.mp4"))
+    one = result(hit(confidence=0.75), other, query=EVIL)
     write_json(tmp_path / "new" / "a.json", [one, result()])
     found = json.loads((tmp_path / "new" / "a.json").read_text("ascii"))["results"]
     assert [(row["query"], row["videos"], row["backend"], len(row["hits"])) for row in found] == [

@@ -161,8 +161,8 @@ class Trainer:
                 load_weights(network, state["networks"][name], source)
             self._load_optimizer(state["optimizer"], state["scheduler"])
             expect_like(dict(self.best), {name: Score() for name in plain.best}, "best")
-            if state["average"] or len(self.config.train.kept_epochs(ended)) > 1:
-                expect_like(self.average.networks.state_dict(), state["average"], "average")
+            is_averaged = state["average"] or len(self.config.train.kept_epochs(ended)) > 1
+            expect_like(self.average.networks.state_dict() if is_averaged else {}, state["average"], "average")
         except TrainingError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:

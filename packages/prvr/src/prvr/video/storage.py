@@ -505,16 +505,23 @@ class Storage:
         """
         busy = f"{self.home}: another process uses this library. Wait for it to end, then run again."
         self._database.home = self._place()
-        with self._database.writable():
-            self.home.mkdir(parents=True, exist_ok=True)
-            with owned(self.home, busy, wait=_SHORT):
-                if self._place() != self.home:
-                    raise DataError(f"{self.home}: was just moved by another process. Run again.")
-                for path in (self.home / _CLAIMS).glob("*"):
-                    with _claim(path, _SHORT) as is_free:
-                        if not is_free:
-                            raise DataError(busy)
-                yield
+        with ExitStack() as stack:
+            try:
+                self.home.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(owned(self.home, busy, wait=_SHORT))
+            except OSError as error:
+                raise DataError(
+                    f"{self.home}: cannot be locked ({error}). Fix its permissions, or copy it to a disk that has "
+                    "locks, and name the copy with --library."
+                ) from error
+            stack.enter_context(self._database.writable())
+            if self._place() != self.home:
+                raise DataError(f"{self.home}: was just moved by another process. Run again.")
+            for path in (self.home / _CLAIMS).glob("*"):
+                with _claim(path, _SHORT) as is_free:
+                    if not is_free:
+                        raise DataError(busy)
+            yield
 
     @contextmanager
     def claimed(self, encoder: str, sha256: str) -> Iterator[bool]:
