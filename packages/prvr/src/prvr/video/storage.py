@@ -445,12 +445,12 @@ class Storage:
                         "or name another folder."
                     ) from error
                 raise
-            unmark(target)
             if is_users and target != default.resolve():  # any other is named with --library each time
                 default.mkdir(parents=True, exist_ok=True)
                 _note_move(default, target)
             (target / _MOVED).unlink(missing_ok=True)
             _note_move(home, target)
+            unmark(target)  # or who uses it next does: until here, it can be begun again
             mark(home)
             shutil.rmtree(home / _CLAIMS, ignore_errors=True)
             _remove(home, files)
@@ -490,6 +490,7 @@ class Storage:
                 with owned(self.home, wait=PATIENCE):
                     place = self.home / _CLAIMS / f"process-{os.getpid()}-{secrets.token_hex(4)}"
                     if self._place() == self.home:
+                        unmark(self.home)
                         place.parent.mkdir(exist_ok=True)
                         stack.enter_context(_claim(place))
             if self._place() != self.home:  # it was moved while this process waited
@@ -521,6 +522,7 @@ class Storage:
                 with _claim(path, _SHORT) as is_free:
                     if not is_free:
                         raise DataError(busy)
+            unmark(self.home)
             yield
 
     @contextmanager
