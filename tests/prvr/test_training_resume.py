@@ -130,7 +130,7 @@ def test_a_state_with_any_value_twisted_is_refused_in_a_sentence(runs: Runs, str
     path = finished / "last" / "state.pt"
     good = load_state(path)
     line, last, bad = good["history"][0], good["history"][1:], float("nan")
-    values: list[Any] = ["one", -1, 10**30, bad, {"a": 1}, torch.zeros(1)]
+    values: list[Any] = ["one", -1, bad, {"a": 1}]
     fine = {("position", "{'a': 1}")}
     twisted = {(name, str(value)): {name: value} for name in good for value in values if name != "constants"}
     twisted |= {
