@@ -463,7 +463,7 @@ class Storage:
         Raises:
             DataError: there are none, or one of them is a link.
         """
-        paths = [*home.glob(f"{FILE}*"), home / _FEATURES, *(home / _FEATURES).rglob("*")]
+        paths = [home / _FEATURES, *(home / _FEATURES).rglob("*"), *home.glob(f"{FILE}*")]  # no row before its features
         if links := [path for path in paths if path.is_symlink()]:
             raise DataError(
                 f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads "
