@@ -36,7 +36,7 @@ class Passage(NamedTuple):
     end: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.video}@{clock(self.start) if self.end is None else clock_span(self.start, self.end)}"
+        return f"{printable(self.video)}@{clock(self.start) if self.end is None else clock_span(self.start, self.end)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class Query:
     def __str__(self) -> str:
         """The query in words, for tables and titles."""
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
-        picture = [] if self.image is None else [f"like {name}"]
+        picture = [] if self.image is None else [f"like {printable(name)}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
         said = [f"said: {self.said}"] if self.said else []
         wanted = " + ".join([*self.texts, *picture, *film, *said])
