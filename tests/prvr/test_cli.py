@@ -235,3 +235,29 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code
     with os.fdopen(writing, "wb") as nobody:
         done = subprocess.run([sys.executable, "-m", "prvr.cli", *command], stdout=nobody, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
+@pytest.mark.parametrize("command", [["presets"], [], ["serach"], ["--version"]])
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_streams_that_are_closed(command: list[str], closed: tuple[int, ...], tmp_path: Path) -> None:
+    code = (
+        f"import os, sys; [os.close(number) for number in {closed}]\n"
+        f"os.execv(sys.executable, [sys.executable, '-c', 'import sys; from prvr.resident import command; "
+        f"sys.exit(command())', *{command}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is full")
+@pytest.mark.parametrize("command", [["presets"], ["--version"]])
+def test_standard_output_on_a_full_disk(command: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "prvr.cli", *command], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr or "disk is full" in done.stderr
+    assert "Traceback" not in done.stderr

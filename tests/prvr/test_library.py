@@ -1,5 +1,7 @@
 """A folder of videos on ordinary disks: nothing is encoded twice, nothing is lost, and nothing ends the search."""
 
+import errno
+import filecmp
 import logging
 import os
 import shutil
@@ -7,20 +9,24 @@ import sqlite3
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from commands import cells, explained
 from counting_encoder import NAME, film
-from kills import START
+from kills import START, die, killed
 from video_files import write_video
 
 from prvr import Library
 from prvr.cli import main
+from prvr.data.atomic import locked
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
+from prvr.video import listing
 from prvr.video import storage as storages
 from prvr.video.listing import by_suffix, list_videos
 
@@ -136,6 +142,26 @@ def test_a_folder_that_is_away_is_searched_as_it_was(films: Path, capsys: pytest
     assert encoded(films) == 3
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_folder_that_is_away_shows_the_latest_content_whatever_the_clock_says(
+    returns: bool, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shutil.copy2(films / "red.mp4", films.parent / "first.mp4")
+    found(films, capsys)
+    film(films / "red.mp4", 0, 90)
+    with monkeypatch.context() as patch:
+        patch.setattr(storages.time, "time", lambda: 1e9)
+        found(films, capsys)
+    if returns:
+        shutil.copy2(first, films / "red.mp4")
+        found(films, capsys)
+    library = Library(films, encoder=NAME)
+    (now,) = (entry.sha256 for entry in library.features().entries.values() if entry.id == "red.mp4")
+    films.rename(films.parent / "away")
+    (then,) = (entry.sha256 for entry in library.features().entries.values() if entry.id == "red.mp4")
+    assert then == now
+
+
 def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
     films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +176,7 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
         volume = storages.volume_of
         patch.setattr(storages, "volume_of", lambda path: "root" if path.parent.name == "day 2" else volume(path))
         assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
-    assert "pruned: 1 video; 1 video on disks that are offline kept" in capsys.readouterr().out
+    assert "pruned: 1 video; 1 video kept: on a disk that is offline" in capsys.readouterr().out
     features = list((films.parent / "data").rglob("*.npy"))
     assert len(features) == 3
     assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
@@ -170,6 +196,90 @@ def test_what_is_excluded_is_not_pruned(films: Path, capsys: pytest.CaptureFixtu
     assert main(["library", str(films), "--encoder", NAME, "--exclude", "red*", "--prune"]) == 0
     assert "pruned: 0 videos" in capsys.readouterr().out
     assert len(list((films.parent / "data").rglob("*.npy"))) == 3
+
+
+def prune(films: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says that it has pruned."""
+    capsys.readouterr()
+    assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
+    return capsys.readouterr().out.splitlines()[0]
+
+
+def test_what_was_renamed_moved_or_touched_is_not_pruned(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = film(films.parent / "other" / "grey.mp4", 1, 77).parent
+    found(other, capsys)
+    film(films / "moved.mp4", 0, 150)
+    film(films / "gone.mp4", 0, 160)
+    found(films, capsys)
+    (films / "red.mp4").rename(films / "RED.mp4")
+    (films / "green.mp4").touch()
+    (films / "day 2").rename(films / "day 3")
+    (films / "moved.mp4").rename(other / "moved.mp4")  # to a folder that was searched
+    (films / "gone.mp4").unlink()
+    assert prune(films, capsys) == "pruned: 1 video"
+    assert sorted(found(films, capsys)) == ["RED.mp4", "day 3/blue.mp4", "green.mp4"]
+    assert len(found(other, capsys)) == 2
+    assert encoded(films) == 6
+    assert len(list((films.parent / "data").rglob("*.npy"))) == 5
+    assert prune(films, capsys) == "pruned: 0 videos"
+
+
+def test_what_was_overwritten_is_pruned(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(films, capsys)
+    film(films / "red.mp4", 1, 90)
+    assert prune(films, capsys) == "pruned: 1 video"  # not searched since: of another size, or read
+    assert len(found(films, capsys)) == 3
+    assert main(["library", str(films), "--encoder", NAME]) == 0
+    assert "not seen now" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "status"])
+def test_what_may_be_in_what_cannot_be_read_is_not_pruned(
+    what: str, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    new = films / "private" / "new.mp4"
+    new.parent.mkdir()
+    (films / "red.mp4").rename(new)
+    hashed, scan, status = storages.hash_file, os.scandir, Path.stat
+
+    def refuse(real: Callable[..., Any], closed: Path) -> Callable[..., Any]:
+        def act(path: Any, *args: Any, **options: Any) -> Any:
+            if str(path) == str(closed):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *args, **options)
+
+        return act
+
+    with monkeypatch.context() as patch:
+        if what == "file":
+            patch.setattr(storages, "hash_file", refuse(hashed, new))
+        elif what == "folder":
+            patch.setattr(os, "scandir", refuse(scan, new.parent))
+        else:
+            patch.setattr("prvr.video.listing._identity", refuse(listing._identity, new.parent))
+            patch.setattr(Path, "stat", refuse(status, new.parent))
+        assert prune(films, capsys).startswith("pruned: 0 videos; 1 video kept: ")
+    assert len(found(films, capsys)) == 3
+    assert encoded(films) == 3
+    new.unlink()
+    (films / "nowhere.mp4").symlink_to(films / "nothing.mp4")  # holds nothing
+    assert prune(films, capsys) == "pruned: 1 video"
+
+
+def test_nothing_is_pruned_or_moved_while_another_process_uses_the_library(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    home = films.parent / "data" / "prvr" / "library"
+    monkeypatch.setattr(storages, "_SHORT", 0.0)
+    with Library(films, encoder=NAME).storage.in_use():
+        for option in (["--prune"], ["--move", str(films.parent / "elsewhere")]):
+            message = explained(["library", str(films), *option], capsys)
+            assert f"{home}: another process uses this library" in message
+        assert len(found(films, capsys)) == 3  # others go on
+    assert not (films.parent / "elsewhere").exists()
+    assert list((home / "claims").iterdir()) == []
 
 
 # 3: passing faults.
@@ -488,6 +598,53 @@ def test_a_full_disk_loses_nothing(
     assert encoded(films) == 5  # the one that could not be kept, twice
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which file is locked")
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks(
+    number: int, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    lock = fcntl.flock
+
+    def refuse(file: int, kind: int) -> None:
+        if Path(f"/proc/self/fd/{file}").readlink().is_relative_to(films.parent):
+            raise OSError(number, os.strerror(number))
+        lock(file, kind)
+
+    found(films, capsys)  # the files of locks are there already
+    film(films / "new.mp4", 0, 90)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    began = time.monotonic()
+    capsys.readouterr()
+    assert search(films) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert "the index is made for this search alone" in err
+    assert "this file system has no locks" in err
+    assert encoded(films) == 4
+    for option in (["--prune"], ["--move", str(tmp_path / "new")]):
+        assert "this file system has no locks" in explained(["library", str(films), *option], capsys)
+    assert time.monotonic() - began < 20
+
+
+def test_who_waits_for_another_process_says_so(
+    films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(films, capsys)
+    film(films / "new.mp4", 0, 90)
+    monkeypatch.setattr("prvr.search.index.PATIENCE", 1.5)
+    (lock,) = (films.parent / "cache" / "prvr" / "search").glob("*/.lock")
+    with locked(lock) as is_mine:
+        assert is_mine
+        capsys.readouterr()
+        assert search(films) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert "waiting for another process, up to 2 s" in err
+    assert "the index is made for this search alone" in err
+    assert "used by another process for 2 s" in err
+
+
 # The commands.
 
 
@@ -520,6 +677,126 @@ def test_a_library_is_moved_and_found_again(films: Path, capsys: pytest.CaptureF
     assert main(["library", str(films), "--move", str(home)]) == 0  # where a note says that it was moved
     assert storages.library_home() == home
     assert not list((tmp_path / "big disk").rglob("*.npy"))
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_places_that_a_library_cannot_be_moved_to(
+    films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found(films, capsys)
+    home = films.parent / "data" / "prvr" / "library"
+    (tmp_path / "link").symlink_to(home / "features")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "moved.txt").write_text(f"{tmp_path}\n")
+    before = files(home)
+    places = {
+        home: "lies in", home / "new": "lies in", home.parent: "lies in", Path("/"): "lies in",
+        home / "features" / "a" / "b": "lies in", tmp_path / "link" / "new": "lies in",
+        tmp_path / "full": "not empty", tmp_path / "full" / "notes.txt" / "new": "cannot be", tmp_path / "other": "",
+        tmp_path / "circle": "cannot be",
+    }  # fmt: skip
+    for place, why in places.items():
+        assert why in explained(["library", str(films), "--move", str(place)], capsys), place
+    assert files(home) == before
+    assert files(tmp_path / "full") == {"notes.txt": b"mine"}
+    for link in (home / "features", home / "library.sqlite"):
+        link.rename(tmp_path / link.name)
+        link.symlink_to(tmp_path / link.name)
+        message = explained(["library", str(films), "--move", str(tmp_path / "new")], capsys)
+        assert f"{link.name}: is a symbolic link" in message
+        assert not (tmp_path / "new").exists()
+        assert len(found(films, capsys)) == 3
+        link.unlink()
+        (tmp_path / link.name).rename(link)
+    assert encoded(films) == 3
+
+
+@pytest.mark.parametrize("name", ["a name ", "lines\nof a name\n", os.fsdecode(b"caf\xe9")])
+def test_a_library_is_found_under_any_name(
+    name: str, films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found(films, capsys)
+    place = tmp_path / "disk" / name
+    assert main(["library", str(films), "--move", str(place)]) == 0
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+    away = place.parent.rename(tmp_path / "unplugged")
+    message = explained(["search", str(films), "red", "--encoder", NAME], capsys)
+    assert "not there, and the library was moved to it. Connect its disk" in message
+    assert not place.parent.exists()
+    away.rename(place.parent)
+    assert sorted(found(films, capsys)) == ALL
+    assert encoded(films) == 3
+
+
+def test_who_has_a_library_open_follows_it_or_is_told(
+    films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    home, place = films.parent / "data" / "prvr" / "library", tmp_path / "big disk"
+    with Library(films, encoder=NAME) as library, Library(films, encoder=NAME, home=home) as named:
+        library.update()
+        assert main(["library", str(films), "--move", str(place)]) == 0
+        film(films / "new.mp4", 0, 90)
+        assert len(library.search("red").hits) == 4
+        with pytest.raises(DataError, match=r"library: this library was moved to .*big disk\. Name that folder"):
+            named.update()
+    assert len(list(place.rglob("*.npy"))) == 4
+    assert sorted(path.name for path in home.iterdir()) == [".lock", "moved.txt"]
+    assert len(found(films, capsys)) == 4
+    assert encoded(films) == 4
+
+
+@pytest.mark.skipif(START != "fork", reason="processes are forked and killed as POSIX does")
+@pytest.mark.parametrize("act", ["copy2", "cmp", "unlink", "unmark", "replace_file", "mark", "rmdir"])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_move_that_is_killed_loses_nothing(
+    back: bool,
+    act: str,
+    films: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found(films, capsys)
+    home, place = films.parent / "data" / "prvr" / "library", tmp_path / "big disk"
+    if back:
+        assert main(["library", str(films), "--move", str(place)]) == 0
+        home, place = place, home
+    for number in range(1, 9):
+
+        def prepare(number: int = number) -> None:
+            left, owner = number, {"copy2": shutil, "cmp": filecmp, "unlink": Path, "rmdir": Path}.get(act, storages)
+            real = getattr(owner, act)
+
+            def dying(*args: Any, **options: Any) -> Any:
+                nonlocal left
+                result = real(*args, **options)
+                left -= 1
+                if not left:
+                    die()
+                return result
+
+            setattr(owner, act, dying)
+
+        if not killed(lambda: main(["library", str(films), "--move", str(place)]), prepare):
+            break
+        assert sorted(found(films, capsys)) == ALL
+        assert encoded(films) == 3
+        if storages.library_home() == place:
+            break
+    else:
+        pytest.fail("never ended")
+    again = tmp_path / "third"
+    assert main(["library", str(films), "--move", str(again)]) == 0
+    assert len(list(again.rglob("*.npy"))) == 3
     assert sorted(found(films, capsys)) == ALL
     assert encoded(films) == 3
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from counting_encoder import NAME, film
 from kills import die, killed
 
 from prvr import Library
+from prvr.errors import DataError
 from prvr.search import NothingEncoded
-from prvr.video import encoding
+from prvr.video import Storage, encoding
 
 pytest.importorskip("av")
 SEEDS = int(os.environ.get("PRVR_LIFE", "1"))
@@ -41,6 +43,10 @@ class Life:
             (disk / "notes.txt").write_text("mine")
         for _ in range(FILMS):
             self.add()
+        self.home, self.other = base / "home", base / "other"
+        film(self.other / "other.mp4", 0, 255)
+        with Library(self.other, encoder=NAME, home=self.home, device="cpu") as library:
+            library.update()
 
     def mount(self, disk: Path) -> None:
         if MOUNTS:
@@ -85,6 +91,53 @@ class Life:
     def delete(self) -> None:
         if path := self.some():
             path.unlink()
+
+    def rename_folder(self) -> None:
+        """Films go into a folder, whose name changes."""
+        for disk in self.plugged():
+            self.made += 1
+            for folder in [path for path in disk.iterdir() if path.is_dir()]:
+                folder.rename(disk / f"folder {self.made}")
+            (disk / f"folder {self.made}").mkdir(exist_ok=True)
+            for path in sorted(disk.glob("*.mp4"))[:2]:
+                path.rename(disk / f"folder {self.made}" / path.name)
+
+    def move_out(self) -> None:
+        """To another folder that was searched once."""
+        if path := self.some():
+            shutil.move(path, self.other / path.name)
+
+    def move_in(self) -> None:
+        path = self.new_path()
+        if path and (others := sorted(self.other.glob("v*.mp4"))):
+            shutil.move(self.random.choice(others), path)
+
+    def touch(self) -> None:
+        if path := self.some():
+            path.touch()
+
+    def prune(self) -> None:
+        """What was unplugged without a file system of its own cannot be told from what was deleted."""
+        if MOUNTS or not self.away:
+            with Library(self.films, encoder=NAME, home=self.home, device="cpu") as library, suppress(DataError):
+                library.prune()
+
+    def prune_with_read_errors(self) -> None:
+        def fail(_: Path) -> str:
+            raise OSError(5, "Input/output error")
+
+        with self.patch.context() as patch:
+            patch.setattr("prvr.video.storage.hash_file", fail)
+            self.prune()
+
+    def move_library(self) -> None:
+        """Killed at any time, and done."""
+        place = self.base / f"library {self.made}"
+        self.made += 1
+        killed(lambda: Storage(self.home).move(place), after=self.random.uniform(0, 0.05))
+        if not (self.home / "moved.txt").exists():
+            Storage(self.home).move(place)
+        self.home = place
 
     def set_clock_back(self) -> None:
         if path := self.some():
@@ -159,10 +212,12 @@ class Life:
 
     # What must hold
 
-    def search(self, home: str = "home") -> list[tuple[str, float, int]]:
+    def search(self, home: str = "") -> list[tuple[str, float, int]]:
         """Names, scores and copies of all that is found; nothing if nothing is there."""
         try:
-            with Library(self.films, encoder=NAME, home=self.base / home, device="cpu") as library:
+            with Library(
+                self.films, encoder=NAME, home=self.base / home if home else self.home, device="cpu"
+            ) as library:
                 if library.update().offline:
                     return []
                 hits = library.search("something red", k=999, update=False).hits
@@ -196,7 +251,8 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_whatever_happens_a_search_finds_what_a_fresh_library_finds(life: Life) -> None:
     acts: list[Callable[[], None]] = [
         life.add, life.rename, life.copy, life.replace, life.delete, life.set_clock_back, life.unplug, life.plug_in,
-        life.swap_disks, life.forbid, life.kill, life.fill_disk, life.two_processes,
+        life.swap_disks, life.forbid, life.kill, life.fill_disk, life.two_processes, life.rename_folder, life.move_out,
+        life.move_in, life.touch, life.prune, life.prune, life.prune_with_read_errors, life.move_library,
     ]  # fmt: skip
     done: list[str] = []
     life.check(done)

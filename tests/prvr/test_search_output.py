@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -163,7 +165,9 @@ class TestTable:
 
 
 def test_json_holds_everything(tmp_path: Path) -> None:
-    one = result(hit(confidence=0.75), hit("é\udcff.mp4", -0.25), query=EVIL)
+    other = hit("é\udcff.mp4", -0.25)
+    other = replace(other, video=replace(other.video, path="/films/é\udcff.mp4"))
+    one = result(hit(confidence=0.75), other, query=EVIL)
     write_json(tmp_path / "new" / "a.json", [one, result()])
     found = json.loads((tmp_path / "new" / "a.json").read_text("ascii"))["results"]
     assert [(row["query"], row["videos"], row["backend"], len(row["hits"])) for row in found] == [
@@ -172,7 +176,13 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     ]
     for rank, (row, expected) in enumerate(zip(found[0]["hits"], one.hits, strict=True), 1):
         assert row.pop("rank") == rank
+        if rank == 2:  # Unicode has no half of a surrogate pair
+            video = row["video"]
+            assert (video["id"], video["path"]) == ("é\\udcff.mp4", "/films/é\\udcff.mp4")
+            assert os.fsdecode(unquote_to_bytes(video.pop("path_bytes"))) == expected.video.path
+            video |= {"id": expected.video.id, "path": expected.video.path}
         assert parse_record(SearchHit, row, "hit", file_names=True) == expected
+    assert "\\ud" not in (tmp_path / "new" / "a.json").read_text("ascii").replace("\\\\ud", "")
 
 
 def test_every_output_names_what_was_folded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -443,3 +444,18 @@ def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:
         assert workers.close(30.0)
 
     asyncio.run(ask())
+
+
+def test_a_moment_of_a_video_whose_name_is_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    try:
+        film(tmp_path / "films" / os.fsdecode(b"caf\xe9.mp4"), 0)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    film(tmp_path / "films" / "b.mp4", 1)
+    with Library(tmp_path / "films", encoder=NAME, home=tmp_path / "home") as library:
+        library.update()
+        with TestClient(create_app(library), base_url=HOST) as client:
+            keys = {video["name"]: video["key"] for video in client.get("/api/videos").json()["videos"]}
+            answer = client.get("/api/search", params={"like": keys[r"caf\udce9.mp4"], "start": 1})
+    assert answer.json()["query"] == r"like caf\udce9.mp4@0:01"

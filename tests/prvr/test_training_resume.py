@@ -125,6 +125,59 @@ def test_a_state_of_no_place_in_the_run_is_refused(runs: Runs, finished: Path, c
         runs.resume("finished")
 
 
+def test_a_state_with_any_value_twisted_is_refused_in_a_sentence(runs: Runs, straight_runs: StraightRuns) -> None:
+    finished = shutil.copytree(straight_runs["adamw"].output, runs.folder / "finished")
+    path = finished / "last" / "state.pt"
+    good = load_state(path)
+    line, last, bad = good["history"][0], good["history"][1:], float("nan")
+    values: list[Any] = ["one", -1, bad, {"a": 1}]
+    fine = {("position", "{'a': 1}")}
+    twisted = {(name, str(value)): {name: value} for name in good for value in values if name != "constants"}
+    twisted |= {
+        ("history", f"{key} {value}"): {"history": [line | {key: value}, *last]}
+        for key in ("epoch", "loss", "sumr", "averaged")
+        for value in ("one", bad, {"total": "one"}, torch.zeros(1))
+    }
+    optimizer = good["optimizer"]
+    twisted |= {
+        ("optimizer", str(number)): {"optimizer": optimizer | change}
+        for number, change in enumerate([
+            {"param_groups": []}, {"param_groups": [{}]}, {"state": []}, {"state": {0: {}}}, {"state": {"a": {}}},
+            {"state": {0: optimizer["state"][0] | {"step": bad}}}, {"state": {10**6: optimizer["state"][0]}},
+            {"state": {0: optimizer["state"][0] | {"exp_avg": torch.zeros(1, 2, 3)}}},
+            {"param_groups": [group | {"lr": "fast"} for group in optimizer["param_groups"]]},
+            {"param_groups": [group | {"betas": (0.9, bad)} for group in optimizer["param_groups"]]},
+        ])
+    }  # fmt: skip
+    networks = good["networks"]
+    twisted |= {
+        ("networks", str(number)): {"networks": {name: change(dict(network)) for name, network in networks.items()}}
+        for number, change in enumerate([
+            lambda network: {**network, 1: 2}, lambda network: dict.fromkeys(network, 1), lambda network: [*network],
+        ])
+    }  # fmt: skip
+    best = good["best"]
+    twisted |= {
+        ("best", str(value)): {"best": {name: score | value for name, score in best.items()}}
+        for value in ({"epoch": -2}, {"epoch": 5}, {"epoch": "a"}, {"value": bad}, {"value": []}, {"details": 3})
+    }
+    twisted |= {
+        ("position", str(value)): {"position": value}
+        for value in ({"seconds": bad}, {"sums": {"total": bad}}, {"sums": []}, {"rate": "a"}, {"step": 1.5})
+    }
+    allowed, said = set[tuple[str, str]](), dict[tuple[str, str], str]()
+    for case, change in twisted.items():
+        save_state(path, good | change)
+        try:
+            runs.resume("finished")
+            allowed.add(case)
+        except TrainingError as error:
+            said[case] = str(error)
+    reasons = ("is damaged", "training state of format", "another configuration", "of other parts", "of another model")
+    assert not {case: why for case, why in said.items() if not any(reason in why for reason in reasons)}
+    assert allowed <= fine, allowed - fine
+
+
 def test_the_batches_that_are_done_are_not_read_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     config = runs.config(train__checkpoint_every=3, train__epochs=1)
     runs.stop(1, 3, config=config)

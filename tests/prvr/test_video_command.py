@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import cells, explained
+from counting_encoder import NAME
 from video_files import UNREADABLE, noise, plain, write_video
 
 from prvr.cli import main
@@ -75,6 +76,20 @@ def test_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "\x1b[31m" not in out
     assert r"\x1b[31m[red]x\n.mp4" in out
     assert r"caf\udce9.mp4" in out
+
+
+def test_a_query_is_text(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = ["search", str(video.parent), "--encoder", NAME, "--library", str(tmp_path / "home"), "-q"]
+    for words in (["caf\udce9"], ["--said", "\udcff"], ["red", "--with", "\udcff"], ["red", "--without", "\udcff"]):
+        assert "expected text, got bytes that are not UTF-8" in explained([*search, *words], capsys)
+
+
+def test_an_output_may_have_any_name(video: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output = tmp_path / os.fsdecode(b"caf\xe9.json")
+    options = ["--encoder", "toy", "--library", str(tmp_path / "home"), "--json", str(output)]
+    assert main(["search", str(video.parent), "red", *options]) == 0
+    assert output.is_file()
+    assert rb"caf\udce9.json: written" in capsysbinary.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")

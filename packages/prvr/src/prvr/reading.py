@@ -46,6 +46,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, which stand for bytes of names or arguments that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_bytes(path: Path, most: int = SMALL) -> bytes:
     """The content of a regular file.
 
@@ -193,7 +202,7 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
         record = _adapter(kind).validate_json(text, strict=True)
         # The JSON of pydantic has no lone surrogates: their types have been checked in their place.
         return record if text.encode() == content else _adapter(kind).validate_python(values)
-    except (ValidationError, RecursionError, ValueError) as error:
+    except (ValidationError, RecursionError, ValueError, TypeError) as error:
         if not isinstance(error, ValidationError):
             raise DataError(f"{source}: {error}.") from error
         first = error.errors(include_input=False, include_url=False)[0]

@@ -36,6 +36,7 @@ _began: dict[str, Any] = {}
 
 def command() -> int:
     """Runs `prvr`: a search in the resident process where there is one, everything else here."""
+    open_streams()
     words = sys.argv[1:]
     _began.update(environment=dict(os.environ), path=None)
     if words[:1] == ["search"] and sys.platform == "linux":
@@ -45,6 +46,17 @@ def command() -> int:
         if code is not None:
             return code
     return import_module("prvr.cli").main()
+
+
+def open_streams() -> None:
+    """Opens standard streams that were closed, as empty ones, before any other file gets their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 def stay(seconds: float) -> bool:

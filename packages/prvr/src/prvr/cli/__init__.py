@@ -10,13 +10,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from io import StringIO
-from typing import Annotated
+from io import StringIO, TextIOWrapper
+from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from prvr.cli.console import complain, logged, stdout
+from prvr.cli.console import CommandError, complain, logged, stdout
 from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, import_parts, usage_error
+from prvr.errors import DISK_FULL
+from prvr.resident import open_streams
 
 __all__ = ["app", "main"]
 
@@ -90,24 +92,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see `prvr --help`. Errors are printed to standard error.
     """
+    open_streams()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of names that are no UTF-8, or on an ASCII terminal
+    options: dict[str, Any] = {"exit_on_error": False, "print_error": False, "result_action": "return_value"}
     try:
-        try:
-            words = list(sys.argv[1:] if argv is None else argv)
-            code = (
-                app.meta(words, console=stdout(), exit_on_error=False, print_error=False, result_action="return_value")
-                or 0
-            )
-        except CycloptsError as error:
-            code = complain(usage_error(error))
-        finally:
-            sys.stdout.flush()  # here, and not at the end of Python, which would complain
-        if argv is None:
-            with suppress(OSError):
-                os.dup2(2, 1)  # what libraries print while the process ends is no result
-        return code
+        code = app.meta(list(sys.argv[1:] if argv is None else argv), console=stdout(), **options) or 0
+    except CycloptsError as error:
+        code = complain(usage_error(error))
     except BrokenPipeError:
+        code = _PIPE_CLOSED
+    except OSError as error:
+        if error.filename is not None or error.errno not in DISK_FULL:
+            raise
+        code = complain(error)
+    try:
+        sys.stdout.flush()  # here, and not at the end of Python, which would complain
+    except OSError as error:
         _silence_stdout()
-        return _PIPE_CLOSED
+        if not isinstance(error, BrokenPipeError):
+            return complain(CommandError(f"Standard output cannot be written ({error.strerror})."))
+        code = _PIPE_CLOSED
+    if argv is None:
+        with suppress(OSError):
+            os.dup2(2, 1)  # what libraries print while the process ends is no result
+    return code
 
 
 def _silence_stdout() -> None:

@@ -175,7 +175,7 @@ def complain(error: Exception) -> int:
     """
     message = _user_error(error)
     if message is not None:
-        sys.stderr.write(f"prvr: error: {' '.join(message.split())}\n")
+        sys.stderr.write(f"prvr: error: {printable(' '.join(message.split()))}\n")
         return 2
     traceback.print_exception(error)
     sys.stderr.write(

@@ -216,7 +216,8 @@ def run(
         if import_ is not None:
             from prvr.video import Storage
 
-            print(f"imported: {_videos(library.storage.merge(Storage(import_)))}")
+            with library.storage.in_use():
+                print(f"imported: {_videos(library.storage.merge(Storage(import_)))}")
         if update:
             with progress_bar("encoding", "bytes") as bar:
                 library.update(bar, shard=shard or (1, 1))
@@ -224,10 +225,9 @@ def run(
         if verify:
             damaged = _verify(library)
         if prune:
-            gone, offline = library.prune()
-            print(
-                f"pruned: {_videos(gone)}" + (f"; {_videos(offline)} on disks that are offline kept" if offline else "")
-            )
+            gone, unknown = library.prune()
+            kept = f"; {_videos(unknown)} kept: on a disk that is offline, or maybe in what cannot be read"
+            print(f"pruned: {_videos(gone)}" + (kept if unknown else ""))
         if move is not None:
             library.storage.move(move)
         _show(library)

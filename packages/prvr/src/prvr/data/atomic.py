@@ -5,6 +5,7 @@ holds a mark, a file named `.prvr-unfinished`, from before anything is put into 
 followed when something is deleted.
 """
 
+import errno
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import platformdirs
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from prvr.errors import DISK_FULL, DataError, PrvrError
 
@@ -31,6 +32,10 @@ MARK = ".prvr-unfinished"
 LOCK = ".lock"
 """The lock of a folder that a process owns. It is never deleted: that could let two processes in."""
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
+
+PATIENCE = 600.0  # seconds until a process that waits for another one gives up
+_QUIET = 1.0  # seconds until it says that it waits
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
 
@@ -198,29 +203,56 @@ def discard(target: Path, files: Collection[str]) -> None:
 
 
 @contextmanager
-def owned(folder: Path, busy: str, kind: type[PrvrError] = DataError, *, wait: bool = False) -> Iterator[None]:
+def owned(folder: Path, busy: str = "", kind: type[PrvrError] = DataError, *, wait: float = 0.0) -> Iterator[None]:
     """Owns a folder inside the `with` statement. The operating system releases it if the process dies.
 
     Args:
         folder: an existing folder.
-        busy: the error message if another process owns it.
+        busy: the error message if another process owns it; default: how long it has been waited for.
         kind: the class of that error.
-        wait: wait for the other process instead of raising.
+        wait: seconds to wait for the other process before raising; after one second, a warning says so.
 
     Raises:
         kind: another process owns it, or its lock is a link.
-        OSError: it cannot be written.
+        OSError: it cannot be written, or its file system has no locks.
     """
     path = folder / LOCK
     if path.is_symlink():
         raise kind(f"{path}: is a symbolic link, expected a lock that prvr has made. Remove the link.")
+    with locked(path, wait) as is_mine:
+        if not is_mine:
+            raise kind(busy or f"{folder}: used by another process for {wait:.0f} s. Wait for it to end, or end it.")
+        yield
+
+
+@contextmanager
+def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
+    """Locks a file inside the `with` statement, whether or not it exists; False if another process has locked it.
+
+    Args:
+        path: the file.
+        wait: seconds to wait for the other process; after one second, a warning says so.
+
+    Raises:
+        OSError: it cannot be written, or its file system has no locks.
+    """
     lock = FileLock(path)
     try:
-        lock.acquire(blocking=wait)
-    except Timeout:
-        raise kind(busy) from None
+        with suppress(Timeout):
+            lock.acquire(timeout=min(wait, _QUIET))
+        if isinstance(lock, SoftFileLock):  # what filelock makes of it there: a file, which outlives its process
+            lock.release()
+            raise OSError(errno.ENOSYS, "")
+        if not lock.is_locked and wait > _QUIET:
+            logger.warning("%s: waiting for another process, up to %.0f s", path.parent, wait)
+            with suppress(Timeout):
+                lock.acquire(timeout=wait - _QUIET)
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise
+        raise OSError(errno.ENOLCK, "this file system has no locks", str(path)) from error
     try:
-        yield
+        yield lock.is_locked
     finally:
         lock.release()
 

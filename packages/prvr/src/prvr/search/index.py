@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.atomic import LOCK, clear_half_written, is_real_folder, owned
+from prvr.data.atomic import LOCK, PATIENCE, clear_half_written, is_real_folder, owned
 from prvr.errors import DISK_FULL, DataError
 from prvr.filters import SearchFilter
 from prvr.search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
@@ -93,7 +93,7 @@ class VideoIndex:
         self._key = index_key(model, features, window, stride)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with owned(self.folder, "", wait=True):
+            with owned(self.folder, kind=IndexUnwritable, wait=PATIENCE):
                 self._snapshot = self._opened()
         except OSError as error:
             raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
@@ -147,7 +147,7 @@ class VideoIndex:
         if features.spec != self.features:
             raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
         try:
-            with owned(self.folder, "", wait=True):
+            with owned(self.folder, kind=IndexUnwritable, wait=PATIENCE):
                 self._snapshot = sync(self._opened(), self.model, features, progress, lambda: self._bank)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"

@@ -6,7 +6,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,7 @@ from prvr.video.database import LibraryUnwritable
 from prvr.video.decode import check_rate
 from prvr.video.encoders import ALIASES, TOY, choose_encoder
 from prvr.video.encoders.toy import foreign_video, is_toy_video, refuse_foreign
-from prvr.video.listing import by_suffix
+from prvr.video.listing import below, by_suffix
 from prvr.video.own import is_own
 from prvr.video.storage import encoder_key
 
@@ -185,8 +185,9 @@ class Library:
         if parts > 1:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
             listing = replace(listing, videos=mine)
-        spec = self._choose_spec(listing)
-        self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+        with self.storage.in_use():
+            spec = self._choose_spec(listing)
+            self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
         return self.report
 
     def update_lines(self, progress: Progress | None = None) -> UpdateReport:
@@ -200,7 +201,8 @@ class Library:
         """
         listing, self.report = self.list_videos(), UpdateReport(offline=True)
         if listing.videos:
-            self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
+            with self.storage.in_use():
+                self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
         return self.report
 
     def list_videos(self) -> Listing:
@@ -282,11 +284,12 @@ class Library:
             state = (self.storage.version, listing)
             if self._index is not None and self._state == state:
                 return self._index
-            features, self._state = self._features(listing, may_be_empty), state
-            if self._index is None:
-                self._index = self._up_to_date(features)
-            elif self._indexed != features.entries:
-                self._index.update(features)
+            with self.storage.in_use():
+                features, self._state = self._features(listing, may_be_empty), state
+                if self._index is None:
+                    self._index = self._up_to_date(features)
+                elif self._indexed != features.entries:
+                    self._index.update(features)
             self._indexed = features.entries
             return self._index
 
@@ -339,25 +342,35 @@ class Library:
         Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
         """
         specs = self.storage.specs() if self.spec is None else {encoder_key(self.spec): self.spec}
-        shas, found = {sha256 for _, sha256 in self.storage.places(self.folder)}, []
-        for key, spec in specs.items():
-            problems = self.storage.check(key, spec, shas)
-            self.storage.drop_features(key, problems)
-            found += problems.values()
-        return tuple(found)
+        shas, listed = {sha256 for _, sha256 in self.storage.places(self.folder)}, []
+        with self.storage.in_use():
+            for key, spec in specs.items():
+                problems = self.storage.check(key, spec, shas)
+                self.storage.drop_features(key, problems)
+                listed += problems.values()
+        return tuple(listed)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
 
-        What is on a disk that is not there, or in a folder that cannot be listed, is kept.
+        Those that were renamed, or moved within the folder or to another that was searched, are not gone. What is on a
+        disk that is not there, or may be in what cannot be read, is kept.
 
         Returns:
-            How many videos were deleted, and how many are kept because their disk is not there.
+            How many videos were deleted, and how many are kept because it is not known whether they are gone.
+
+        Raises:
+            DataError: the folder is offline, or another process uses the library.
         """
         listing = self._listing(exclude=())  # what is left out of a search is not gone
         if not listing.videos:
             raise DataError(f"{self.folder}: offline, or moved; nothing was deleted. Search it at its new place first.")
-        return self.storage.prune(self.folder, {video.path for video in listing.videos}, [*listing.unlisted])
+        videos = [*listing.videos]
+        for folder in self.storage.folders():
+            if not below(folder, [self.folder]):
+                with suppress(DataError):
+                    videos += list_videos(folder).videos
+        return self.storage.prune(self.folder, videos, [*listing.unlisted])
 
     def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
         """The videos of the folder; none if it is missing but was there before."""
@@ -416,7 +429,8 @@ class Library:
         try:
             return self.storage.read_features(key, entry.sha256)
         except DataError:
-            self.storage.drop_features(key, [entry.sha256])
+            if self.storage.has_features(key, entry.sha256):
+                self.storage.drop_features(key, [entry.sha256])
             raise
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.errors import InputError
-from prvr.reading import printable
+from prvr.reading import is_unicode, printable, short
 from prvr.search.model import EncodesPictures, SearchModel
 from prvr.search.output.terminal import clock, clock_span
 from prvr.search.ranking import timed_rows
@@ -36,7 +36,7 @@ class Passage(NamedTuple):
     end: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.video}@{clock(self.start) if self.end is None else clock_span(self.start, self.end)}"
+        return f"{printable(self.video)}@{clock(self.start) if self.end is None else clock_span(self.start, self.end)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Query:
             rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
     Raises:
-        ValueError: nothing is wanted, or a time is not from 0, or the end not after the start.
+        ValueError: nothing is wanted, a text is not Unicode, a time is not from 0, or the end is not after the start.
 
     Examples:
         >>> str(Query("a dog", without="snow"))
@@ -77,6 +77,9 @@ class Query:
         for name in ("texts", "without"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        for text in (*self.texts, *self.without, self.said):
+            if not is_unicode(text):
+                raise InputError(f"Query: {short(text)}: expected text, got bytes that are not UTF-8")
         if self.like is not None:
             _, start, end = like = Passage(*self.like)
             if not 0 <= start < np.inf or (end is not None and not start < end < np.inf):
@@ -113,7 +116,7 @@ class Query:
     def __str__(self) -> str:
         """The query in words, for tables and titles."""
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
-        picture = [] if self.image is None else [f"like {name}"]
+        picture = [] if self.image is None else [f"like {printable(name)}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
         said = [f"said: {self.said}"] if self.said else []
         wanted = " + ".join([*self.texts, *picture, *film, *said])

@@ -1,6 +1,7 @@
 """Checkpoints that appear whole or not at all: `best/` to use, `last/state.pt` to resume from."""
 
 import hashlib
+import json
 import logging
 import math
 import re
@@ -8,7 +9,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,8 +29,9 @@ from prvr.data.atomic import (
     unmark,
 )
 from prvr.data.hashes import check_hashes, write_hashes
-from prvr.errors import TrainingError
+from prvr.errors import DataError, TrainingError
 from prvr.models.pretrained import PretrainedModel, write_model
+from prvr.reading import parse_record, short
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ def load_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         version = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise TrainingError(
-            f"{path}: training state of format {version!r}, this version reads {FORMAT}. Start a new run."
+            f"{path}: training state of format {short(version)}, this version reads {FORMAT}. Start a new run."
         )
     return state
 
@@ -132,6 +134,88 @@ class TrainerState:
     def means(self) -> dict[str, float]:
         """The mean of each loss term over the steps that were not skipped; empty if all were."""
         return {name: value / (self.step - self.skipped) for name, value in self.sums.items()}
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a saved state says in plain values, see `Trainer.state_dict`."""
+
+    config: dict[str, Any]
+    parts: dict[str, str]
+    best: dict[str, Score]
+    epoch: int
+    history: list[dict[str, Any]]
+    position: TrainerState | None
+    skipped_in_row: int
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is read of a line of the history."""
+
+    epoch: int
+    loss: dict[str, float]
+    sumr: float | None = None
+    rsum: float | None = None
+    chance: float | None = None
+    averaged: list[int] | None = None
+
+
+def plain_state(state: Mapping[str, Any], path: Path) -> Position:
+    """The plain values of a saved state, with their types.
+
+    Args:
+        state: what `load_state` gave.
+        path: where it lies, for the message.
+
+    Raises:
+        TrainingError: one is missing, of another type, or not finite.
+    """
+    names = [field.name for field in fields(Position)]
+    try:
+        plain = parse_record(Position, {name: state[name] for name in names if name in state}, str(path))
+        position = TrainerState() if plain.position is None else plain.position
+        json.dumps([plain.history, asdict(position)], allow_nan=False)
+        for number, values in enumerate(plain.history):
+            line = parse_record(_Line, values, f"{path}: history: {number}")
+            if line.epoch != number or (line.sumr is None) == (line.rsum is None):
+                raise DataError(f"{path}: history: {number}: expected epoch {number} with sumr or rsum.")
+        if any(math.isnan(score.value) or score.value == math.inf for score in plain.best.values()):
+            raise DataError(f"{path}: best: a score is not finite.")
+    except ValueError as error:  # DataError is one
+        raise damaged(path, error) from error
+    return plain
+
+
+def damaged(path: Path, why: object) -> TrainingError:
+    """The error for a state whose content makes no sense."""
+    reason = str(why).removeprefix(f"{path}: ")
+    return TrainingError(f"{path}: is damaged: {reason} Use best/ of the same folder, or start a new run.")
+
+
+def expect_like(own: Any, saved: Any, name: str) -> None:
+    """Refuses a value of another structure: other types, keys, lengths or shapes, or numbers that are not finite.
+
+    Raises:
+        ValueError: names the part.
+    """
+    if isinstance(own, Tensor):
+        alike = isinstance(saved, Tensor) and (saved.shape, saved.dtype) == (own.shape, own.dtype)
+    elif isinstance(own, Mapping):
+        alike = isinstance(saved, Mapping) and saved.keys() == own.keys()
+        for key in own if alike else ():
+            expect_like(own[key], saved[key], f"{name}.{key}")
+    elif isinstance(own, list | tuple):
+        alike = isinstance(saved, list | tuple) and len(saved) == len(own)
+        for number, (one, other) in enumerate(zip(own, saved, strict=True) if alike else ()):
+            expect_like(one, other, f"{name}.{number}")
+    elif isinstance(own, float):
+        alike = type(saved) in (float, int) and math.isfinite(saved)
+    else:
+        alike = type(saved) is type(own)
+    if not alike:
+        raise ValueError(f"{name}: got {short(saved)}, expected the like of {short(own)}.")
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:

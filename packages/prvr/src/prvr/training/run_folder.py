@@ -26,7 +26,7 @@ from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
-from prvr.training.checkpoint import load_state, recover, save_state, write_file
+from prvr.training.checkpoint import load_state, plain_state, recover, save_state, write_file
 from prvr.training.processes import (
     EpochProgress,
     StopRequest,
@@ -135,7 +135,7 @@ class RunFolder:
             logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
             return None
         state = load_state(self.state)
-        if changes := differences(state["config"], config_to_dict(config)):
+        if changes := differences(plain_state(state, self.state).config, config_to_dict(config)):
             raise TrainingError(
                 f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
                 "Resume with its own config.yaml, or start a new run in another folder."

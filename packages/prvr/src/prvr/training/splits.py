@@ -36,9 +36,11 @@ from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import ranked_rows
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
+from prvr.reading import short
 from prvr.scoring import unit_rows
 from prvr.stages import Pipeline
 from prvr.stages.joint_space import JointSplit
+from prvr.training.checkpoint import damaged
 from prvr.training.run_folder import Run
 
 logger = logging.getLogger(__name__)
@@ -345,7 +347,10 @@ def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teache
             system = Teacher.open(str(name)) if teacher is None else teacher
             scores = system.scores(split, config.train, device=run.accelerator.device)
     if run.state is not None:
-        saved = run.state["constants"]["teacher"]
+        constants = run.state.get("constants")
+        saved = constants.get("teacher") if isinstance(constants, dict) else None
+        if not isinstance(saved, Tensor) or saved.is_complex():
+            raise damaged(run.folder.state, f"constants: got {short(constants)}, expected scores of the teacher.")
         now, before = (x[:1].float().nan_to_num(neginf=0.0) for x in (scores, saved))
         if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
             raise TrainingError(

@@ -14,7 +14,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import config_to_dict, flat
 from prvr.errors import DivergedError, TrainingError
-from prvr.training.checkpoint import Score, TrainerState, derived_seed, load_weights
+from prvr.reading import short
+from prvr.training.checkpoint import (
+    Score,
+    TrainerState,
+    damaged,
+    derived_seed,
+    expect_like,
+    load_weights,
+    plain_state,
+)
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, host_group, matrix_products
 from prvr.training.run_folder import Run, RunConfig, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
@@ -127,31 +136,63 @@ class Trainer:
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         source, networks = self.run.folder.state, self.task.networks
-        if changes := differences(state["parts"], part_names(networks)):
+        plain = plain_state(state, source)
+        if changes := differences(plain.parts, part_names(networks)):
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise TrainingError(
                 f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}{more}. Resume with the model, losses "
                 "and stages that the run began with."
             )
-        position = TrainerState(**(state["position"] or {}))
-        ended, last = state["epoch"], self.config.train.epochs
-        if not (0 <= ended == len(state["history"]) <= last and 0 <= position.skipped <= position.step <= self.steps):
-            raise TrainingError(
-                f"{source}: is damaged: step {position.step} of {self.steps} after {ended} of {last} epochs, metrics "
-                f"of {len(state['history'])}. Use best/ of the same folder, or start a new run."
+        position, ended, last = plain.position or TrainerState(), plain.epoch, self.config.train.epochs
+        if not (
+            0 <= ended == len(plain.history) <= last
+            and 0 <= position.skipped <= position.step <= self.steps
+            and 0 <= plain.skipped_in_row <= ended * self.steps + position.step
+            and all(-1 <= score.epoch <= ended for score in plain.best.values())
+        ):
+            raise damaged(
+                source,
+                f"step {short(position.step)} of {self.steps} after {short(ended)} of {last} epochs, metrics of "
+                f"{len(plain.history)}, {short(plain.skipped_in_row)} steps skipped in a row, best epochs "
+                f"{short([score.epoch for score in plain.best.values()])}.",
             )
-        for name, network in networks.items():
-            load_weights(network, state["networks"][name], source)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        self.best = {name: Score(**score) for name, score in state["best"].items()}
-        self.epoch, self.history = state["epoch"], state["history"]
-        self.average.mean, self.skipped_in_row = state["average"], state["skipped_in_row"]
-        self.stopped = state.get("stopped", False)
-        self.state = position
+        try:
+            for name, network in networks.items():
+                load_weights(network, state["networks"][name], source)
+            self._load_optimizer(state["optimizer"], state["scheduler"])
+            expect_like(dict(self.best), {name: Score() for name in plain.best}, "best")
+            is_averaged = state["average"] or len(self.config.train.kept_epochs(ended)) > 1
+            expect_like(self.average.networks.state_dict() if is_averaged else {}, state["average"], "average")
+        except TrainingError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise damaged(source, f"{type(error).__name__}: {short(error, 200)}.") from error
+        self.best, self.epoch, self.history = plain.best, ended, plain.history
+        self.average.mean, self.skipped_in_row = state["average"], plain.skipped_in_row
+        self.stopped, self.state = plain.stopped, position
         self._saved = self._where
         self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
+
+    def _load_optimizer(self, optimizer: dict[str, Any], scheduler: dict[str, Any] | None) -> None:
+        """Loads what fits the optimizer and the schedule of this run.
+
+        Raises:
+            ValueError: it does not.
+        """
+        expect_like(self.optimizer.state_dict()["param_groups"], optimizer["param_groups"], "optimizer.param_groups")
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for number, moments in optimizer["state"].items():
+            expect_like(
+                {"step": 0.0} | dict.fromkeys(("exp_avg", "exp_avg_sq"), parameters[number].detach().cpu()),
+                moments | {"step": float(moments["step"])},
+                f"optimizer.state.{number}",
+            )
+        self.optimizer.load_state_dict(optimizer)
+        if self.scheduler is not None:
+            own, saved = self.scheduler.state_dict(), scheduler or {}
+            known = {name: saved[name] for name in own if name in saved}  # other versions of torch have others
+            expect_like({name: own[name] for name in known}, known, "scheduler")
+            self.scheduler.load_state_dict(known)
 
     def train(self, evaluate: Callable[[], Report]) -> Report:
         """Trains to the end.

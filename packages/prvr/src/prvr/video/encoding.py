@@ -151,7 +151,7 @@ class _Update:
         try:
             self._encode(pending)
             self._describe_again()
-            self._see()
+            self._see(before)
             self._follow_subtitles()
         except LibraryUnwritable as error:
             problem = str(error)
@@ -261,11 +261,12 @@ class _Update:
         if fault != _OURS:
             self.unreadable[name] = Unreadable(name, fault.reason, fault.remedy, is_new, is_passing)
 
-    def _see(self) -> None:
+    def _see(self, before: Mapping[str, str]) -> None:
+        """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
         seen: dict[str, list[VideoPath]] = defaultdict(list)
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
-            if sha256 is not None and sha256 != self.unchanged.get(video.id):
+            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == before.get(str(video.path)):
                 seen[sha256].append(video)
         self.storage.see(seen)
 

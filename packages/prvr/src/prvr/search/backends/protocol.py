@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.config import Registry
-from prvr.data.atomic import owned
+from prvr.data.atomic import PATIENCE, owned
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def locked(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(owned(folder, "", wait=True))
+            stack.enter_context(owned(folder, wait=PATIENCE))
         except OSError as error:
             logger.info("%s: read without a lock (%s)", folder, error)
         yield

@@ -6,13 +6,16 @@ The name `-` stands for standard output.
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from prvr.data.atomic import write_file
-from prvr.reading import printable
+from prvr.reading import is_unicode, printable
 from prvr.search.results import SearchResult
 
 FORMAT = 2
@@ -24,10 +27,12 @@ _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take the
 def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes results as one JSON file, ASCII only: every field of every hit, with its rank; times in seconds.
 
+    Names that are not UTF-8 are written as `printable` shows them, and `path_bytes` is the path, percent-encoded.
+
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
-    rows = [asdict(result) for result in results]
+    rows = [_readable(asdict(result)) for result in results]
     for row in rows:
         row["hits"] = [{"rank": rank, **hit} for rank, hit in enumerate(row["hits"], 1)]
     write_text(path, json.dumps({"format": FORMAT, "results": rows}, indent=1, allow_nan=False) + "\n")
@@ -56,6 +61,19 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
             alike = cell("; ".join(one.id for one in hit.alike))
             writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, alike, line])
     write_text(path, content.getvalue())
+
+
+def _readable(value: Any) -> Any:
+    """A value whose texts every program can read that reads JSON: Unicode has no lone surrogates."""
+    if isinstance(value, str):
+        return value if is_unicode(value) else printable(value)
+    if isinstance(value, list | tuple):
+        return [_readable(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    readable = {key: _readable(one) for key, one in value.items()}
+    path = value.get("path", "")
+    return readable if is_unicode(path) else readable | {"path_bytes": quote(os.fsencode(path))}
 
 
 def cell(text: str) -> str:
