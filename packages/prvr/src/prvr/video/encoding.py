@@ -249,7 +249,7 @@ class _Update:
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
         videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
-        outdated = self.storage.outdated() & videos.keys()
+        outdated = self.storage.outdated(self.key).keys() & videos.keys()
         about = self.storage.about(self.key) if outdated else {}
         for sha256 in outdated:
             try:
