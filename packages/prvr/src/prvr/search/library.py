@@ -19,7 +19,6 @@ from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
 from prvr.errors import DataError, InputError
 from prvr.filters import SearchFilter
-from prvr.reading import printable
 from prvr.search.index import IndexUnwritable, VideoIndex
 from prvr.search.manifest import index_key
 from prvr.search.model import UNTRAINED, ZERO_SHOT, SearchModel
@@ -58,10 +57,6 @@ _WINDOW = 120.0  # seconds; frames of zero-shot are the same in every window, wh
 
 class NothingEncoded(DataError):
     """None of the videos of a folder can be searched yet."""
-
-
-class _FeaturesDamaged(DataError):
-    """The features of a video cannot be used; they are encoded again at the next update."""
 
 
 class Library:
@@ -132,7 +127,6 @@ class Library:
         self._indexed: dict[str, VideoEntry] = {}
         self._state: object = None  # of which the index is
         self._listed: Listing | None = None
-        self._damaged = set[str]()  # videos whose features cannot be used
         self._lock, self._scratch = threading.RLock(), ExitStack()
 
     def search(
@@ -182,7 +176,6 @@ class Library:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
             listing = replace(listing, videos=mine)
         spec = self._choose_spec(listing)
-        self._damaged.clear()
         for _ in range(3):
             damages = self.storage.damages
             self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
@@ -254,7 +247,7 @@ class Library:
                 **about[sha256],
             )
             for video in videos
-            if (sha256 := contents.get(video.id)) in about and sha256 not in self._damaged
+            if (sha256 := contents.get(video.id)) in about
         }
         if not entries and not may_be_empty:
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
@@ -265,18 +258,13 @@ class Library:
             state = (self.storage.version, listing)
             if self._index is not None and self._state == state:
                 return self._index
-            while True:
-                features, self._state = self._features(listing, may_be_empty), state
-                try:
-                    if self._index is None:
-                        self._index = self._up_to_date(features)
-                    elif self._indexed != features.entries:
-                        self._index.update(features)
-                except _FeaturesDamaged as error:
-                    logger.warning("%s The video is left out of this search.", printable(str(error)))
-                    continue
-                self._indexed = features.entries
-                return self._index
+            features, self._state = self._features(listing, may_be_empty), state
+            if self._index is None:
+                self._index = self._up_to_date(features)
+            elif self._indexed != features.entries:
+                self._index.update(features)
+            self._indexed = features.entries
+            return self._index
 
     @property
     def spec(self) -> FeatureSpec | None:
@@ -408,11 +396,10 @@ class Library:
             rows = self.storage.read_features(key, entry.sha256)
             if len(rows) != entry.frames:
                 raise DataError(f"{entry.id}: {len(rows)} rows of features, expected {entry.frames}.")
-        except DataError as error:
-            self._damaged.add(entry.sha256)
+        except DataError:
             with suppress(LibraryUnwritable):
                 self.storage.drop_features(key, [entry.sha256])
-            raise _FeaturesDamaged(str(error)) from error
+            raise
         return rows
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:

@@ -22,6 +22,10 @@ FEATURES, SPEC = "features", "encoder.json"
 _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{16}")
 
 
+class FeaturesElsewhere(DataError):
+    """The features of a video would be read or written outside the library."""
+
+
 def is_sha256(value: object) -> bool:
     """Whether a value is a sha256 in hexadecimal, and so can be part of a path."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
@@ -66,14 +70,14 @@ def feature_file(home: Path, encoder: object, sha256: object) -> Path:
         sha256: of the video.
 
     Raises:
-        DataError: the key or the hash is not one, or links lead elsewhere.
+        FeaturesElsewhere: the key or the hash is not one, or links lead elsewhere.
     """
     if not (is_sha256(sha256) and isinstance(encoder, str) and _KEY.fullmatch(encoder)):
-        raise DataError(f"{home}: expected the key of an encoder and a sha256, got {short(encoder)}, {short(sha256)}.")
+        raise FeaturesElsewhere(f"{home}: {short(encoder)} or {short(sha256)} is no key of an encoder or no sha256.")
     path = home / FEATURES / encoder / str(sha256)[:2] / f"{sha256}.npy"
     for place in (path, *path.parents[:2]):
         if place.is_symlink():
-            raise DataError(f"{place}: a link, which is not followed. Put the file or the folder itself there.")
+            raise FeaturesElsewhere(f"{place}: a link, which is not followed. Delete it, or put its target there.")
     return path
 
 

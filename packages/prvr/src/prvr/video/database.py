@@ -26,7 +26,7 @@ CONTENT = "lines_content"
 """The table of the virtual table `lines`, whose columns are id, c0 (text), c1 (language), c2 (start) and c3 (stop)."""
 _PATIENCE = 3.0  # seconds to wait for the transaction of another process, which lasts milliseconds
 _RESPITE = 10.0  # seconds after waiting in vain in which nothing waits
-_POLL = 0.2  # seconds that SQLite waits by itself, deaf to Ctrl-C
+_POLL = 200  # milliseconds that SQLite waits by itself inside a transaction, deaf to Ctrl-C
 _BLOCK, _MOST_STEPS = 1_000_000, 300_000_000  # steps of SQLite, of which it takes 100 million a second
 _MOST_VERSIONS = 1000  # a larger number is no version, but damage
 _JOURNALS = ("-journal", "-wal", "-shm")
@@ -217,6 +217,7 @@ class Database:
         connection = self._connect()
         try:
             connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA busy_timeout = {_POLL}")
         except BaseException:
             connection.close()
             raise
@@ -226,7 +227,7 @@ class Database:
         with suppress(OSError):
             self._opened.number = self.file.stat().st_ino
         _refuse_journal(self.file)
-        connection = _configured(sqlite3.connect(self.file, timeout=_POLL))
+        connection = _configured(sqlite3.connect(self.file, timeout=0))
         try:
             if _check(connection, self.file) < len(_TABLES):
                 with connection:

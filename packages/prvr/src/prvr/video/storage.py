@@ -117,7 +117,11 @@ class Storage:
         """Whether a video has features of an encoder.
 
         Where the SQLite file does not know them, because it was lost or damaged, but they are there, they are noted.
+
+        Raises:
+            FeaturesElsewhere: links lead out of the library.
         """
+        self._array(encoder, sha256)
         rows = self._database.read("SELECT frames FROM features WHERE encoder = ? AND sha256 = ?", (encoder, sha256))
         if rows and _is_count(rows[0][0]):
             return True
