@@ -273,8 +273,9 @@ class OtherDatabase:
 
     def __init__(self, file: Path) -> None:
         self.file, self._is_endless = file, False
+        nothing = f"{file.parent}: no library found, there is no {FILE}. Pass a folder given to --library."
         if not file.is_file() or not file.stat().st_size:
-            raise DataError(f"{file.parent}: no library found, there is no {FILE}. Pass a folder given to --library.")
+            raise DataError(nothing)
         with self._opening():
             _refuse_journal(file)
             with file.open("rb") as opened:
@@ -286,6 +287,8 @@ class OtherDatabase:
             self._connection = _read_only(file, "&immutable=1" if has_log else "")
             try:
                 self.version = _check(self._connection, file)
+                if not self.version:
+                    raise DataError(nothing)
             except BaseException:
                 self._connection.close()
                 raise

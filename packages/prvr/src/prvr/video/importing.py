@@ -8,7 +8,7 @@ from pathlib import Path
 from prvr.errors import DataError
 from prvr.reading import printable
 from prvr.video.arrays import feature_file, is_sha256, read_rows, read_specs
-from prvr.video.database import FILE, OtherDatabase
+from prvr.video.database import FILE, LibraryUnwritable, OtherDatabase
 from prvr.video.entries import parse_about
 from prvr.video.lines import lines_of
 from prvr.video.storage import Fault, Storage, is_place
@@ -56,6 +56,8 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
                     continue
                 if os.path.lexists(mine := feature_file(storage.home, key, sha256)):
                     raise DataError(f"{mine}: is damaged here, and not replaced.")
+            except LibraryUnwritable:
+                raise
             except DataError as error:
                 logger.info("skipped: %s", printable(str(error)))
                 skipped.add(sha256)
