@@ -100,6 +100,7 @@ DAMAGES: dict[str, Callable[[Collection], object]] = {
     "rows": lambda c: c.change("UPDATE features SET frames = frames + 1, encoder = x'ff'"),
     "places": lambda c: c.change("UPDATE places SET sha256 = x'ff', volume = 3"),
     "encoders": lambda c: c.change("UPDATE encoders SET spec = '{'"),
+    "no UTF-8": lambda c: c.change("UPDATE sqlite_master SET name = CAST(x'c1' AS TEXT), sql = x'c1' WHERE rowid = 3"),
 }
 
 
@@ -247,6 +248,24 @@ def test_an_imported_library_names_no_path(
     assert collection.search(capsys, "green")[0] == ALL[:2]
     assert collection.library("--prune") == 0
     assert mine.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_no_link_leads_out_of_the_library(collection: Collection, capsys: pytest.CaptureFixture[str]) -> None:
+    path, mine = collection.array(), collection.base / "mine"
+    before = path.read_bytes()
+    mine.mkdir()
+    shutil.move(path, mine)
+    path.symlink_to(mine / path.name)
+    assert len(collection.search(capsys, "red", "--model", "training-free")[0]) == 2
+    assert collection.search(capsys, "red", "--model", "training-free")[0] == ALL
+    assert not path.is_symlink()
+    shutil.rmtree(path.parent)
+    path.parent.symlink_to(mine)
+    collection.file.unlink()
+    names, err = collection.search(capsys, "red")
+    assert len(names) == 2
+    assert "a link, which is not followed" in err
+    assert [(file.name, file.read_bytes()) for file in mine.iterdir()] == [(path.name, before)]
 
 
 def test_an_import_replaces_no_file(collection: Collection, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,12 +70,12 @@ def feature_file(home: Path, encoder: object, sha256: object) -> Path:
         sha256: of the video.
 
     Raises:
-        FeaturesElsewhere: the key or the hash is not one, or links lead elsewhere.
+        FeaturesElsewhere: the key or the hash is not one, or its folder is a link.
     """
     if not (is_sha256(sha256) and isinstance(encoder, str) and _KEY.fullmatch(encoder)):
         raise FeaturesElsewhere(f"{home}: {short(encoder)} or {short(sha256)} is no key of an encoder or no sha256.")
     path = home / FEATURES / encoder / str(sha256)[:2] / f"{sha256}.npy"
-    for place in (path, *path.parents[:2]):
+    for place in path.parents[:2]:
         if place.is_symlink():
             raise FeaturesElsewhere(f"{place}: a link, which is not followed. Delete it, or put its target there.")
     return path
@@ -87,6 +87,8 @@ def read_rows(path: Path, spec: FeatureSpec) -> tuple[Float32[np.ndarray, "n f"]
     Raises:
         DataError: the file is missing or damaged, or holds anything but finite rows of the width of the encoder.
     """
+    if path.is_symlink():  # what it leads to may be somebody else's
+        raise DataError(f"{path}: is a link.")
     try:
         content = read_bytes(path, 8 * LARGE)
         rows = np.load(io.BytesIO(content), allow_pickle=False)

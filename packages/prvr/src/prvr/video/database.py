@@ -35,9 +35,7 @@ _DAMAGE = (
     sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_CONSTRAINT,
     sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG,
 )  # fmt: skip
-_DAMAGED_TABLE = re.compile(
-    "malformed|vtable constructor failed|fts5 file format"
-)  # an error without a code of its own
+_DAMAGED_TABLE = re.compile("vtable constructor failed|invalid fts5 file format")  # errors without a code of their own
 _TABLE = re.compile(r"CREATE (VIRTUAL )?TABLE |CREATE (UNIQUE )?INDEX ", re.IGNORECASE)
 _TABLES = (
     """
@@ -340,8 +338,11 @@ def _configured(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, file: Path) -> int:
     """The version of a file, whose tables have to be those of that version."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    objects = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL").fetchall()
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        objects = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL").fetchall()
+    except UnicodeDecodeError as error:  # of the message of SQLite, which quotes what it has read
+        raise _Damaged("its tables cannot be read") from error
     schema = dict(objects)
     expected = _schema(min(max(version, 0), len(_TABLES)))
     if schema and not _schema(len(_TABLES)).keys() & schema.keys():
@@ -420,7 +421,7 @@ def _is_locked(error: Exception) -> bool:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return isinstance(error, _Damaged) or _code(error) in _DAMAGE or bool(_DAMAGED_TABLE.search(str(error)))
+    return isinstance(error, _Damaged) or _code(error) in _DAMAGE or bool(_DAMAGED_TABLE.match(str(error)))
 
 
 def _explained(error: OSError | sqlite3.DatabaseError, verb: str) -> tuple[str, str]:

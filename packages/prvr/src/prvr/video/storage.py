@@ -111,7 +111,8 @@ class Storage:
 
     def encoded(self, encoder: str) -> dict[str, int]:
         """The number of rows of the videos that have features of an encoder, by sha256."""
-        return {sha256: about["frames"] for sha256, about in self.about(encoder).items()}
+        rows = self._database.read("SELECT sha256, frames FROM features WHERE encoder = ?", (encoder,))
+        return {sha256: frames for sha256, frames in rows if is_sha256(sha256) and _is_count(frames)}
 
     def has_features(self, encoder: str, sha256: str) -> bool:
         """Whether a video has features of an encoder.
@@ -190,29 +191,32 @@ class Storage:
 
     def encoder_of(self, folder: Path) -> tuple[FeatureSpec | None, bool]:
         """The features that a folder, or one above it, was last searched with, and whether the user named them."""
-        rows = self._database.read("SELECT path, encoder, named FROM folders")
-        choices = {
-            path: (spec, bool(named)) for path, key, named in [*self._noted(), *rows] if (spec := self.spec(key))
+        choices = self._choices(self._database.read("SELECT path, encoder, named FROM folders"))
+        for place in (folder, *folder.parents):
+            if (choice := choices.get(str(place))) is not None:
+                return self.spec(choice[0]), choice[1]
+        return None, False
+
+    def _choices(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[str, bool]]:
+        """The keys of the encoders of folders, and whether the user named them.
+
+        They are noted beside the features too, in case the SQLite file is lost.
+
+        Args:
+            rows: what the SQLite file has: path, key, and whether it was named.
+        """
+        choices: dict[str, tuple[str, bool]] = {}
+        with suppress(FileNotFoundError, DataError):
+            note = read_json(self.home / FEATURES / _FOLDERS)
+            choices = parse_record(dict[str, tuple[str, bool]], note, _FOLDERS, file_names=True)
+        choices |= {
+            os.fsdecode(path): (key, bool(named)) for path, key, named in rows if is_place(path) and self.spec(key)
         }
-        return next(
-            (choices[path] for place in (folder, *folder.parents) if (path := os.fsencode(place)) in choices),
-            (None, False),
-        )
+        return {path: choice for path, choice in choices.items() if self.spec(choice[0])}
 
-    def _noted(self) -> list[tuple[bytes, str, bool]]:
-        """The folders and their encoders, as they are noted beside the features in case the SQLite file is lost."""
-        with suppress(FileNotFoundError, ValueError):
-            choices = parse_record(
-                dict[str, tuple[str, bool]], read_json(self.home / FEATURES / _FOLDERS), _FOLDERS, file_names=True
-            )
-            return [(os.fsencode(path), *choice) for path, choice in choices.items()]
-        return []
-
-    def _note(self, connection: sqlite3.Connection) -> None:
-        """Notes the folders and their encoders beside the features, inside a transaction."""
-        rows = connection.execute("SELECT path, encoder, named FROM folders")
-        noted = {path: choice for path, *choice in [*self._noted(), *rows] if isinstance(path, bytes)}
-        text = json.dumps({os.fsdecode(path): (key, bool(named)) for path, (key, named) in noted.items()}, indent=1)
+    def _note_choices(self, connection: sqlite3.Connection) -> None:
+        choices = self._choices(connection.execute("SELECT path, encoder, named FROM folders"))
+        text = json.dumps(choices, indent=1)
         (self.home / FEATURES).mkdir(parents=True, exist_ok=True)
         replace_file(self.home / FEATURES / _FOLDERS, lambda file: file.write(text.encode()))
 
@@ -274,7 +278,7 @@ class Storage:
         """Notes which encoder a folder is searched with."""
         with self._database.write() as connection:
             connection.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?)", (os.fsencode(folder), encoder, named))
-            self._note(connection)
+            self._note_choices(connection)
 
     def see(self, videos: Mapping[str, Sequence[VideoPath]]) -> None:
         """Notes where videos were seen, by sha256."""
@@ -403,7 +407,7 @@ class Storage:
             connection.executemany("INSERT OR IGNORE INTO folders VALUES (?, ?, ?)", folders)
             rows = [(*key, fault.reason, fault.remedy) for key, fault in faults.items()]
             connection.executemany("INSERT OR IGNORE INTO faults VALUES (?, ?, ?, ?)", rows)
-            self._note(connection)
+            self._note_choices(connection)
 
     def move(self, target: Path) -> None:
         """Moves the library to another folder; later commands find the library of the user there.
