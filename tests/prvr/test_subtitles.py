@@ -23,6 +23,7 @@ from prvr.errors import InputError
 from prvr.search import Query, SearchHit
 from prvr.video import SubtitleLine, write_clip
 from prvr.video.database import FILE, SPACE
+from prvr.video.importing import import_library
 
 av = pytest.importorskip("av")
 ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
@@ -294,7 +295,7 @@ def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) ->
     assert names(search(films, "--said", "library")) == ["day 2/renamed.mkv"]
     with Library(films, home=films.parent / "other", encoder=NAME) as library:
         with Library(films, encoder=NAME) as first:
-            library.storage.merge(first.storage)
+            import_library(library.storage, first.storage.home)
         hit = library.search(Query(said="library"), update=False).hits[0]
         assert hit.lines == (SubtitleLine(2.0, 3.5, "A quiet library", "eng"),)
 

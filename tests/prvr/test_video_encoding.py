@@ -53,7 +53,7 @@ def encode(
         for video in listing.videos
         if contents.get(video.id) in about
     }
-    assert storage.check(key, spec, contents.values()) == {}
+    assert storage.check(key, contents.values()) == {}
     return report, VideoFeatures(spec, entries, lambda entry: storage.read_features(key, entry.sha256))
 
 

@@ -214,10 +214,14 @@ def run(
     damaged = 0
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
-            from prvr.video import Storage
+            from prvr.video.importing import import_library
 
             with library.storage.in_use():
-                print(f"imported: {_videos(library.storage.merge(Storage(import_)))}")
+                count, skipped = import_library(library.storage, import_)
+            print(
+                f"imported: {_videos(count)}"
+                + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
+            )
         if update:
             with progress_bar("encoding", "bytes") as bar:
                 library.update(bar, shard=shard or (1, 1))
@@ -271,7 +275,8 @@ def _verify(library: "Library") -> int:
     problems = library.verify()
     for problem in problems:
         print(printable(problem))
-    print(f"damaged: {_videos(len(problems))}" + ("; the next search encodes them again" if problems else ""))
+    again = "; the next search encodes or describes them again" if problems else ""
+    print(f"damaged: {_videos(len(problems))}{again}")
     return len(problems)
 
 

@@ -187,7 +187,12 @@ class Library:
             listing = replace(listing, videos=mine)
         with self.storage.in_use():
             spec = self._choose_spec(listing)
-            self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+            for _ in range(3):
+                damages = self.storage.damages
+                self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+                if damages == self.storage.damages:
+                    break  # else what was put aside meanwhile is noted again
+        assert self.report is not None
         return self.report
 
     def update_lines(self, progress: Progress | None = None) -> UpdateReport:
@@ -339,16 +344,18 @@ class Library:
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
 
-        Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
+        Those of the folder's encoder, or of all where it has none. What is damaged is encoded, or described, again at
+        the next update.
         """
-        specs = self.storage.specs() if self.spec is None else {encoder_key(self.spec): self.spec}
-        shas, listed = {sha256 for _, sha256 in self.storage.places(self.folder)}, []
+        keys = [*self.storage.specs()] if self.spec is None else [encoder_key(self.spec)]
+        shas, problems = {sha256 for _, sha256 in self.storage.places(self.folder)}, list[str]()
         with self.storage.in_use():
-            for key, spec in specs.items():
-                problems = self.storage.check(key, spec, shas)
-                self.storage.drop_features(key, problems)
-                listed += problems.values()
-        return tuple(listed)
+            for key in keys:
+                damaged = self.storage.check(key, shas)
+                self.storage.drop_features(key, damaged, aside=True)
+                undescribed = self.storage.check_descriptions(key, shas - damaged.keys())
+                problems += [*damaged.values(), *undescribed.values()]
+        return tuple(problems)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -427,11 +434,15 @@ class Library:
 
     def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:
         try:
-            return self.storage.read_features(key, entry.sha256)
+            rows = self.storage.read_features(key, entry.sha256)
+            if len(rows) != entry.frames:
+                raise DataError(f"{entry.id}: {len(rows)} rows of features, expected {entry.frames}.")
         except DataError:
-            if self.storage.has_features(key, entry.sha256):
-                self.storage.drop_features(key, [entry.sha256])
+            with suppress(LibraryUnwritable):
+                if self.storage.has_features(key, entry.sha256):
+                    self.storage.drop_features(key, [entry.sha256])
             raise
+        return rows
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""

@@ -17,6 +17,7 @@ from prvr.data.hashes import hash_file
 from prvr.data.on_device import read_ahead
 from prvr.errors import DataError
 from prvr.reading import printable, read_bytes
+from prvr.video.arrays import FeaturesElsewhere
 from prvr.video.database import LibraryUnwritable
 from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
@@ -184,6 +185,8 @@ class _Update:
                 self._bring_in(video, report)
             except _PassingFault as error:
                 self._note(video.id, error.fault, is_new=True, is_passing=True)
+            except FeaturesElsewhere as error:
+                self._note(video.id, Fault("has no place for its features", str(error)), is_new=True, is_passing=True)
             report(1.0)
             finished += video.size
 
@@ -273,8 +276,9 @@ class _Update:
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
         videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
-        outdated = self.storage.outdated() & videos.keys()
-        about = self.storage.about(self.key, others=True) if outdated else {}
+        others = self.spec is None
+        outdated = self.storage.outdated(self.key, others=others).keys() & videos.keys()
+        about = self.storage.about(self.key, others=others) if outdated else {}
         for sha256 in outdated:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:

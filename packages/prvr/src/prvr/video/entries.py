@@ -12,11 +12,14 @@ from jaxtyping import Float32
 
 from prvr.data.features import FeatureReader
 from prvr.errors import DataError
+from prvr.reading import parse_json, parse_record, short
 from prvr.video.decode import VideoFile
 from prvr.video.interface import FrameEncoder, Identity
 
 FIELDS_VERSION = 2
 """Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
+
+_LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,22 @@ def describe(video: VideoFile) -> dict[str, Any]:
     """The fields of `VideoEntry` that an open file states."""
     info = video.info
     return {"width": info.width, "height": info.height, "codec": info.codec, "start_time": info.start_time}
+
+
+def parse_about(text: object, sha256: str, frames: int) -> dict[str, Any]:
+    """The fields of `VideoEntry` that hold for a content, from their JSON; fields that it does not know are ignored.
+
+    Raises:
+        DataError: it is no JSON, or a field is missing, or of another type or range.
+    """
+    values = parse_json(text, "about") if isinstance(text, str) else None
+    if not isinstance(values, dict):
+        raise DataError(f"about: expected a JSON object, got {short(text)}.")
+    fixed = {"id": "", "path": "", "size": 0, "mtime_ns": 0}
+    entry = parse_record(VideoEntry, values | fixed | {"sha256": sha256, "frames": frames}, "about", file_names=True)
+    if not 0 <= entry.duration < _LONGEST or abs(entry.start_time) > _LONGEST or min(entry.width, entry.height) < 0:
+        raise DataError(f"about: a duration, a start or a size that no video has: {short(text)}.")
+    return {name: value for name, value in vars(entry).items() if name not in fixed}
 
 
 class VideoFeatures(FeatureReader):

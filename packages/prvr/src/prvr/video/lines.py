@@ -1,13 +1,14 @@
 """The lines of subtitles in a library, by video and file, and the search in them (FTS5 of SQLite)."""
 
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from prvr.video.database import BELOW, SPACE, Database, bounds, spaced
+from prvr.video.database import BELOW, CONTENT, SPACE, Database, bounds, spaced
 from prvr.video.listing import VideoPath
 from prvr.video.subtitles import SubtitleLine
 
@@ -36,12 +37,7 @@ class Lines:
 
     def of(self, sha256: str) -> list[SubtitleLine]:
         """All lines of a video, in order of time."""
-        rows = self._database.read(
-            "SELECT start, stop, text, language FROM subtitles JOIN lines "
-            f"ON lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1} WHERE sha256 = ?",
-            (sha256,),
-        )
-        return sorted((_line(*row) for row in rows), key=lambda line: (line.start, line.end))
+        return lines_of(self._database.read, sha256)
 
     def find(self, words: str, shas: Iterable[str], *, any_word: bool = False) -> list[tuple[str, float, SubtitleLine]]:
         """The lines with all words of a text, by BM25, best first.
@@ -66,7 +62,7 @@ class Lines:
             f"ORDER BY bm25(lines), lines.rowid LIMIT {_MATCHES}",
             ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
         )
-        return [(sha256, score, _line(*line)) for sha256, score, *line in rows]
+        return [(sha256, score, _line(*line)) for sha256, score, *line in rows if _is_line(*line)]
 
     def add(self, sha256: str, lines: Sequence[SubtitleLine], file: VideoPath | None = None) -> None:
         """Replaces the lines of a video that come from a file beside it, or from its own text tracks."""
@@ -89,8 +85,30 @@ class Lines:
                 drop_lines(connection, "sha256 = ? AND path = ?", (sha256, os.fsencode(path)))
 
 
+def lines_of(read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]], sha256: str) -> list[SubtitleLine]:
+    """All lines of a video, in order of time.
+
+    Args:
+        read: gives the rows of a statement with values, from the SQLite file of a library. Only plain tables are read.
+        sha256: of the video.
+    """
+    rows = read(
+        f"SELECT c2, c3, c0, c1 FROM subtitles JOIN {CONTENT} "
+        f"ON id BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1} WHERE sha256 = ?",
+        (sha256,),
+    )
+    return sorted((_line(*row) for row in rows if _is_line(*row)), key=lambda line: (line.start, line.end))
+
+
 def _line(start: float, end: float, text: str, language: str) -> SubtitleLine:
     return SubtitleLine(start, end, text.replace(SPACE, ""), language)
+
+
+def _is_line(start: object, end: object, *texts: object) -> bool:
+    """Whether columns are those of a line, which damage may have changed, or another library made up."""
+    return all(isinstance(t, float) and math.isfinite(t) for t in (start, end)) and all(
+        isinstance(t, str) for t in texts
+    )
 
 
 def drop_lines(connection: sqlite3.Connection, condition: str, values: Sequence[Any]) -> None:

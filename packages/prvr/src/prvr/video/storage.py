@@ -6,7 +6,6 @@ is kept apart. So a file that is renamed, moved, copied or on a disk that is awa
 
 import errno
 import filecmp
-import hashlib
 import json
 import logging
 import os
@@ -38,17 +37,19 @@ from prvr.data.atomic import (
 )
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError
-from prvr.reading import parse_json, parse_record, printable, read_bytes, read_json, short
+from prvr.reading import parse_record, printable, read_bytes, read_json, short
+from prvr.video.arrays import FEATURES, SPEC, encoder_key, feature_file, is_sha256, read_rows, read_specs
 from prvr.video.database import BELOW, FILE, Database, bounds
-from prvr.video.entries import FIELDS_VERSION, FeatureSpec
+from prvr.video.entries import FIELDS_VERSION, FeatureSpec, parse_about
 from prvr.video.lines import Lines, drop_lines
 from prvr.video.listing import VideoPath, below, prefix_of, volume_of
 
 logger = logging.getLogger(__name__)
 
 _PART = 4096  # rows that are compared at a time
-_FEATURES, _SPEC, _MOVED, _CLAIMS = "features", "encoder.json", "moved.txt", "claims"
+_FOLDERS, _MOVED, _CLAIMS = "folders.json", "moved.txt", "claims"
 _SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
+_OLDER = "not described by this version of prvr"
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,9 @@ class Storage:
 
     def __init__(self, home: Path | None = None) -> None:
         self._named = None if home is None else home.expanduser().absolute()
-        self._database = Database(self._place(), self._rebuild)
+        self._database = Database(self._place())
         self.lines = Lines(self._database)
+        self._specs: dict[str, FeatureSpec] = {}
 
     @property
     def home(self) -> Path:
@@ -133,14 +135,20 @@ class Storage:
         """Changes when something is written; cheap to read."""
         return self._database.version
 
+    @property
+    def damages(self) -> int:
+        """How often the SQLite file was found to be damaged; it is put aside, and what is missing is noted again."""
+        return self._database.damages
+
     def spec(self, key: str) -> FeatureSpec | None:
         """The features that a key of an encoder stands for."""
-        return self.specs().get(key)
+        if key not in self._specs:
+            self._specs |= self.specs()
+        return self._specs.get(key)
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
-        rows = self._database.read("SELECT key, spec FROM encoders")
-        return {key: parse_record(FeatureSpec, parse_json(text, "spec"), "spec", file_names=True) for key, text in rows}
+        return read_specs(self.home, self._database.read("SELECT key, spec FROM encoders"))
 
     def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
         """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
@@ -150,11 +158,30 @@ class Storage:
 
     def encoded(self, encoder: str) -> dict[str, int]:
         """The number of rows of the videos that have features of an encoder, by sha256."""
-        return dict(self._database.read("SELECT sha256, frames FROM features WHERE encoder = ?", (encoder,)))
+        rows = self._database.read("SELECT sha256, frames FROM features WHERE encoder = ?", (encoder,))
+        return {sha256: frames for sha256, frames in rows if is_sha256(sha256) and _is_count(frames)}
 
     def has_features(self, encoder: str, sha256: str) -> bool:
-        """Whether a video has features of an encoder."""
-        return bool(self._database.read("SELECT 1 FROM features WHERE encoder = ? AND sha256 = ?", (encoder, sha256)))
+        """Whether a video has features of an encoder.
+
+        Where the SQLite file does not know them, because it was lost or damaged, but they are there, they are noted.
+
+        Raises:
+            FeaturesElsewhere: links lead out of the library.
+        """
+        self._array(encoder, sha256)
+        rows = self._database.read("SELECT frames FROM features WHERE encoder = ? AND sha256 = ?", (encoder, sha256))
+        if rows and _is_count(rows[0][0]):
+            return True
+        try:
+            array, digest = self._read(encoder, sha256)
+        except DataError:
+            return False
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", (sha256, encoder, len(array), digest)
+            )
+        return True
 
     def about(self, encoder: str, *, others: bool = False) -> dict[str, dict[str, Any]]:
         """What is known of the videos that have features of an encoder, as `VideoEntry` names it, by sha256.
@@ -163,22 +190,44 @@ class Storage:
             encoder: the key of the encoder.
             others: also of all other videos, with 0 frames.
         """
+        return {sha256: about for sha256, about, _ in self._descriptions(encoder, others)}
+
+    def outdated(self, encoder: str, *, others: bool = False) -> dict[str, str]:
+        """Why some videos are to be described again, by sha256; arguments as of `about`."""
+        return {sha256: reason for sha256, _, reason in self._descriptions(encoder, others) if reason}
+
+    def _descriptions(self, encoder: str, others: bool = False) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """The sha256 of videos, what is known of each, and why it is to be described again, or an empty text."""
         rows = self._database.read(
-            f"SELECT videos.sha256, about, COALESCE(frames, 0) FROM videos {'LEFT ' * others}JOIN features "
-            "ON features.sha256 = videos.sha256 AND encoder = ?",
+            "SELECT features.sha256, frames, about, version FROM features LEFT JOIN videos USING (sha256) "
+            "WHERE encoder = ?",
             (encoder,),
         )
-        known = {sha256: json.loads(about) | {"sha256": sha256, "frames": frames} for sha256, about, frames in rows}
-        return {sha256: about | {"warnings": tuple(about.get("warnings", ()))} for sha256, about in known.items()}
-
-    def outdated(self) -> set[str]:
-        """The videos that were described by an older version of prvr."""
-        return {row[0] for row in self._database.read("SELECT sha256 FROM videos WHERE version < ?", (FIELDS_VERSION,))}
+        spec = self.spec(encoder)
+        for sha256, frames, text, version in rows:
+            if spec is None or not is_sha256(sha256) or not _is_count(frames):
+                continue
+            try:
+                about, reason = parse_about(text, sha256, frames), ""
+            except DataError as error:
+                about = {"duration": frames / spec.rate, "width": 0, "height": 0, "codec": ""}
+                about, reason = about | {"sha256": sha256, "frames": frames}, str(error)
+            if text is None or not _is_count(version) or version < FIELDS_VERSION:
+                reason = _OLDER
+            yield sha256, about, reason
+        if others:
+            statement = (
+                "SELECT sha256, about, version FROM videos WHERE sha256 NOT IN (SELECT sha256 FROM features WHERE "
+            )
+            for sha256, text, version in self._database.read(statement + "encoder = ?)", (encoder,)):
+                with suppress(DataError):  # otherwise it is not known
+                    is_current = _is_count(version) and version >= FIELDS_VERSION
+                    yield sha256, parse_about(text, sha256, 0), "" if is_current else _OLDER
 
     def faults(self, encoder: str) -> dict[str, Fault]:
         """The videos that cannot be encoded, by sha256."""
         rows = self._database.read("SELECT sha256, reason, remedy FROM faults WHERE encoder = ?", (encoder,))
-        return {sha256: Fault(reason, remedy) for sha256, reason, remedy in rows}
+        return {sha256: Fault(str(reason), str(remedy)) for sha256, reason, remedy in rows}
 
     def places(self, folder: Path) -> list[tuple[VideoPath, str]]:
         """Where videos were seen below a folder, now or earlier, each with its sha256; the latest last."""
@@ -193,9 +242,10 @@ class Storage:
 
         In the order of the rows: clocks go back.
         """
-        return self._database.read(
+        rows = self._database.read(
             f"SELECT path, size, mtime_ns, volume, sha256 FROM places WHERE {BELOW} ORDER BY rowid", bounds(folder)
         )
+        return [row for row in rows if is_place(*row[:3]) and is_sha256(row[4])]
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
         """The videos that were seen below a folder, each path as it was seen last."""
@@ -203,11 +253,34 @@ class Storage:
 
     def encoder_of(self, folder: Path) -> tuple[FeatureSpec | None, bool]:
         """The features that a folder, or one above it, was last searched with, and whether the user named them."""
+        choices = self._choices(self._database.read("SELECT path, encoder, named FROM folders"))
         for place in (folder, *folder.parents):
-            rows = self._database.read("SELECT encoder, named FROM folders WHERE path = ?", (os.fsencode(place),))
-            if rows:
-                return self.spec(rows[0][0]), bool(rows[0][1])
+            if (choice := choices.get(str(place))) is not None:
+                return self.spec(choice[0]), choice[1]
         return None, False
+
+    def _choices(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[str, bool]]:
+        """The keys of the encoders of folders, and whether the user named them.
+
+        They are noted beside the features too, in case the SQLite file is lost.
+
+        Args:
+            rows: what the SQLite file has: path, key, and whether it was named.
+        """
+        choices: dict[str, tuple[str, bool]] = {}
+        with suppress(FileNotFoundError, DataError):
+            note = read_json(self.home / FEATURES / _FOLDERS)
+            choices = parse_record(dict[str, tuple[str, bool]], note, _FOLDERS, file_names=True)
+        choices |= {
+            os.fsdecode(path): (key, bool(named)) for path, key, named in rows if is_place(path) and self.spec(key)
+        }
+        return {path: choice for path, choice in choices.items() if self.spec(choice[0])}
+
+    def _note_choices(self, connection: sqlite3.Connection) -> None:
+        choices = self._choices(connection.execute("SELECT path, encoder, named FROM folders"))
+        text = json.dumps(choices, indent=1)
+        (self.home / FEATURES).mkdir(parents=True, exist_ok=True)
+        replace_file(self.home / FEATURES / _FOLDERS, lambda file: file.write(text.encode()))
 
     def read_features(self, encoder: str, sha256: str) -> Float32[np.ndarray, "n f"]:
         """The features of a video.
@@ -215,15 +288,12 @@ class Storage:
         Raises:
             DataError: the file is missing or damaged.
         """
-        path = self._array(encoder, sha256)
         try:
-            with path.open("rb") as file:
-                rows = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path}: cannot be read ({error}). Run the command again to encode the video.") from error
-        return rows.astype(np.float32)
+            return self._read(encoder, sha256)[0]
+        except DataError as error:
+            raise DataError(f"{error} Run the command again to encode the video.") from error
 
-    def check(self, encoder: str, spec: FeatureSpec, shas: Collection[str]) -> dict[str, str]:
+    def check(self, encoder: str, shas: Collection[str]) -> dict[str, str]:
         """What is wrong with the features of some videos, by sha256: their files are read and their hashes compared."""
         rows = self._database.read("SELECT sha256, frames, hash FROM features WHERE encoder = ?", (encoder,))
         problems = {}
@@ -231,31 +301,38 @@ class Storage:
             if sha256 not in shas:
                 continue
             try:
-                features = self.read_features(encoder, sha256)
+                features, hash_now = self._read(encoder, sha256)
+                if (len(features), hash_now) != (frames, digest):
+                    problems[sha256] = f"{self._array(encoder, sha256)}: does not match its hash"
             except DataError as error:
                 problems[sha256] = str(error)
-                continue
-            if features.shape != (frames, spec.dim) or hash_file(self._array(encoder, sha256)) != digest:
-                problems[sha256] = f"{self._array(encoder, sha256)}: does not match its hash"
         return problems
+
+    def check_descriptions(self, encoder: str, shas: Collection[str]) -> dict[str, str]:
+        """What is wrong with what is known of some videos that have features, by sha256."""
+        return {
+            sha256: f"{self._database.file}: video {sha256}: {reason}"
+            for sha256, reason in self.outdated(encoder).items()
+            if sha256 in shas and reason != _OLDER
+        }
 
     def size(self, encoder: str, shas: Collection[str]) -> int:
         """Size of the features of some videos, in bytes."""
         total = 0
         for sha256 in shas:
-            with suppress(OSError):
+            with suppress(OSError, DataError):
                 total += self._array(encoder, sha256).stat().st_size
         return total
 
     def add_encoder(self, spec: FeatureSpec) -> str:
         """The key of an encoder, which is noted if it is new."""
         key = encoder_key(spec)
-        if self.spec(key) != spec:
+        folder = self.home / FEATURES / key
+        if self.specs().get(key) != spec or not (folder / SPEC).is_file():
             text = json.dumps(asdict(spec))
             with self._database.write() as connection:
-                folder = self.home / _FEATURES / key
                 folder.mkdir(parents=True, exist_ok=True)
-                replace_file(folder / _SPEC, lambda file: file.write(text.encode()))
+                replace_file(folder / SPEC, lambda file: file.write(text.encode()))
                 connection.execute("INSERT OR REPLACE INTO encoders VALUES (?, ?)", (key, text))
         return key
 
@@ -263,6 +340,7 @@ class Storage:
         """Notes which encoder a folder is searched with."""
         with self._database.write() as connection:
             connection.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?)", (os.fsencode(folder), encoder, named))
+            self._note_choices(connection)
 
     def see(self, videos: Mapping[str, Sequence[VideoPath]]) -> None:
         """Notes where videos were seen, by sha256."""
@@ -275,7 +353,7 @@ class Storage:
         encoder: str,
         sha256: str,
         rows: Float32[np.ndarray, "n f"],
-        about: Mapping[str, Any],
+        about: Mapping[str, Any] | None,
         place: VideoPath | None = None,
         version: int = FIELDS_VERSION,
     ) -> None:
@@ -285,7 +363,7 @@ class Storage:
             encoder: the key of the encoder.
             sha256: of the file.
             rows: `(n, f)`.
-            about: the fields of `VideoEntry` that hold for the content.
+            about: the fields of `VideoEntry` that hold for the content; None: it is described later.
             place: where it was seen.
             version: of the fields; those of an older one are read again.
         """
@@ -297,7 +375,8 @@ class Storage:
         with self._database.write() as connection:
             values = (sha256, encoder, len(rows), hash_file(path))
             connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
-            _describe(connection, sha256, about, version)
+            if about is not None:
+                _describe(connection, sha256, about, version)
             _see(connection, [] if place is None else [(sha256, place)])
 
     def describe(self, sha256: str, about: Mapping[str, Any]) -> None:
@@ -312,12 +391,22 @@ class Storage:
                 "INSERT OR REPLACE INTO faults VALUES (?, ?, ?, ?)", (sha256, encoder, fault.reason, fault.remedy)
             )
 
-    def drop_features(self, encoder: str, shas: Iterable[str]) -> None:
-        """Forgets that some videos have features, so that they are encoded again."""
+    def drop_features(self, encoder: str, shas: Collection[str], *, aside: bool = False) -> None:
+        """Forgets that some videos have features, so that they are encoded again if the files cannot be read.
+
+        Args:
+            encoder: the key of the encoder.
+            shas: the videos, by sha256.
+            aside: rename the files, which can be read but are not what was written.
+        """
         with self._database.write() as connection:
             connection.executemany(
                 "DELETE FROM features WHERE sha256 = ? AND encoder = ?", [(sha256, encoder) for sha256 in shas]
             )
+            for sha256 in shas if aside else ():
+                with suppress(FileNotFoundError, DataError):
+                    path = self._array(encoder, sha256)
+                    path.replace(path.with_suffix(".damaged"))
 
     def folders(self) -> list[Path]:
         """The folders that were searched."""
@@ -372,50 +461,36 @@ class Storage:
                 )
                 seen = {row[0] for row in connection.execute("SELECT sha256 FROM places")}
                 unused = sorted({*gone.values()} - seen)
-                arrays = [
-                    self._array(encoder, sha256)
-                    for sha256 in unused
-                    for (encoder,) in connection.execute("SELECT encoder FROM features WHERE sha256 = ?", (sha256,))
-                ]
+                arrays = [*self._arrays(connection, unused)]
                 for table in ("features", "faults", "videos"):
                     connection.executemany(f"DELETE FROM {table} WHERE sha256 = ?", [(sha256,) for sha256 in unused])
                 for sha256 in unused:
                     drop_lines(connection, "sha256 = ?", (sha256,))
             for path in arrays:
                 path.unlink(missing_ok=True)
-            for place in (self.home / _FEATURES).glob("*/??"):
+            for place in (self.home / FEATURES).glob("*/??"):
                 clear_half_written(place, older_than=ABANDONED_AFTER)
             return len(unused), len(kept)
 
-    def merge(self, other: "Storage") -> int:
-        """Takes over the features of another library; returns the number of videos that are new here.
+    def take_over(
+        self,
+        places: Iterable[tuple[Any, ...]],
+        folders: Iterable[tuple[bytes, str, int]],
+        faults: Mapping[tuple[str, str], Fault],
+    ) -> None:
+        """Notes what another library knows and this one does not.
 
-        Raises:
-            DataError: there is no library.
+        Args:
+            places: path, size, time of change, volume, time and sha256 of videos.
+            folders: path, key of the encoder, and whether the user named it.
+            faults: by sha256 and encoder.
         """
-        if not other._database.file.is_file():
-            raise DataError(f"{other.home}: no library found, there is no {FILE}. Pass a folder given to --library.")
-        count = 0
-        for key, spec in other.specs().items():
-            self.add_encoder(spec)
-            mine, about = self.encoded(key), other.about(key)
-            for sha256, fields in about.items():
-                if sha256 not in mine:
-                    rows = other.read_features(key, sha256)
-                    self.add(key, sha256, rows, {name: fields[name] for name in fields.keys() - {"sha256", "frames"}})
-                    if lines := other.lines.of(sha256):
-                        self.lines.add(sha256, lines)
-                    count += 1
-            for sha256, fault in other.faults(key).items():
-                self.add_fault(key, sha256, fault)
         with self._database.write() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO places VALUES (?, ?, ?, ?, ?, ?)", other._database.read("SELECT * FROM places")
-            )
-            connection.executemany(
-                "INSERT OR IGNORE INTO folders VALUES (?, ?, ?)", other._database.read("SELECT * FROM folders")
-            )
-        return count
+            connection.executemany("INSERT OR IGNORE INTO places VALUES (?, ?, ?, ?, ?, ?)", places)
+            connection.executemany("INSERT OR IGNORE INTO folders VALUES (?, ?, ?)", folders)
+            rows = [(*key, fault.reason, fault.remedy) for key, fault in faults.items()]
+            connection.executemany("INSERT OR IGNORE INTO faults VALUES (?, ?, ?, ?)", rows)
+            self._note_choices(connection)
 
     def move(self, target: Path) -> None:
         """Moves the library to another folder; later commands find the library of the user there.
@@ -470,7 +545,7 @@ class Storage:
         Raises:
             DataError: there are none, or one of them is a link.
         """
-        paths = [home / _FEATURES, *(home / _FEATURES).rglob("*"), *home.glob(f"{FILE}*")]  # no row before its features
+        paths = [home / FEATURES, *(home / FEATURES).rglob("*"), *home.glob(f"{FILE}*")]  # no row before its features
         if links := [path for path in paths if path.is_symlink()]:
             raise DataError(
                 f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads "
@@ -550,28 +625,22 @@ class Storage:
                         raise
             yield is_mine
 
-    def _array(self, encoder: str, sha256: str) -> Path:
-        return self.home / _FEATURES / encoder / sha256[:2] / f"{sha256}.npy"
+    def _arrays(self, connection: sqlite3.Connection, shas: Iterable[str]) -> Iterator[Path]:
+        """The files of the features of videos, of all encoders."""
+        for sha256 in shas:
+            for (encoder,) in connection.execute("SELECT encoder FROM features WHERE sha256 = ?", (sha256,)):
+                with suppress(DataError):  # it names no file of this library
+                    yield self._array(encoder, sha256)
 
-    def _rebuild(self, error: Exception) -> None:
-        """Starts from the features that are there, because the SQLite file is damaged; videos are described later."""
-        aside = self._database.file.with_name(f"{FILE}.damaged-{time.time_ns()}")
-        logger.warning(
-            "%s: damaged (%s); rebuilt from the features, the old file is %s", self._database.file, error, aside
-        )
-        with self._database.writable():
-            self._database.file.rename(aside)
-        for place in sorted((self.home / _FEATURES).glob(f"*/{_SPEC}")):
-            key, spec = place.parent.name, parse_record(FeatureSpec, read_json(place), str(place), file_names=True)
-            self.add_encoder(spec)
-            with self._database.write() as connection:
-                for path in place.parent.glob("??/*.npy"):
-                    with suppress(ValueError, OSError, EOFError):
-                        rows = len(np.load(path, mmap_mode="r", allow_pickle=False))
-                        values = (path.stem, key, rows, hash_file(path))
-                        connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
-                        about = json.dumps({"duration": rows / spec.rate, "width": 0, "height": 0, "codec": ""})
-                        connection.execute("INSERT OR IGNORE INTO videos VALUES (?, ?, 0)", (path.stem, about))
+    def _array(self, encoder: str, sha256: str) -> Path:
+        return feature_file(self.home, encoder, sha256)
+
+    def _read(self, encoder: str, sha256: str) -> tuple[Float32[np.ndarray, "n f"], str]:
+        """The features of a video, and the hash of their file."""
+        spec = self.spec(encoder)
+        if spec is None:
+            raise DataError(f"{self.home}: no encoder has the key {short(encoder)}.")
+        return read_rows(self._array(encoder, sha256), spec)
 
 
 def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:
@@ -584,11 +653,16 @@ def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:
         )
 
 
-def encoder_key(spec: FeatureSpec) -> str:
-    """A name for an encoder and the rate of its features, the same for equal ones."""
-    values = asdict(spec)
-    values["encoder"].pop("name")
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def is_place(path: object, size: object = 0, mtime_ns: object = 0) -> bool:
+    """Whether values are an absolute path in bytes, a size and a time of change."""
+    if not isinstance(path, bytes) or b"\0" in path or not isinstance(size, int) or not isinstance(mtime_ns, int):
+        return False
+    name = os.fsdecode(path)
+    return Path(name).is_absolute() and os.path.normpath(name) == name
 
 
 @contextmanager
@@ -627,7 +701,7 @@ def _remove(home: Path, files: Iterable[Path]) -> None:
     """Deletes files of a library, the folders of features that are empty then, and the mark."""
     for path in files:
         path.unlink(missing_ok=True)
-    for folder in sorted((home / _FEATURES).glob("**/"), reverse=True):
+    for folder in sorted((home / FEATURES).glob("**/"), reverse=True):
         with suppress(OSError):  # what is not ours stays
             folder.rmdir()
     unmark(home)
