@@ -119,10 +119,10 @@ def app_of(served: Served, **settings: object):
 
 
 @contextmanager
-def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
+def listening(served: Served, settings: ServeSettings | None = None, *, update: bool = False) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(served.library(), settings or ServeSettings(), update=False)
+        server = Server(served.library(), settings or ServeSettings(), update=update)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

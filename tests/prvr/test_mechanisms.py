@@ -1,6 +1,5 @@
 """Mechanisms that a configuration can switch on: pure functions against plain loops, and the terms that apply them."""
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,8 +15,6 @@ from prvr.config import LossConfig, ModelConfig
 from prvr.losses import contrastive_loss, distillation_loss
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.stages import AnchorSettings, anchor_scores
-from prvr.stages.anchors import segment_anchors
 
 TAU = 0.3
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2])
@@ -84,43 +81,6 @@ def objective_and_output(**loss: Any) -> tuple[Objective, prvr.RetrieverOutput]:
 
 def unit(x: Tensor) -> Tensor:
     return x / x.norm(dim=-1, keepdim=True)
-
-
-@given(seeds)
-def test_routes_over_anchors_are_the_plain_loop(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    text, frames, anchors = (torch.randn(*n, 4, generator=generator).double() for n in ((3,), (2, 5), (2, 3)))
-    mask = torch.arange(5) < torch.tensor([5, 2])[:, None]
-    a, b, tau = 0.4, 0.7, 0.2
-    settings = AnchorSettings(residual=a, soft=b, temperature=tau)
-    found = anchor_scores(text, frames, mask, anchors, settings)
-    for q, v in itertools.product(range(3), range(2)):
-        query, rows, marks = unit(text[q]), unit(frames[v, mask[v]]), unit(anchors[v])
-        ways = []
-        for row in rows:
-            near = sum(math.exp(float(query @ mark + mark @ row) / tau) for mark in marks)
-            ways.append(float(query @ row) + a * tau * math.log(near))
-        picked = (marks @ query / tau).softmax(0)
-        weights = sum(picked[k] * (rows @ marks[k] / tau).softmax(0) for k in range(3))
-        read = sum(weights[i] * row for i, row in enumerate(rows))
-        expected = max(ways) + b * float(query @ unit(read))
-        assert found[q, v].item() == pytest.approx(expected, rel=1e-9)
-    order = torch.tensor([2, 0, 1])
-    torch.testing.assert_close(anchor_scores(text, frames, mask, anchors[:, order], settings), found)
-    longer = torch.cat([frames, torch.full((2, 3, 4), 1e3).double()], 1)
-    more = torch.cat([mask, torch.zeros(2, 3, dtype=torch.bool)], 1)
-    torch.testing.assert_close(anchor_scores(text, longer, more, anchors, settings), found)
-
-
-@pytest.mark.parametrize("segments", [1, 3, 8])
-def test_segments_are_equal_parts_of_the_valid_frames(segments: int) -> None:
-    frames = torch.randn(3, 11, 4, generator=torch.Generator().manual_seed(0))
-    lengths = [11, 5, 1]
-    mask = torch.arange(11) < torch.tensor(lengths)[:, None]
-    found = segment_anchors(frames, mask, segments)
-    for v, length in enumerate(lengths):
-        pooled = torch.nn.functional.adaptive_avg_pool1d(unit(frames[v, :length]).mT, segments).mT
-        torch.testing.assert_close(found[v], pooled, rtol=0, atol=1e-6)
 
 
 @given(seeds)

@@ -335,14 +335,12 @@ def test_losses_as_printed_are_chosen_by_their_forms() -> None:
     retriever, batch = Retriever(model).eval(), make_batch([12, 5, 1], dtype=torch.float32)
     output = retriever(batch)
     positives, cosines = batch.labels.positives, (output.scores.clips, output.scores.frames)
-    assert all(bool((scores > 0).any()) for scores in cosines)
     named = ("triplet", "info_nce_clips", "info_nce_frames", "diversity")
     _step(model, LossConfig({name: {"form": "pairs"} for name in named}))
-    for form, loss in (("pairs", prvr.losses.info_nce_pairs_loss), ("ratio", prvr.losses.info_nce_ratio_loss)):
-        both = {f"info_nce_{branch}": {"weight": 1.0, "form": form} for branch in ("clips", "frames")}
-        terms = Objective(LossConfig(both), model)(output, batch)
-        for name, scores in zip(("info_nce_clips", "info_nce_frames"), cosines, strict=True):
-            torch.testing.assert_close(terms[name], loss(scores, positives), equal_nan=True)
+    both = {f"info_nce_{branch}": {"weight": 1.0, "form": "pairs"} for branch in ("clips", "frames")}
+    terms = Objective(LossConfig(both), model)(output, batch)
+    for name, scores in zip(("info_nce_clips", "info_nce_frames"), cosines, strict=True):
+        torch.testing.assert_close(terms[name], prvr.losses.info_nce_pairs_loss(scores, positives))
     triplet = LossConfig({"triplet": {"weight": 1.0, "form": "pairs"}})
     terms = Objective(triplet, model)(output, batch, negatives="hardest")
     expected = prvr.losses.triplet_pairs_loss(

@@ -12,7 +12,7 @@ import prvr
 from prvr.config import CLIPS, BlockConfig, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
 from prvr.errors import InputError
 from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss, segment_contrast
-from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, LearnedSpans, MergedClips, Proposals
+from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, MergedClips, Proposals
 from prvr.models.rows import Sequences
 from prvr.types import VideoEmbedding
 
@@ -31,40 +31,6 @@ def test_proposals_are_the_means_of_all_runs_of_clips() -> None:
     for number, (first, last) in enumerate((7 * spans[1]).round().int().tolist()):
         torch.testing.assert_close(rows[:, number], encoded[:, first:last].mean(1))
     assert len({tuple(span) for span in spans[0].tolist()}) == 28
-
-
-def test_learned_spans_begin_as_equal_parts_and_are_means_by_overlap() -> None:
-    retriever, batch = build(clip_construction="spans"), make_batch([9, 3])
-    video, equal = retriever(batch).video, build()
-    equal.load_state_dict({k: v for k, v in retriever.state_dict().items() if "clip_rows" not in k})
-    torch.testing.assert_close(video.clips, equal(batch).video.clips)
-    part, encoded = retriever.clip_rows, torch.randn(2, 4, 16, dtype=torch.float64)
-    torch.nn.init.normal_(part.ends.weight, std=0.3)
-    rows, spans = part(lambda clips: clips, encoded, None, None)
-    for v in range(2):
-        for i in range(4):
-            u, w = part.ends(encoded[v, i]).exp().tolist()
-            first, last = max(0, i + 0.5 - u / 2), min(4, i + 0.5 + w / 2)
-            steps = [(k + 0.5) / 1000 * (last - first) + first for k in range(1000)]
-            expected = torch.stack([encoded[v, int(step)] for step in steps]).mean(0)
-            torch.testing.assert_close(rows[v, i], expected, atol=5e-3, rtol=0)
-            torch.testing.assert_close(spans[v, i] * 4, torch.tensor([first, last], dtype=torch.float64))
-
-
-def test_learned_spans_find_a_moment_that_no_equal_part_is() -> None:
-    """Clips that belong to one moment are marked; the span of each has to grow to all of them and no further."""
-    model = ModelConfig(video_dim=1, query_dim=1, num_clips=8, hidden=4, heads=1)
-    part, encoded = LearnedSpans(model), torch.zeros(1, 8, 4)
-    encoded[0, 2, 0] = encoded[0, 3, 1] = encoded[0, 4, 2] = 1.0  # the moment; the other clips are 0
-    optimizer = torch.optim.Adam(part.parameters(), lr=0.05)
-    for _ in range(300):
-        rows, spans = part(lambda clips: clips, encoded, None, None)
-        loss = (rows[0, 2:5] - encoded[0, 2:5].mean(0)).square().sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 1e-3
-    torch.testing.assert_close(spans[0, 2:5] * 8, torch.tensor([[2.0, 5.0]] * 3), atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize("dots", [True, False])

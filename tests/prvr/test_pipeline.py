@@ -1,6 +1,7 @@
 """A pipeline is one thing: evaluated, saved, indexed and searched, it ranks the same."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, clips_alone
+from prvr.scoring import max_scores
 from prvr.search import Passage, Query, SearchResult, open_model
 from prvr.search.pipeline import PipelineModel
 from prvr.stages import (
-    AnchorSettings,
-    AnchorStage,
     CandidateReranker,
     DiffusionStage,
     Direction,
@@ -43,7 +43,7 @@ from prvr.stages import (
     fingerprint,
     merge_top_k,
 )
-from prvr.types import VideoEmbedding
+from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
 from prvr.video import VideoFeatures
 
 Corpus = tuple[PackedSplit, VideoFeatures]
@@ -96,10 +96,6 @@ def tokens(**changes: Any) -> RetrieverStage:
     return RetrieverStage(token_retriever(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
 
 
-def anchors(kind: Any, **changes: Any) -> AnchorStage:
-    return AnchorStage(AnchorSettings(anchors=kind, top_k=6, weight=2.0, **changes))
-
-
 class IdStage(Stage):
     """Prefers videos by their ids, which it sees in evaluation and in search alike."""
 
@@ -136,10 +132,25 @@ class OwnRetrieverStage(Stage):
         return cls(TokenRetriever.from_pretrained(folder).eval())
 
 
+class RegisterStage(Stage):
+    """Compares texts with the registers of the first stage, which an index stores for it."""
+
+    kind = "registers"
+    top_k = 6
+    rows = frozenset(["registers"])
+
+    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
+        return add_scores(replace(matrix, retriever=self), direction, 2.0)
+
+    def score(self, text: Texts, video: VideoEmbedding) -> Scores:
+        assert video.registers is not None
+        return Scores(max_scores(query_vectors(text), video.registers, dots=False)[0])
+
+
 @pytest.fixture(autouse=True)
 def own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.STAGES, "_entries", dict(stages.STAGES._entries))
-    for kind in (IdStage, OwnRetrieverStage):
+    for kind in (IdStage, OwnRetrieverStage, RegisterStage):
         stages.STAGES.register(kind.kind, kind, "For this test.")
 
 
@@ -147,12 +158,11 @@ STAGES = {
     "a stage that sees ids": lambda first: [IdStage()],
     "a stage with a retriever of its own": lambda first: [OwnRetrieverStage(token_retriever())],
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
+    "a stage that reads registers": lambda first: [RegisterStage()],
     "QB-Norm": lambda first: [qb_norm()],
     "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
     "training-free": lambda first: [TrainingFreeStage(TrainingFreeSettings(weight=0.5, beta=0.3))],
     "words and frames": lambda first: [tokens(combine="replace")],
-    "anchors that are segments": lambda first: [anchors("segments", segments=5)],
-    "anchors that are registers": lambda first: [anchors("registers")],
     "another retriever over everything": lambda first: [RetrieverStage(first, RetrieverSettings(top_k="all"))],
     "all": lambda first: [
         qb_norm(),
@@ -271,7 +281,7 @@ def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
         assert len(index.search("a red square rises", 8).hits) == 7
 
 
-@pytest.mark.parametrize("name", ["QB-Norm", "training-free", "anchors that are registers", "all"])
+@pytest.mark.parametrize("name", ["QB-Norm", "training-free", "a stage that reads registers", "all"])
 def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_path: Path) -> None:
     videos = make_features({"v.mp4": walk(30, 0, TOY.dim)})
     first = with_registers(tmp_path) if "registers" in name else first
@@ -292,13 +302,6 @@ class TestRefusals:
             Pipeline(first, [diffusion(first), ZeroShotStage()])
         with pytest.raises(InputError, match="qb_norm reads the scores of the first stage"):
             Pipeline(first, [ZeroShotStage(), qb_norm()])
-
-    def test_anchors_that_the_first_stage_lacks(self, first: Retriever, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="use a retriever with registers, or set anchors=segments"):
-            Pipeline(first, [anchors("registers")])
-        clips = Retriever.from_pretrained(tiny_model(tmp_path / "clips", branches="clips"))
-        with pytest.raises(InputError, match=r"an anchors stage reads frames: the first stage needs model\.branches"):
-            Pipeline(clips, [anchors("segments")])
 
     def test_damage(self, first: Retriever, tmp_path: Path) -> None:
         folder = tmp_path / "saved"

@@ -185,7 +185,6 @@ VARIANTS = {
     "other weights": {"clip_weight": 0.3, "frame_weight": 0.9},
     "one vector of all frames": {"frame_pooling": "attention"},
     "proposals": {"clip_construction": "proposals"},
-    "learned spans": {"clip_construction": "spans"},
     "frames of the key clip": {"clip_construction": "proposals", "frame_pooling": "key_clip"},
     "frames in both branches": {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"},
     "merged frames": {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig("euclidean", 2.0))},

@@ -2,17 +2,20 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from commands import explained
 from counting_encoder import NAME, film
+from kills import die, killed
 
 from prvr import Library
 from prvr.cli import main
@@ -320,3 +323,122 @@ def test_times_that_no_player_can_show(films: Path) -> None:
     (films / "broken.srt").write_text("1\n00:09:00,000 --> 00:09:01,000\nbeyond the end\n")
     assert [(hit["start"], hit["end"]) for hit in search(films, "--said", "backwards")] == [(1.0, 3.0)]
     assert search(films, "--said", "beyond") == []
+
+
+def timed(text: str, number: int = 1) -> str:
+    """A line of SubRip that is shown for a second."""
+    return (
+        f"{number}\n00:{number // 60:02}:{number % 60:02},000 --> 00:{number // 60:02}:{number % 60:02},900\n{text}\n\n"
+    )
+
+
+ENDLESS = ("<a", "{\\", "{\\p1", "{", "{\\p1\\p1}", "<")
+
+
+@pytest.mark.parametrize("where", ["beside", "inside"])
+def test_tags_without_an_end_take_no_time(where: str, films: Path) -> None:
+    """The work grows with the size of a file, also where each of many thousand tags might go on to the end."""
+    bodies = [unit * (60_000 // len(unit)) for unit in ENDLESS] * 8
+    if where == "beside":
+        texts = ["the lighthouse", *bodies]
+        (films / "silent.srt").write_text("".join(timed(text, number) for number, text in enumerate(texts)))
+    else:
+        head, _, tail = DRAWN.rpartition("Dialogue")
+        lines = "".join(f"Dialogue: 0,0:00:00.00,0:00:00.50,Default,,0,0,0,,{body}\n" for body in bodies)
+        tail = tail.replace("{\\i1}A{\\i0} quiet\\Nlibrary", "the {\\p1}m 0 0{\\p0}{\\i1}light{\\i0}house")
+        with_track(film(films / "more.mp4", 1, 91), films / "silent.mkv", f"{head}{lines}Dialogue{tail}", "eng")
+    begin = time.monotonic()
+    hits = search(films, "--said", "lighthouse")
+    assert time.monotonic() - begin < 10
+    assert [Path(name).stem for name in names(hits)] == ["silent"]
+    assert hits[0]["lines"][0]["text"] == "the lighthouse"
+
+
+def test_tags_and_drawings_are_no_words(films: Path) -> None:
+    texts = {
+        "<i>One</i> {\\an8}{note} 1 < 2": "One 1 < 2",
+        "{\\i1}{\\p1}m 0 0 l 9 9{\\p0\\b1}two{\\b0}": "two",
+        "{\\pos(1,2)}three{\\p1}m 0 0": "three",
+        "four{\\an <b>end</b>": "four{\\an end",
+    }
+    content = DRAWN[: DRAWN.index("Dialogue")]
+    for number, text in enumerate(texts):
+        content += f"Dialogue: 0,0:00:0{number}.00,0:00:0{number}.50,Default,,0,0,0,,{text}\n"
+    (films / "silent.ass").write_text(content)
+    search(films, "something red")
+    assert said(films, "silent.mp4") == [*texts.values()]
+
+
+def said(films: Path, name: str) -> list[str]:
+    """The texts that a library has of a video."""
+    with Library(films, encoder=NAME) as library:
+        return [line.text for line in library.storage.lines.of(library.features().entries[name].sha256)]
+
+
+def test_a_file_gives_no_more_lines_than_there_may_be(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is within the limits is found, and one warning tells of the rest."""
+    long = "word " * 20_000  # more than a line may have
+    (films / "silent.srt").write_text(timed("before") + timed(long, 2) + timed("after", 3))
+    (films / "lantern.srt").write_text("".join(timed(f"number{n} {n}", n) for n in range(100_010)))
+    begin = time.monotonic()
+    search(films, "something red")
+    assert time.monotonic() - begin < 30
+    printed = said_on(capsys)
+    assert printed.count("silent.srt: more subtitles than are read") == 1
+    assert printed.count("lantern.srt: more subtitles than are read") == 1
+    assert said(films, "silent.mp4") == ["before", "after"]
+    assert len(said(films, "lantern.mp4")) == 100_001  # one of lantern.en.srt
+    search(films, "something red")
+    assert "more subtitles" not in said_on(capsys)
+    (films / "silent.srt").write_bytes(b"x" * (2**24 + 1))
+    search(films, "something red")
+    assert "silent.srt: 16777217 bytes, expected at most 16777216" in said_on(capsys)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+def test_features_are_there_before_the_tracks_are_read(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies while it reads a track has kept the features; the next one reads the track alone."""
+    log = films.parent / "encoded"
+    monkeypatch.setenv("ENCODED", str(log))
+    for path in films.iterdir():
+        if path.name != "inside.mkv":
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    search_it: Callable[[], object] = lambda: search(films, "something red")  # noqa: E731
+    assert killed(search_it, lambda: monkeypatch.setattr("prvr.video.encoding.read_tracks", lambda file: die()))
+    assert names(search(films, "--said", "library")) == ["inside.mkv"]
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_track_that_cannot_be_read_costs_nothing_else(
+    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(file: Any) -> None:
+        raise RuntimeError("no sense in it")
+
+    monkeypatch.setattr("prvr.video.encoding.read_tracks", fail)  # no file here does it
+    assert len(search(films, "something red")) == 6
+    assert said_on(capsys).count("inside.mkv: its text tracks cannot be read (no sense in it)") == 1
+    search(films, "something red")
+    assert "inside.mkv" not in said_on(capsys)
+
+
+def test_the_server_answers_while_it_reads_subtitles(films: Path) -> None:
+    pytest.importorskip("fastapi")
+    from serving import Served, listening, wait_for
+
+    served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
+    search(films, "something red")
+    (films / "silent.srt").write_text("".join(timed("{\\" * 30_000, number) for number in range(2, 10)) + timed("done"))
+    with listening(served, update=True) as address:
+        slowest = 0.0
+
+        def is_read() -> bool:
+            nonlocal slowest
+            begin = time.monotonic()
+            urlopen(f"{address}/health").close()
+            slowest = max(slowest, time.monotonic() - begin)
+            with urlopen(f"{address}/api/search?said=done") as answer:
+                return bool(json.load(answer)["hits"])
+
+        wait_for(is_read)
+    assert slowest < 2

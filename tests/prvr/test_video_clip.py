@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from commands import explained
-from video_files import FILM_SECONDS, cut, move_stamps, plain, write_film, write_video
+from video_files import FILM_SECONDS, call_all_key_frames, cut, move_stamps, plain, write_film, write_video
 
 from prvr.cli import main
 from prvr.data import DataError
@@ -220,3 +220,61 @@ class TestCommand:
     def test_what_is_no_moment_is_refused(self, text: str, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
         said = explained(["clip", str(films / "plain.mp4"), text, "--output", "never.mp4"], capsys)
         assert "expected" in said or "is not a recognized option" in said
+
+
+DEPENDENT = {
+    "refreshed.mp4": {"encoder": {"x264-params": "intra-refresh=1:keyint=40:bframes=0:ref=1:scenecut=0"}},
+    "refreshed.ts": {"encoder": {"x264-params": "intra-refresh=1:keyint=40:bframes=0:ref=1:scenecut=0"}},
+    "called.mp4": {"codec": "mpeg4", "encoder": {"g": "300"}},
+}
+"""Films of which not all that are called key frames can be decoded alone, and how they are encoded."""
+
+
+def moving(count: int) -> list[np.ndarray]:
+    """Frames that differ from each other by 40 grey levels or more, and are predicted well."""
+    large = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
+    return [np.roll(large, 5 * number, 1) for number in range(count)]
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(name: str, tmp_path: Path) -> None:
+    film = write_video(tmp_path / name, moving(260), **DEPENDENT[name])
+    if name == "called.mp4":
+        film = call_all_key_frames(film, tmp_path / "film.mp4")
+    with open_video(film) as video:
+        everything = [*video.excerpt(0, 60, most=1000, rate=1000)]
+        for start in np.arange(0.13, 25, 1.7).tolist():
+            frames = [*video.excerpt(start, start + 0.45, most=1000, rate=1000)]
+            place = int(np.searchsorted([one.time for one in everything], start)) - 1
+            assert frames[0].time == start
+            assert len(frames) == 5
+            for frame, expected in zip(frames, everything[place:], strict=False):
+                np.testing.assert_array_equal(frame.pixels, expected.pixels)
+    start = 15.63
+    for exact in (True, False, None):
+        clip = write_clip(film, start, start + 1, tmp_path / "clip.mp4", exact=exact, force=True)
+        assert clip.start <= start
+        with open_video(clip.path) as video:
+            for frame in video.sample(10.0):
+                shown = [one for one in everything if one.time <= clip.start + frame.time + 1e-6][-1]
+                assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 20
+
+
+@pytest.mark.parametrize(("name", "codec"), [("film.mp4", "libx264"), ("film.mkv", "mpeg2video")])
+def test_decoding_does_not_begin_at_a_damaged_key_frame(name: str, codec: str, tmp_path: Path) -> None:
+    """After a jump there is no picture before it by which it could be mended."""
+    av = pytest.importorskip("av")
+    options = {"g": "40", **({"preset": "ultrafast"} if codec == "libx264" else {})}
+    film = write_video(tmp_path / name, moving(120), codec=codec, fps=25, encoder=options)
+    with av.open(str(film)) as container:
+        key = [packet for packet in container.demux(video=0) if packet.is_keyframe][1]
+    content = bytearray(film.read_bytes())
+    middle = key.pos + key.size // 2
+    content[middle : middle + 200] = np.random.default_rng(0).bytes(200)
+    film.write_bytes(content)
+    with open_video(film) as video:
+        everything = [*video.excerpt(0, 60, most=1000, rate=1000)]
+        for start in (1.27, 1.63, 1.93, 2.33):
+            frame = next(video.excerpt(start, start, most=1000))
+            shown = [one for one in everything if one.time <= start][-1]
+            assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 2

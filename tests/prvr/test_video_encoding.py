@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -112,6 +114,35 @@ def test_a_picture_that_stands_for_a_day_is_encoded_once(tmp_path: Path) -> None
     assert len(features) == 2 * 86_390
     assert np.ptp(features[:, 0]) == 0
     assert (encoder.prepared, encoder.encoded) == (1, 1)
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from prvr.video import FeatureSpec, Identity, Storage, VideoFeatures, encode_listed, list_videos
+class Wide:
+    identity, dim, joint_dim = Identity("wide", "0", ""), 512, 512
+    def prepare(self, pixels): return pixels[:8, :8]
+    def encode(self, frames): return np.ones((len(frames), 512), np.float32)
+    def finish(self, rows): return rows
+films, storage, spec = Path(sys.argv[1]), Storage(Path(sys.argv[2])), FeatureSpec.of(Wide())
+storage.add_encoder(spec)
+def used(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+before = used()
+assert encode_listed(storage, films, list_videos(films), spec, Wide).encoded == ("day.mp4",)
+print(used() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the module resource is of POSIX")
+def test_a_picture_that_stands_for_a_day_takes_little_more_memory_than_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    film = write_video(tmp_path / "films" / "day.mp4", plain([20, 90]), times=[0, 86_390_000])
+    assert film.stat().st_size < 2000
+    arguments = [sys.executable, "-c", MEMORY, str(tmp_path / "films"), str(tmp_path / "home")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2 * (2 * 86_390 * 512 * 4)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])

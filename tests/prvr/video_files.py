@@ -41,6 +41,7 @@ def write_video(
     codec: str = "libx264",
     options: dict[str, str] | None = None,
     preset: str = "ultrafast",
+    encoder: dict[str, str] | None = None,
     turned: tuple[int, bool, bool] | None = None,
     pixel_shape: Fraction | None = None,
 ) -> Path:
@@ -54,6 +55,7 @@ def write_video(
         codec: of FFmpeg.
         options: of the container.
         preset: of x264; "ultrafast" stores frames in the order in which they are shown.
+        encoder: its options, in place of those of the preset.
         turned: degrees, mirrored left to right, upside down.
         pixel_shape: width by height of a pixel.
     """
@@ -65,7 +67,7 @@ def write_video(
         av.open(file, "w", format=KINDS.get(path.suffix, path.suffix[1:]), options=options or {}) as container,
     ):
         fast = {"preset": preset, "g": "8" if preset == "ultrafast" else "50"} if codec == "libx264" else {}
-        stream: Any = container.add_stream(codec, rate=1000 if times else fps, options=fast)
+        stream: Any = container.add_stream(codec, rate=1000 if times else fps, options=encoder or fast)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt, stream.time_base, stream.codec_context.time_base = "yuv420p", base, base
         if pixel_shape:
@@ -133,6 +135,19 @@ def move_stamps(source: Path, path: Path, numbers: Sequence[int]) -> Path:
             if number in numbers:
                 packet.pts += int(3600 / packet.time_base)
             container.mux(packet)
+    return path
+
+
+def call_all_key_frames(source: Path, path: Path) -> Path:
+    """The picture of a video, in which every frame is called one that can be decoded alone."""
+    import av
+
+    with av.open(str(source)) as file, av.open(str(path), "w") as container:
+        stream = container.add_stream_from_template(file.streams.video[0])
+        for packet in file.demux(video=0):
+            if packet.size:
+                packet.stream, packet.is_keyframe = stream, True
+                container.mux(packet)
     return path
 
 

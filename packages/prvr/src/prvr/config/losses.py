@@ -84,10 +84,9 @@ class InfoNCESettings(LossSettings):
     """InfoNCE over the scores of one branch."""
 
     branch: ClassVar[str]
-    form: Literal["log_sum", "pairs", "ratio"] = "log_sum"
+    form: Literal["log_sum", "pairs"] = "log_sum"
     """log_sum: dot products, all queries of a video in the numerator, as released. pairs: cosines, each right pair
-    against the wrong ones (DreamPRVR supplement eq. 32). ratio: the same without the exponentials, as the equation is
-    printed, which needs scores above 0: see train.on_nonfinite."""
+    against the wrong ones (DreamPRVR supplement eq. 32, with the exponentials that are not printed)."""
 
 
 @_loss("info_nce_clips", "matching:InfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")

@@ -54,7 +54,6 @@ CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the vide
 CLIPS.register(
     "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
 )
-CLIPS.register("spans", "prvr.models.clips:LearnedSpans", "Means over a span around each clip, whose ends are learned.")
 CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
 CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
@@ -192,9 +191,9 @@ class ModelConfig:
     num_clips: int = Field(default=32, gt=0, le=65_536)
     clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
-    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); spans: means over a span around each clip, whose
-    ends are learned; frames: this branch encodes frames, as the other one does, and clips are not read (DL-DKD);
-    merged: neighbouring frames that are alike, merged (MSC-PRVR)."""
+    is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes
+    frames, as the other one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged
+    (MSC-PRVR)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"

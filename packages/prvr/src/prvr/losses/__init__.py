@@ -13,7 +13,6 @@ from prvr.losses.matching import (
     frame_distillation_loss,
     info_nce_loss,
     info_nce_pairs_loss,
-    info_nce_ratio_loss,
     triplet_loss,
     triplet_pairs_loss,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "fuse_evidence",
     "info_nce_loss",
     "info_nce_pairs_loss",
-    "info_nce_ratio_loss",
     "intra_video_loss",
     "key_clip_nce_loss",
     "key_clip_triplet_loss",

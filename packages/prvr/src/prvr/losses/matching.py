@@ -150,22 +150,6 @@ def info_nce_pairs_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q
     return ((texts + videos - 2 * scores) * positives).sum() / positives.sum()
 
 
-def info_nce_ratio_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
-    r"""DreamPRVR supplement eq. 32 to the letter: `info_nce_pairs_loss` of the scores themselves, not of exponentials.
-
-    It is meant for scores above 0, and not finite where that of a right pair, or a sum below it, is 0 or less.
-
-    Examples:
-        >>> round(info_nce_ratio_loss(torch.ones(2, 2), torch.eye(2, dtype=torch.bool)).item(), 4)
-        1.3863
-    """
-    wrong = scores.masked_fill(positives, 0.0)
-    share = torch.where(positives, scores, 1.0)
-    texts = torch.where(positives, scores + wrong.sum(0, keepdim=True), 1.0)
-    videos = torch.where(positives, scores + wrong.sum(1, keepdim=True), 1.0)
-    return (texts.log() + videos.log() - 2 * share.log()).sum() / positives.sum()
-
-
 def contrastive_loss(
     scores: Float[Tensor, "q v"],
     positives: Bool[Tensor, "q v"],
@@ -263,7 +247,7 @@ class InfoNCE(Term[InfoNCESettings]):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The InfoNCE loss of the branch."""
         form, branch, scores = self.settings.form, self.settings.branch, inputs.output.scores
-        loss = {"log_sum": info_nce_loss, "pairs": info_nce_pairs_loss, "ratio": info_nce_ratio_loss}[form]
+        loss = info_nce_loss if form == "log_sum" else info_nce_pairs_loss
         return loss(getattr(scores, f"{branch}_dot" if form == "log_sum" else branch), inputs.labels.positives)
 
 

@@ -1,10 +1,9 @@
 """Clip constructions, which say what the rows of the clip branch are, and poolings of frames.
 
 A construction is given the clip branch as a function, so that it can cut a video before the branch encodes it (adaptive
-segments), or join what the branch has encoded (proposals, learned spans).
+segments), or join what the branch has encoded (proposals).
 """
 
-import math
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
@@ -115,46 +114,6 @@ class Proposals(nn.Module):
         place = torch.arange(self.clips, device=encoded.device)
         shares = ((first <= place) & (place < last)).to(encoded.dtype) / (last - first)
         return shares @ encoded, (self.edges / self.clips).to(encoded.dtype).expand(len(clips), -1, -1)
-
-
-class LearnedSpans(nn.Module):
-    r"""The mean of encoded clips over a span around each, whose two ends follow from the encoding of that clip.
-
-    Clip i of c reads from $i + (1 - e^{u_i}) / 2$ to $i + (1 + e^{w_i}) / 2$, within 0 and c, where $(u_i, w_i)$ is a
-    linear map of its encoding; other clips count by their overlap. The map is 0 at the start: spans are the equal parts
-    then. Spans move as the points of deformable attention do (Zhu et al. 2021), and hold the middle of their clip.
-
-    Examples:
-        >>> part = LearnedSpans(ModelConfig(video_dim=1, query_dim=1, num_clips=2, hidden=2, heads=1))
-        >>> _ = torch.nn.init.constant_(part.ends.bias, 2.0)  # e^2 / 2 is more than all clips
-        >>> rows, spans = part(lambda x: x, torch.tensor([[[1.0, 0.0], [3.0, 4.0]]]), None, None)
-        >>> rows.tolist(), spans.tolist()
-        ([[[2.0, 2.0], [2.0, 2.0]]], [[[0.0, 1.0], [0.0, 1.0]]])
-    """
-
-    has_spans = True
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.rows = model.num_clips
-        self.ends = nn.Linear(model.hidden, 2)
-        nn.init.zeros_(self.ends.weight)
-        nn.init.zeros_(self.ends.bias)
-
-    def forward(
-        self,
-        encode: Encode,
-        clips: Float[Tensor, "v c f"],
-        frames: Float[Tensor, "v l f"] | None,
-        mask: Bool[Tensor, "v l"] | None,
-    ) -> tuple[Float[Tensor, "v c d"], Float[Tensor, "v c 2"]]:
-        """The rows, see `ClipConstruction`."""
-        encoded, place = encode(clips), torch.arange(self.rows, device=clips.device)
-        reach = self.ends(encoded).clamp(max=math.log(2 * self.rows)).exp() / 2
-        first, last = (place + 0.5 - reach[..., 0]).clamp(min=0), (place + 0.5 + reach[..., 1]).clamp(max=self.rows)
-        overlap = (torch.minimum(last[..., None], place + 1) - torch.maximum(first[..., None], place)).clamp(min=0)
-        spans = torch.stack([first, last], 2).detach() / self.rows
-        return overlap / (last - first)[..., None] @ encoded, spans
 
 
 class FrameRows(nn.Module):

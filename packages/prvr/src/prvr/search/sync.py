@@ -130,7 +130,8 @@ def embed(
             best = np.maximum(best, bank_scores(manifest, bank, files["clips"][some], files["frames"][some]).max(0))
         table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
-        entry, {name: np.concatenate(parts).astype(manifest.files[name].base) for name, parts in files.items()}
+        entry,
+        {name: np.concatenate(parts).astype(manifest.files[name].base, copy=False) for name, parts in files.items()},
     )
 
 

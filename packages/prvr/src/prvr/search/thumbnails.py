@@ -14,7 +14,7 @@ _QUALITY = 80
 def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Limits | None = None) -> bytes:
     """What a video shows at a time, as a small JPEG.
 
-    The file is jumped in: the cost is that of the frames since the key frame before, whatever the length of the video.
+    The file is jumped in: the cost is that of the frames since the last key frame that can be decoded alone.
     The picture is upright and fits a square of `width` pixels; it is never made larger than it was. Where nothing can
     be decoded at that time, as beyond the break of a truncated file, it is the first picture of the video.
 

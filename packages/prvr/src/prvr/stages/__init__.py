@@ -1,6 +1,5 @@
 """A pipeline and its stages, which re-score the ranking of a first stage."""
 
-from prvr.stages.anchors import AnchorSettings, AnchorStage, anchor_scores
 from prvr.stages.diffusion.candidate_reranker import CandidateReranker, reranker_inputs
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.network import RerankerInputs
@@ -15,8 +14,6 @@ from prvr.types import Direction, FirstStage
 
 __all__ = [
     "STAGES",
-    "AnchorSettings",
-    "AnchorStage",
     "CandidateReranker",
     "DiffusionSettings",
     "DiffusionStage",
@@ -40,7 +37,6 @@ __all__ = [
     "ZeroShotSettings",
     "ZeroShotStage",
     "add_scores",
-    "anchor_scores",
     "best_columns",
     "fingerprint",
     "load_rerankers",

@@ -4,11 +4,11 @@ import io
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -27,6 +27,11 @@ _MATROSKA = "matroska,webm"
 _DATED = ("mov,mp4,m4a,3gp,3g2,mj2", _MATROSKA)
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
+_LEAST_BACK = 2.0  # seconds: how much further back decoding begins where frames after a jump need others before it
+_REFERENCES = 32  # frames, more than any needs before it
+_RECOVERING = ("h264", "hevc")  # may go without key frames, if a part of each picture is decoded alone
+_REFRESHED = 512  # frames, in which all parts were
+_INTRA = (0, 1)  # types of pictures: unknown, and decoded alone
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
 _MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
@@ -174,7 +179,8 @@ class VideoFile:
     ) -> Iterator[Frame]:
         """The frames shown from `start` until before `end`, at least one, without decoding what comes before.
 
-        Decoding begins at the key frame before `start`, or at the beginning where a file is not seekable.
+        Decoding begins at the key frame before `start`, further back where frames from there on need others before it,
+        or at the beginning where a file is not seekable.
 
         Args:
             start, end: in seconds; beyond the end of the video, the last frame is given.
@@ -189,27 +195,16 @@ class VideoFile:
             >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
-        until = time.monotonic() + patience
-        self._seek(start)
-        pending: Any = None
         matrix: Matrix | None = None
         last_time = -1.0
-        for number, (begins, _, frame) in enumerate(self._timed()):
-            matrix = matrix if number else display_matrix(frame)
-            if begins <= start:
-                pending = frame
-                if time.monotonic() < until:
-                    continue
-            if pending is not None:
-                yield Frame(start, self._picture(pending, matrix, most))
-                pending, last_time = None, start
-            if begins >= end and last_time >= 0:
+        for begins, frame in self._shown_from(start, time.monotonic() + patience):
+            if last_time < 0:
+                matrix = display_matrix(frame)
+            elif begins >= end:
                 return
-            if begins > start and begins - last_time >= 1 / rate - 1e-3:
-                last_time = float(begins)
+            if last_time < 0 or begins - last_time >= 1 / rate - 1e-3:
+                last_time = max(start, float(begins))
                 yield Frame(last_time, self._picture(frame, matrix, most))
-        if pending is not None:
-            yield Frame(start, self._picture(pending, matrix, most))
 
     @property
     def container(self) -> str:
@@ -264,6 +259,19 @@ class VideoFile:
         except read_faults() as error:
             raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
         return latest
+
+    def stands_alone(self, first: Fraction) -> bool:
+        """Whether the pictures from a key frame on, a result of `key_frame`, can be decoded without those before it."""
+        is_whole, number = False, -1
+        stored = (packet for _, packet in self.packets(first, math.inf) if packet.stream.index == self._stream.index)
+        try:
+            for number, frame in enumerate(islice(self._decoded(self._stream, packets=stored), _REFERENCES)):
+                is_whole = _is_whole(frame, is_whole)
+                if not is_whole or (number == 0 and frame.pts != 0):
+                    return False
+        except read_faults():
+            return False
+        return number >= 0
 
     def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
         """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
@@ -391,6 +399,51 @@ class VideoFile:
                 return packet.pts * packet.time_base - self._origin <= start
         return False
 
+    def _shown_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any]]:
+        """The frame that is shown at a time and those after it, each with its start in seconds.
+
+        Not all that are called key frames can be decoded alone. Where something is missing, decoding begins anew, each
+        time twice as far back, until the beginning of the file, or until it is too late.
+        """
+        back, last = 0.0, Fraction(-1)
+        while True:
+            is_final, before = back >= start, last
+            self._seek(max(0.0, start - back))
+            try:
+                for begins, frame, is_whole in self._decoded_from(start, until):
+                    if not is_whole and not is_final and time.monotonic() < until:
+                        break
+                    if begins > before:
+                        yield begins, frame
+                        last = begins
+                else:
+                    return
+            except VideoError:
+                if is_final or time.monotonic() > until:
+                    raise
+            back = 2 * back or _LEAST_BACK
+
+    def _decoded_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any, bool]]:
+        """As `_shown_from`, from where the file is, each with whether nothing is missing that it needs."""
+        pending, is_first, count, is_whole, is_settled = None, True, 0, False, False
+        for number, (begins, _, frame) in enumerate(self._timed()):
+            is_refreshed = number > _REFRESHED and (frame.is_corrupt or self.info.codec in _RECOVERING)
+            is_whole = _is_whole(frame, is_whole or is_refreshed)
+            count = count + 1 if is_whole else 0
+            # What is broken after that is broken in the file, wherever decoding begins.
+            is_settled = is_settled or count > _REFERENCES or is_refreshed
+            if begins <= start and is_first:
+                pending = begins, frame, is_whole or is_settled
+                if time.monotonic() < until:
+                    continue
+            if is_first and pending:
+                yield pending
+            if begins > start:
+                yield begins, frame, (is_whole or is_settled) and not (is_first and pending is None)
+            is_first = False
+        if is_first and pending:
+            yield pending
+
     def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
         try:
             return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
@@ -437,14 +490,15 @@ class VideoFile:
             self.warnings.append(f"{seconds}: truncated or damaged, or only sound goes on")
         self.duration = end or stated
 
-    def _decoded(self, stream: Any, rate: float | None = None) -> Iterator[Any]:
+    def _decoded(self, stream: Any, rate: float | None = None, packets: Iterable[Any] | None = None) -> Iterator[Any]:
         """Frames of a stream in display order; those that cannot be decoded are counted and left out.
 
         Args:
             stream: of the picture or the sound.
             rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
+            packets: those of the stream that are decoded; None: all.
         """
-        packets, marked = self._packets(stream), None
+        packets, marked = self._packets(stream) if packets is None else packets, None
         # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
         # of different rates those of another layer may need them.
         is_marked = self.container in _DATED and self.info.codec == "h264"
@@ -556,6 +610,16 @@ def _av() -> ModuleType:
 def read_faults() -> tuple[type[Exception], ...]:
     """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
     return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+
+
+def _is_whole(frame: Any, before: bool) -> bool:
+    """Whether nothing that a frame needs is missing.
+
+    Args:
+        frame: of PyAV.
+        before: whether that is so of the frame before it.
+    """
+    return not frame.is_corrupt and (before or frame.key_frame or frame.pict_type in _INTRA)
 
 
 def _holds_text(stream: Any) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
@@ -24,7 +24,7 @@ from prvr.video.entries import FeatureSpec, describe
 from prvr.video.excerpt import CLIP
 from prvr.video.listing import Listing, VideoPath, below
 from prvr.video.storage import Fault, Storage, encoder_key
-from prvr.video.subtitles import parse_subtitles, read_tracks
+from prvr.video.subtitles import SUBTITLE_BYTES, parse_subtitles, read_tracks
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[float, float, str], None]
@@ -209,30 +209,43 @@ class _Update:
                     self.waiting.append(video.id)
 
     def _encode_new(self, video: VideoPath, sha256: str, report: Callable[[float], None]) -> None:
-        rows, about, lines, fault = None, {}, [], _OURS
+        fault = _OURS
         try:
             with open_video(video.path, self.limits) as file:
                 if not file.info.comment.startswith(CLIP):
-                    rows = encode_video(file, self.encoder, self.spec.rate, report=report)
-                    duration = file.duration or len(rows) / self.spec.rate
-                    about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
-                    lines = read_tracks(file)
+                    self._keep_features(video, sha256, file, report)
+                    return
                 passing = file.read_error
         except VideoError as error:
             fault, passing = Fault(error.reason, error.remedy), error.passing
-        if passing is not None:
-            raise _PassingFault(f"cannot be read ({passing})", "Check the disk and run again.")
-        _expect_unchanged(video)
-        if rows is None:
-            self.faults[sha256] = fault
-            self.storage.add_fault(self.key, sha256, fault)
-            self._note(video.id, fault, is_new=True)
-            return
-        if lines:
-            self.storage.lines.add(sha256, lines)
-        self.storage.add(self.key, sha256, rows, about, video)
+        _expect_readable(video, passing)
+        self.faults[sha256] = fault
+        self.storage.add_fault(self.key, sha256, fault)
+        self._note(video.id, fault, is_new=True)
+
+    def _keep_features(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
+        rows = encode_video(file, self.encoder, self.spec.rate, report=report)
+        duration = file.duration or len(rows) / self.spec.rate
+        about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
+        _expect_readable(video, file.read_error)
+        # Of no version until its tracks are read: whatever they cost, the features are there.
+        self.storage.add(self.key, sha256, rows, about, video, version=0)
         self.done.add(sha256)
         self.encoded.append(video.id)
+        del rows
+        self._describe(video, sha256, file, about)
+
+    def _describe(self, video: VideoPath, sha256: str, file: VideoFile, about: Mapping[str, Any]) -> None:
+        """Keeps what the open file of an encoded video states, and what is said in it."""
+        try:
+            lines = read_tracks(file)
+        except Exception as error:  # whatever a reader of damaged tracks stumbles over
+            logger.warning("%s: its text tracks cannot be read (%s)", printable(video.id), printable(str(error)))
+            lines = []
+        if file.read_error is None:  # otherwise it is tried again
+            if lines:
+                self.storage.lines.add(sha256, lines)
+            self.storage.describe(sha256, {**about, **describe(file)})
 
     def _note(self, name: str, fault: Fault, is_new: bool = False, is_passing: bool = False) -> None:
         if fault != _OURS:
@@ -256,9 +269,7 @@ class _Update:
             try:
                 with open_video(videos[sha256].path, self.limits) as file:
                     details = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
-                    if lines := read_tracks(file):
-                        self.storage.lines.add(sha256, lines)
-                    self.storage.describe(sha256, details | describe(file))
+                    self._describe(videos[sha256], sha256, file, details)
             except VideoError as error:
                 logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
 
@@ -276,7 +287,7 @@ class _Update:
                 continue
             lines = []
             try:
-                lines = parse_subtitles(read_bytes(path), file.id, language)
+                lines = parse_subtitles(read_bytes(path, SUBTITLE_BYTES), file.id, language)
             except (DataError, FileNotFoundError) as error:
                 logger.warning("%s", printable(str(error)))
                 if isinstance(error.__cause__ or error, OSError):  # it may be read the next time
@@ -297,6 +308,12 @@ class _PassingFault(Exception):
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.fault = Fault(reason, remedy)
+
+
+def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
+    if refused is not None:
+        raise _PassingFault(f"cannot be read ({refused})", "Check the disk and run again.")
+    _expect_unchanged(video)
 
 
 def _expect_unchanged(video: VideoPath) -> None:
@@ -331,18 +348,24 @@ def encode_video(
     """
     check_rate(rate)
     promised = video.info.duration or float("inf")
-    rows: list[np.ndarray] = []
-    counts: list[int] = []
+    rows: Any = None
     # Closed before the file is, whatever happens: the other thread reads it.
     with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
-            rows.append(encoder.encode(np.stack([picture.pixels for picture in batch])))
-            counts += [picture.count for picture in batch]
+            encoded = encoder.encode(np.stack([picture.pixels for picture in batch]))
+            if not np.isfinite(encoded).all():
+                reason = "the encoder gives NaN or infinity for it"
+                raise VideoError(video.path, reason, "Try another encoder, or the CPU.")
+            rows = np.empty((0, *encoded.shape[1:]), encoded.dtype) if rows is None else rows
+            place = len(rows)
+            # Grows where it is: a picture may stand for a day, and a second copy of the rows take hundreds of MB.
+            rows.resize((place + sum(picture.count for picture in batch), *rows.shape[1:]), refcheck=False)
+            for row, picture in zip(encoded, batch, strict=True):
+                rows[place : place + picture.count] = row
+                place += picture.count
             if report is not None:
                 report(min(1.0, batch[-1].time / promised))
-    if not all(np.isfinite(some).all() for some in rows):
-        raise VideoError(video.path, "the encoder gives NaN or infinity for it", "Try another encoder, or the CPU.")
-    return encoder.finish(np.repeat(np.concatenate(rows), counts, axis=0))
+    return encoder.finish(rows)
 
 
 class _Picture(NamedTuple):

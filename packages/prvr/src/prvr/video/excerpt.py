@@ -80,10 +80,10 @@ def write_clip(
 ) -> VideoClip:
     """Writes a part of a video file as a file of its own, which appears whole or not at all.
 
-    Where a key frame lies within a second before `start`, the packets of the picture and of the first sound are copied
-    from it on, in no more time than reading them takes and without a loss. Otherwise, and where the format of the clip
-    does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC
-    or Opus.
+    Where a key frame that can be decoded alone lies within a second before `start`, the packets of the picture and of
+    the first sound are copied from it on, in no more time than reading them takes and without a loss. Otherwise, and
+    where the format of the clip does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at
+    most 4K, with the sound as AAC or Opus.
 
     Args:
         source: the video file.
@@ -112,12 +112,16 @@ def write_clip(
     with open_video(source, limits) as video:
         length = video.info.duration
         first = None if exact else video.key_frame(start)
+        if first is not None and exact is None and start - first > _NEAR:
+            first = None
+        back = _NEAR
+        while first is not None and not video.stands_alone(first):
+            before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
+            first, back = before if before is not None and before < first else None, 2 * back
     if length is not None and start >= length:
         raise VideoError(source, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
     if target.exists() and target.samefile(source):
         raise DataError(f"{target}: is the video itself. Choose another name.")
-    if first is not None and exact is None and start - first > _NEAR:
-        first = None
     clips: list[VideoClip] = []
 
     def expect_free() -> None:

@@ -46,6 +46,7 @@ from prvr.video.listing import VideoPath, below, prefix_of, volume_of
 
 logger = logging.getLogger(__name__)
 
+_PART = 4096  # rows that are compared at a time
 _FEATURES, _SPEC, _MOVED, _CLAIMS = "features", "encoder.json", "moved.txt", "claims"
 _SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
 
@@ -269,6 +270,7 @@ class Storage:
         rows: Float32[np.ndarray, "n f"],
         about: Mapping[str, Any],
         place: VideoPath | None = None,
+        version: int = FIELDS_VERSION,
     ) -> None:
         """Keeps the features of a video: in half precision, or in full where that would lose more than rounding.
 
@@ -278,19 +280,17 @@ class Storage:
             rows: `(n, f)`.
             about: the fields of `VideoEntry` that hold for the content.
             place: where it was seen.
+            version: of the fields; those of an older one are read again.
         """
         path = self._array(encoder, sha256)
-        with np.errstate(over="ignore"):
-            half = rows.astype(np.float16)
-        largest = float(np.abs(rows).max(initial=0))
-        kept = half if np.allclose(half, rows, rtol=1e-3, atol=1e-3 * largest) else rows
+        kept = rows.astype(np.float16) if _fits_half(rows) else rows
         with self._database.writable():
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, lambda file: np.save(file, np.ascontiguousarray(kept), allow_pickle=False))
         with self._database.write() as connection:
             values = (sha256, encoder, len(rows), hash_file(path))
             connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
-            _describe(connection, sha256, about)
+            _describe(connection, sha256, about, version)
             _see(connection, [] if place is None else [(sha256, place)])
 
     def describe(self, sha256: str, about: Mapping[str, Any]) -> None:
@@ -567,11 +567,27 @@ class Storage:
                         connection.execute("INSERT OR IGNORE INTO videos VALUES (?, ?, 0)", (path.stem, about))
 
 
+def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:
+    """Whether half precision loses no more than rounding; compared in parts, because comparing takes copies."""
+    error = 1e-3 * float(max(rows.max(initial=0), -rows.min(initial=0)))
+    with np.errstate(over="ignore"):
+        return all(
+            np.allclose(part.astype(np.float16), part, rtol=1e-3, atol=error)
+            for part in (rows[first : first + _PART] for first in range(0, len(rows), _PART))
+        )
+
+
 def encoder_key(spec: FeatureSpec) -> str:
     """A name for an encoder and the rate of its features, the same for equal ones."""
     values = asdict(spec)
     values["encoder"].pop("name")
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _describe(
+    connection: sqlite3.Connection, sha256: str, about: Mapping[str, Any], version: int = FIELDS_VERSION
+) -> None:
+    connection.execute("INSERT OR REPLACE INTO videos VALUES (?, ?, ?)", (sha256, json.dumps(dict(about)), version))
 
 
 @contextmanager
@@ -632,12 +648,6 @@ def _may_be_there(path: Path) -> bool:
 def _state(video: VideoPath) -> tuple[bytes, int, int]:
     """What tells that a file is the one that was seen."""
     return os.fsencode(video.path), video.size, video.mtime_ns
-
-
-def _describe(connection: sqlite3.Connection, sha256: str, about: Mapping[str, Any]) -> None:
-    connection.execute(
-        "INSERT OR REPLACE INTO videos VALUES (?, ?, ?)", (sha256, json.dumps(dict(about)), FIELDS_VERSION)
-    )
 
 
 def _see(connection: sqlite3.Connection, videos: Iterable[tuple[str, VideoPath]]) -> None:

@@ -3,7 +3,7 @@
 import io
 import logging
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,8 +17,14 @@ from prvr.video.decode import VideoFile, read_faults
 logger = logging.getLogger(__name__)
 FORMATS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 """Suffixes of subtitle files, and what FFmpeg calls the format of each."""
-_DRAWING = re.compile(r"\{[^}]*\\p[1-9].*?(?:\{[^}]*\\p0[^}]*\}|$)", re.DOTALL)
-_TAG = re.compile(r"\{\\[^}]*\}|</?[A-Za-z][^>]*>")
+SUBTITLE_BYTES = 2**24
+"""Bytes: the limit of a subtitle file, which may bring fonts."""
+_MOST_LINES, _MOST_TEXT = 100_000, 2**23  # packets and bytes of a file: one each second of a day, 5000 pages
+_LONGEST = 2**16  # bytes of a line: each letter of it may have a colour
+# Nothing that these look for holds what it begins with, so that no text is looked through twice.
+_BLOCK = re.compile(r"(\{[^{}]*\})")
+_DRAWN = re.compile(r"\\p(\d)")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _CERTAIN = ("utf-8-sig", "utf-16")  # encodings that are recognised, not guessed
 _WITHOUT_END = Fraction(2)  # seconds that a line is shown whose end is missing, or before its start
@@ -76,9 +82,10 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
     """
     av, lines = require("av", "video", "Reading subtitles"), []
     encoding = _encoding(content)
-    text = io.BytesIO(content.decode(encoding, "replace").replace("\0", "").encode())
-    with suppress(*read_faults()), av.open(text, format=FORMATS[PurePosixPath(name).suffix.lower()]) as container:
-        lines = _lines(container.demux(), Fraction(0), language)
+    with suppress(*read_faults()):
+        text = io.BytesIO(content.decode(encoding, "replace").replace("\0", "").encode())
+        with av.open(text, format=FORMATS[PurePosixPath(name).suffix.lower()]) as container:
+            lines = _lines(container.demux(), Fraction(0), name, language)
     if not lines:
         raise DataError(f"{name}: not subtitles, or broken; skipped. Save it again, as SubRip in UTF-8.")
     if encoding not in _CERTAIN:
@@ -89,7 +96,7 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
 
 def read_tracks(video: VideoFile) -> list[SubtitleLine]:
     """The lines of all text tracks of an open video, in order of time; the whole file is read if there is one."""
-    return _lines(video.text_packets(), video.origin)
+    return _lines(video.text_packets(), video.origin, video.path.name)
 
 
 def _encoding(content: bytes) -> str:
@@ -107,20 +114,43 @@ def _encoding(content: bytes) -> str:
     return utf_8
 
 
-def _lines(packets: Iterable[Any], origin: Fraction, language: str = "") -> list[SubtitleLine]:
+def _lines(packets: Iterable[Any], origin: Fraction, name: str, language: str = "") -> list[SubtitleLine]:
     """What packets of PyAV hold; what cannot be decoded is left out, and so are pictures and drawings."""
-    lines, faults = [], read_faults()
-    for packet in packets:
-        if not packet.size or packet.pts is None:
-            continue
-        try:
-            texts = [part.dialogue.decode("utf-8", "replace") for part in packet.decode() if part.type == b"ass"]
-        except faults:
-            continue
-        text = " ".join(_TAG.sub("", _DRAWING.sub("", " ".join(texts))).replace("\\h", " ").split())
-        start = packet.pts * packet.time_base - origin
-        length = packet.duration * packet.time_base if packet.duration else 0
-        end = start + (length if length > 0 else _WITHOUT_END)
-        if text and end > 0:
-            lines.append(SubtitleLine(float(max(start, 0)), float(end), text, language or packet.stream.language or ""))
+    lines, size, is_short = list[SubtitleLine](), 0, True
+    with suppress(*read_faults()):  # what was read before stays
+        for number, packet in enumerate(packets):
+            if number == _MOST_LINES or size > _MOST_TEXT:
+                is_short = False
+                break
+            is_short &= packet.size <= _LONGEST
+            if 0 < packet.size <= _LONGEST and packet.pts is not None:
+                size += packet.size
+                with suppress(*read_faults()):
+                    lines += _decode(packet, origin, language)
+    if not is_short:
+        most = f"{_MOST_LINES:,} lines and {_MOST_TEXT:,} bytes in all, {_LONGEST:,} bytes of a line"
+        logger.warning("%s: more subtitles than are read (%s); the rest is left out.", printable(name), most)
     return sorted(lines, key=lambda line: line.start)
+
+
+def _decode(packet: Any, origin: Fraction, language: str) -> Iterator[SubtitleLine]:
+    texts = [part.dialogue.decode("utf-8", "replace") for part in packet.decode() if part.type == b"ass"]
+    text, stated = _plain(" ".join(texts)), packet.stream.language or ""
+    start = packet.pts * packet.time_base - origin
+    length = packet.duration * packet.time_base if packet.duration else 0
+    end = start + (length if length > 0 else _WITHOUT_END)
+    if text and end > 0:
+        stated = stated if _LANGUAGE.fullmatch(stated) else ""
+        yield SubtitleLine(float(max(start, 0)), float(end), text, language or stated)
+
+
+def _plain(text: str) -> str:
+    """A text without tags, drawings and line breaks."""
+    shown, is_drawing = [], False
+    for number, part in enumerate(_BLOCK.split(text)):
+        if number % 2:
+            modes = _DRAWN.findall(part)
+            is_drawing = modes[-1] != "0" if modes else is_drawing
+        elif not is_drawing:
+            shown.append(part)
+    return " ".join(_TAG.sub("", "".join(shown)).replace("\\h", " ").split())

@@ -224,10 +224,12 @@ def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]
     The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
     both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
     """
-    motion = np.zeros_like(still)
-    motion[1:-1] = MOTION * (still[2:] - still[:-2])
+    both = np.concatenate([still, np.zeros_like(still)], 1)
+    motion = both[:, still.shape[1] :]
+    np.subtract(still[2:], still[:-2], out=motion[1:-1])
+    motion *= MOTION
     motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
-    return np.concatenate([still, motion], 1)
+    return both
 
 
 def _two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
