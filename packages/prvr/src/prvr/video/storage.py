@@ -216,10 +216,12 @@ class Storage:
                 reason = _OLDER
             yield sha256, about, reason
         if others:
-            statement = (
-                "SELECT sha256, about, version FROM videos WHERE sha256 NOT IN (SELECT sha256 FROM features WHERE "
+            unencoded = self._database.read(
+                "SELECT sha256, about, version FROM videos "
+                "WHERE sha256 NOT IN (SELECT sha256 FROM features WHERE encoder = ?)",
+                (encoder,),
             )
-            for sha256, text, version in self._database.read(statement + "encoder = ?)", (encoder,)):
+            for sha256, text, version in unencoded:
                 with suppress(DataError):  # otherwise it is not known
                     is_current = _is_count(version) and version >= FIELDS_VERSION
                     yield sha256, parse_about(text, sha256, 0), "" if is_current else _OLDER
@@ -410,7 +412,8 @@ class Storage:
 
     def folders(self) -> list[Path]:
         """The folders that were searched."""
-        return [Path(os.fsdecode(path)) for (path,) in self._database.read("SELECT path FROM folders")]
+        rows = self._database.read("SELECT path FROM folders")
+        return [Path(os.fsdecode(path)) for (path,) in rows if is_place(path)]
 
     def prune(self, folder: Path, videos: Sequence[VideoPath], unlisted: Sequence[Path] = ()) -> tuple[int, int]:
         """Deletes what is kept of videos that were seen below a folder, are gone now, and were seen nowhere else.
@@ -469,7 +472,8 @@ class Storage:
             for path in arrays:
                 path.unlink(missing_ok=True)
             for place in (self.home / FEATURES).glob("*/??"):
-                clear_half_written(place, older_than=ABANDONED_AFTER)
+                if not (place.is_symlink() or place.parent.is_symlink()):
+                    clear_half_written(place, older_than=ABANDONED_AFTER)
             return len(unused), len(kept)
 
     def take_over(
