@@ -32,6 +32,11 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
         >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
         'TokenRetriever'
     """
+    if not (config.video_dim and config.query_dim):
+        raise InputError(
+            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}: 0 stands for the width of the "
+            "data, which are not known here: set both"
+        )
     if isinstance(config, ModelConfig):
         return Retriever(config)
     if config.clip is not None:
