@@ -225,7 +225,7 @@ def train_reranker(
                 raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
             set_key(values, key, value, f"--{key}")
     values["retriever"] = str(folder)
-    config = reranker_run_config(values, width=retriever.config.hidden, source=source)
+    config = reranker_run_config(values, width=retriever.config.width, source=source)
     if args.print_config:
         return _print_config(config)
     stack.enter_context(threads(args.threads))

@@ -150,7 +150,7 @@ class Retriever(PretrainedModel):
             ValueError: another number of clips, too many frames, or a width other than `config.video_dim`.
         """
         video = replace(self._encode_video(clips, frames, frame_mask)[0], merged=None)
-        if self.path is None or not self.has_blocks:
+        if self.path is None or not self.has_blocks or self.path.gate == 1:  # then nothing reads it
             return video
         return replace(video, path=self.path.encode_video(frames, frame_mask))
 

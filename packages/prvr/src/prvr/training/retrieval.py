@@ -282,6 +282,7 @@ class RetrievalTask:
         path = self.retriever.path if isinstance(self.retriever, Retriever) and self.retriever.has_blocks else None
         if path is None:
             return self._evaluate(self.selection, **options), {}
+        path.gate.zero_()
         encoded = self._encode(self.selection)
         reports = {}
         for gate in self.config.fit.gates if epoch >= 0 else (0.0,):
