@@ -33,17 +33,11 @@ def window_means(
         >>> window_means(frames, mask, [1, 2])[0].flatten().tolist()
         [1.0, 3.0, 5.0, 1.0, 2.0, 4.0]
     """
-    frames = frames.masked_fill(~mask[..., None], 0)
-    sums = F.pad(frames.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))
-    place, count = torch.arange(frames.shape[1], device=frames.device), mask.sum(1, keepdim=True)
-    rows = []
-    for window in windows:
-        start = (place - window // 2).clamp(min=0).minimum(count)
-        stop = (place - window // 2 + window).minimum(count).maximum(start)
-        first, last = (sums.take_along_dim(edge[..., None], 1) for edge in (start, stop))
-        mean = (last - first) / (stop - start).clamp(min=1)[..., None]
-        rows.append(frames if window == 1 else mean.to(frames.dtype))
-    return torch.cat(rows, 1), mask.repeat(1, len(windows))
+    frames, place = frames.masked_fill(~mask[..., None], 0), torch.arange(frames.shape[1], device=frames.device)
+    starts = torch.cat([place - window // 2 for window in windows])[:, None]
+    stops = starts + torch.tensor(windows, device=place.device).repeat_interleave(len(place))[:, None]
+    inside = ((starts <= place) & (place < stops) & mask[:, None]).to(frames.dtype)  # (v, r, l)
+    return inside / inside.sum(2, keepdim=True).clamp(min=1) @ frames, mask.repeat(1, len(windows))
 
 
 def sentences(words: Float[Tensor, "q w e"], mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q e"]:

@@ -264,11 +264,13 @@ def choose(config: Config, captions: Captions) -> Choice:
     lengths = dict.fromkeys(window for windows in fit.windows for window in windows)
     alone = [{w: train.sums(x, [w]) for w in lengths} for x, (train, _) in zip(plain, folds, strict=True)]
 
-    def by_windows(fold: int, windows: tuple[int, ...]) -> float:
+    def by_windows(fold: int, option: tuple[tuple[int, ...], float]) -> float:
+        windows, penalty = option
         sums = Sums.mean([alone[fold][window] for window in windows])
-        return folds[fold][1].sumr(plain[fold], windows, ridge(sums, fit.penalties[0], identity=identity))
+        return folds[fold][1].sumr(plain[fold], windows, ridge(sums, penalty, identity=identity))
 
-    windows = best("windows", fit.windows, by_windows)
+    _, usual = best("penalty", [(fit.windows[0], penalty) for penalty in fit.penalties], by_windows)
+    windows, _ = best("windows", [(windows, usual) for windows in fit.windows], by_windows)
     features = {
         count: [
             fourier(x, train, windows, count, config.train.seed) for x, (train, _) in zip(plain, folds, strict=True)
