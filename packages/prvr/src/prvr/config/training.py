@@ -147,18 +147,18 @@ class TrainConfig(TrainerConfig):
 class FitConfig:
     """The fit of `model.start: linear`: choices among which held-out training videos decide, one after the other.
 
-    First the windows, at the best penalty for the first of them, then features and penalty, then the temperature. See
+    First the windows, each with its best penalty, then features with their penalty, then the temperature. See
     `prvr.training.closed_form`.
     """
 
     windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
-        default=((1, 8), (1,), (8,), (24,), (48,), (8, 24), (24, 48), (1, 8, 24, 48)), min_length=1, max_length=64
+        default=((1, 8), (1,), (8,), (24,), (48,), (8, 24), (1, 8, 24, 48)), min_length=1, max_length=64
     )
     """Lengths of the windows of frames whose means are the rows of a video, see `model.path.windows`."""
     features: tuple[Annotated[int, Field(ge=0, le=65_536)], ...] = Field(default=(0, 1500), min_length=1, max_length=8)
     """Numbers of random Fourier features; 0 = a linear map."""
     penalties: tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...] = Field(
-        default=(0.3, 0.1, 1.0, 3.0, 10.0, 30.0), min_length=1, max_length=64
+        default=(0.3, 0.1, 1.0, 3.0, 10.0), min_length=1, max_length=64
     )
     """Penalties of ridge regression, in mean variances of the features."""
     temperatures: tuple[Annotated[float, Field(ge=1e-4, le=1e6)], ...] = Field(

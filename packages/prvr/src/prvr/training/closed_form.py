@@ -214,9 +214,9 @@ def fourier(features: Features, captions: Captions, windows: Sequence[int], coun
     """
     if not count:
         return features
-    sample = captions.split.subset(np.argsort(_places(captions.split))[:_VIDEOS])
-    (frames, mask, _), *_ = Captions(sample, captions.device, captions.dtype).videos()
-    x, valid = window_means(frames, mask, windows)
+    sample = np.argsort(_places(captions.split))[:_VIDEOS]
+    frames, mask = (part.to(captions.device) for part in pad([captions.split.video(int(v))[1] for v in sample]))
+    x, valid = window_means(frames.to(captions.dtype), mask, windows)
     rows = features(x)[valid].double()
     rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE), device=rows.device).long()]
     width = torch.pdist(rows).median().clamp(min=1e-6)
@@ -235,7 +235,7 @@ def _places(split: PackedSplit) -> np.ndarray:
 
 
 def choose(config: Config, captions: Captions) -> Choice:
-    """Windows, then features and penalty, then the temperature, by SumR on held-out training videos.
+    """Windows with a penalty, then features with a penalty, then the temperature, by SumR on held-out training videos.
 
     Maps to choose among are fitted to equal shares, for the temperature to shares of one iteration.
 
@@ -269,8 +269,7 @@ def choose(config: Config, captions: Captions) -> Choice:
         sums = Sums.mean([alone[fold][window] for window in windows])
         return folds[fold][1].sumr(plain[fold], windows, ridge(sums, penalty, identity=identity))
 
-    _, usual = best("penalty", [(fit.windows[0], penalty) for penalty in fit.penalties], by_windows)
-    windows, _ = best("windows", [(windows, usual) for windows in fit.windows], by_windows)
+    windows, _ = best("windows and penalty", list(product(fit.windows, fit.penalties)), by_windows)
     features = {
         count: [
             fourier(x, train, windows, count, config.train.seed) for x, (train, _) in zip(plain, folds, strict=True)
