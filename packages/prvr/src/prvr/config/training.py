@@ -158,7 +158,7 @@ class FitConfig:
     features: tuple[Annotated[int, Field(ge=0, le=65_536)], ...] = Field(default=(0, 1500), min_length=1, max_length=8)
     """Numbers of random Fourier features; 0 = a linear map."""
     penalties: tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...] = Field(
-        default=(0.3, 0.1, 1.0, 3.0, 10.0), min_length=1, max_length=64
+        default=(0.3, 1.0, 3.0, 10.0), min_length=1, max_length=64
     )
     """Penalties of ridge regression, in mean variances of the features."""
     temperatures: tuple[Annotated[float, Field(ge=1e-4, le=1e6)], ...] = Field(
