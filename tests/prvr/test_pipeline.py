@@ -18,7 +18,7 @@ from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate, find_moments
-from prvr.models import TokenRetriever, clips_alone
+from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone
 from prvr.scoring import max_scores
 from prvr.search import Passage, Query, SearchResult, open_model
 from prvr.search.pipeline import PipelineModel
@@ -224,6 +224,35 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
         open_model(tmp_path / "saved", TOY)
+
+
+@pytest.mark.parametrize("gate", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("changes", [{}, {"frame_query": "words"}, {"frame_pooling": "attention"}])
+def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
+    gate: float, changes: dict, corpus: Corpus, tmp_path: Path
+) -> None:
+    """The path finds candidates, and blocks re-rank them: of few videos all, so that nothing but the way is another."""
+    split, videos = corpus
+    folder = tiny_model(tmp_path / "whole", start="linear", **changes)
+    whole = Retriever.from_pretrained(folder).eval()
+    assert whole.path is not None
+    whole.path.gate.fill_(gate)
+    whole.save_pretrained(folder)
+    report, alone = (
+        evaluate(whole, split, PLAIN),
+        [evaluate(part(whole), split, PLAIN) for part in (path_alone, blocks_alone)],
+    )
+    same = [(report.ranks == part.ranks).all() for part in alone]
+    assert same == [gate == 0, gate == 1]
+    with make_index(tmp_path / "index", folder, videos) as index:
+        results = index.search_many(split.captions[::3], len(split))
+        hits = [index.search(split.captions[query], 1).hits[0] for query in (0, 6)]
+    assert ranks_of(results, split) == report.ranks[::3].tolist()
+    for hit, example in zip(hits, find_moments(whole, split, [0, 6], 1), strict=True):
+        video = split.video_ids.index(hit.video_id)
+        shares = np.array([example.hits[0].start, example.hits[0].end]) / split.durations[video]
+        if "frame_query" not in changes or gate < 1:  # clips alone are searched for words
+            assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
 
 
 @pytest.mark.parametrize("bank", [False, True])

@@ -21,7 +21,7 @@ from search_files import (
 )
 
 from prvr import Retriever
-from prvr.config import BlockConfig, Compat, RegisterConfig, TokenModelConfig, dump_config, load_config
+from prvr.config import BlockConfig, Compat, PathConfig, RegisterConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.data.sampling import growing_means, level_counts
 from prvr.evaluation.encode import encode_split
@@ -190,6 +190,8 @@ VARIANTS = {
     "merged frames": {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig("euclidean", 2.0))},
     "registers": {"registers": RegisterConfig(kind="diffusion", num=2, steps=2)},
     "padding that counts": {"compat": Compat(padding="to_length")},
+    "linear path": {"branches": "none", "start": "linear", "path": PathConfig((5, 1))},
+    "Fourier features": {"branches": "none", "start": "linear", "path": PathConfig((3,), features=20)},
 }
 
 
@@ -226,7 +228,8 @@ def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path
 
 
 @pytest.mark.parametrize(
-    "variant", ["both", "proposals", "frames of the key clip", "frames in both branches", "merged frames"]
+    "variant",
+    ["both", "proposals", "frames of the key clip", "frames in both branches", "merged frames", "linear path"],
 )
 def test_moments_are_those_that_evaluation_shows(variant: str, corpus, tmp_path: Path) -> None:
     split, videos = corpus

@@ -48,7 +48,8 @@ def normalised(video: VideoEmbedding) -> VideoEmbedding:
     if video.unit:
         return video
     clips, frames = (None if t is None else unit_rows(t) for t in (video.clips, video.frames))
-    return replace(video, clips=clips, frames=frames, unit=True)
+    path = None if video.path is None else normalised(video.path)
+    return replace(video, clips=clips, frames=frames, path=path, unit=True)
 
 
 def max_scores(

@@ -351,6 +351,7 @@ class TextEmbedding:
         words: `(q, w, d)` word embeddings.
         mask: `(q, w)` True = valid.
         weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
+        path: `(q, e)` what a linear path beside the blocks is compared with, see `prvr.models.linear_path`; or None.
 
     Examples:
         >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
@@ -363,6 +364,13 @@ class TextEmbedding:
     words: Float[Tensor, "q w d"]
     mask: Bool[Tensor, "q w"]
     weights: Float[Tensor, "q w"]
+    path: Float[Tensor, "q e"] | None = None
+
+    @classmethod
+    def of_sentences(cls, sentence: Float[Tensor, "q d"]) -> "TextEmbedding":
+        """Queries of one vector, which is their only word."""
+        one = torch.ones_like(sentence[:, :1])
+        return cls(sentence, sentence[:, None], one.bool(), one)
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -397,7 +405,8 @@ def cat_texts(parts: Sequence[Texts]) -> Texts:
     """
     if all(isinstance(part, Tensor) for part in parts):
         return torch.cat(parts)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return TextEmbedding(*(cat_padded([getattr(part, f.name) for part in parts]) for f in fields(TextEmbedding)))
+    names = tensors_of(parts[0])
+    return TextEmbedding(**{name: cat_padded([getattr(part, name) for part in parts]) for name in names})
 
 
 def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
@@ -437,6 +446,7 @@ class VideoEmbedding:
         unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
         clip_spans: `(v, c, 2)` where each clip begins and ends, as shares of the video; None = clips are equal parts.
         merged: in training, what the clips were merged from; None without merging.
+        path: the rows of a linear path beside the blocks, as its frames; None without one.
     """
 
     clips: Float[Tensor, "v c d"] | None = None
@@ -446,6 +456,7 @@ class VideoEmbedding:
     unit: bool = False
     clip_spans: Float[Tensor, "v c 2"] | None = None
     merged: Merged | None = None
+    path: "VideoEmbedding | None" = None
 
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
@@ -480,7 +491,9 @@ class VideoEmbedding:
                 for part, t in zip(parts, frames, strict=bool(frames))
             ]
         joined = {name: cat_padded(tensors) for name, tensors in present.items() if tensors}
-        return VideoEmbedding(**joined, merged=None, unit=all(part.unit for part in parts))
+        paths = [part.path for part in parts if part.path is not None]
+        path = VideoEmbedding.cat(paths) if len(paths) == len(parts) > 0 else None
+        return VideoEmbedding(**joined, merged=None, path=path, unit=all(part.unit for part in parts))
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         console, written = stdout(), prvr.load_config(trained.output / "config.yaml")
         show_report(console, trained.report)
         comparison = show_baselines(console, written, trained.report)
-        show_folder(trained)
+        show_folder(trained, is_fitted=getattr(written.model, "start", "drawn") == "linear")
         show_next(*_next(written, trained.output, comparison), *import_options(written.imports))
 
 
@@ -141,16 +141,18 @@ def train(
     )
 
 
-def show_folder(result: "RunResult") -> None:
-    """Prints where the results are."""
+def show_folder(result: "RunResult", *, is_fitted: bool = False) -> None:
+    """Prints where the results are, and of a run without epochs whether its model was fitted in closed form."""
     stopped = ", stopped early" if result.stopped_early else ""
     averaged = result.history[-1].get("averaged", ()) if result.history else ()
-    best = f"best epoch: {result.best_epoch}"
+    best = f"best epoch: {result.best_epoch}" if result.best_epoch >= 0 else "best: the model as it starts"
     if averaged:
         best = f"saved model: mean of the weights of epochs {averaged[0]} to {averaged[-1]}"
     summary = f"{result.epochs} epochs{stopped}; {best} (counted from 0)."
+    if not result.epochs:
+        summary = f"No epochs: the model is {'fitted in closed form' if is_fitted else 'not trained'}."
     print(
-        f"\n{summary if result.epochs else 'No epochs: the model is not trained.'}\n"
+        f"\n{summary}\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
         f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
         f"{result.output / 'evaluation.json'}: these results, next to metrics.jsonl and config.yaml"
@@ -227,7 +229,7 @@ def train_reranker(
                 raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
             set_key(values, key, value, f"--{key}")
     values["retriever"] = str(folder)
-    config = reranker_run_config(values, width=retriever.config.hidden, source=source)
+    config = reranker_run_config(values, width=retriever.config.width, source=source)
     if args.print_config:
         return _print_config(config)
     stack.enter_context(threads(args.threads))

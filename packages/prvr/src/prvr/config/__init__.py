@@ -26,12 +26,22 @@ if TYPE_CHECKING:
         yaml_value,
     )
     from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
-    from prvr.config.model import BLOCKS, CLIPS, FUSIONS, POOLINGS, BlockConfig, Compat, ModelConfig, RegisterConfig
+    from prvr.config.model import (
+        BLOCKS,
+        CLIPS,
+        FUSIONS,
+        POOLINGS,
+        BlockConfig,
+        Compat,
+        ModelConfig,
+        PathConfig,
+        RegisterConfig,
+    )
     from prvr.config.registry import Registry, module_of, own_modules, released_part
     from prvr.config.run import Config
     from prvr.config.strict import STRICT
     from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
-    from prvr.config.training import DataConfig, OptimConfig, TrainConfig, TrainerConfig
+    from prvr.config.training import DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
 
 __all__ = [
     "BLOCKS",
@@ -46,10 +56,12 @@ __all__ = [
     "Config",
     "ConfigError",
     "DataConfig",
+    "FitConfig",
     "LossConfig",
     "LossSettings",
     "ModelConfig",
     "OptimConfig",
+    "PathConfig",
     "RegisterConfig",
     "Registry",
     "TokenCompat",
@@ -83,11 +95,11 @@ __getattr__ = deferred(
         "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
         "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
         "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
-        "prvr.config.model": "BLOCKS CLIPS FUSIONS POOLINGS BlockConfig Compat ModelConfig RegisterConfig",
+        "prvr.config.model": "BLOCKS CLIPS FUSIONS POOLINGS BlockConfig Compat ModelConfig PathConfig RegisterConfig",
         "prvr.config.registry": "Registry module_of own_modules released_part",
         "prvr.config.run": "Config",
         "prvr.config.strict": "STRICT",
         "prvr.config.token_model": "AnyModelConfig TokenCompat TokenModelConfig",
-        "prvr.config.training": "DataConfig OptimConfig TrainConfig TrainerConfig",
+        "prvr.config.training": "DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
     },
 )

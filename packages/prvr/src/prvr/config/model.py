@@ -180,12 +180,24 @@ class RegisterConfig:
         return diffusion + prior
 
 
+@dataclass(frozen=True, config=STRICT)
+class PathConfig:
+    """The linear path of `start: linear`, as its fit has chosen it (`prvr.training.closed_form`)."""
+
+    windows: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(1, 8), min_length=1, max_length=16)
+    """Rows are means of this many frames around each frame, for each of these lengths."""
+    features: int = Field(default=0, ge=0, le=65_536)
+    """Random Fourier features before the map; 0 = none, it is linear in the frames."""
+
+
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class ModelConfig:
     """A retriever: input widths, the list of blocks, the fusion, the registers, the score's weights."""
 
-    video_dim: int = Field(gt=0, le=MANY)
-    query_dim: int = Field(gt=0, le=MANY)
+    video_dim: int = Field(ge=0, le=MANY)
+    """Width of frame features; 0 = that of the data."""
+    query_dim: int = Field(ge=0, le=MANY)
+    """Width of word features; 0 = that of the data."""
     hidden: int = Field(default=384, ge=2, le=65_536)
     heads: int = Field(default=4, gt=0, le=65_536)
     num_clips: int = Field(default=32, gt=0, le=65_536)
@@ -196,7 +208,13 @@ class ModelConfig:
     (MSC-PRVR)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
-    branches: Literal["both", "clips", "frames"] = "both"
+    branches: Literal["both", "clips", "frames", "none"] = "both"
+    """none: the linear path of `start: linear` alone."""
+    start: Literal["drawn", "linear"] = "drawn"
+    """linear: a map of frames on sentences is fitted in closed form before training (`fit`) and stays as it is, a path
+    beside the blocks. The total score is (1 - gate) that of the path + gate that of the blocks; gate is 0 at the start,
+    and after each epoch the one of `fit.gates` with the best score on the split that selects."""
+    path: PathConfig = PathConfig()
     layer: Literal["transformer", "attention"] = "transformer"
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
     depth: int = Field(default=1, ge=1, le=256)
@@ -259,6 +277,8 @@ class ModelConfig:
     def _problems(self) -> Iterator[str]:
         """What keeps the parts from going together."""
         padding, has_registers = self.compat.padding, self.registers.kind != "none"
+        if self.branches == "none" and self.start != "linear":
+            yield "branches='none' leaves the linear path alone: set start='linear', got 'drawn'"
         if self.hidden % self.heads:
             yield f"hidden={self.hidden} must be a multiple of heads={self.heads}"
         if not self.blocks:
@@ -328,8 +348,15 @@ class ModelConfig:
         return True
 
     @property
+    def width(self) -> int:
+        """Width of the space in which queries are compared with videos."""
+        return self.query_dim if self.branches == "none" else self.hidden
+
+    @property
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
+        if self.branches == "none":
+            return frozenset(("pooled",))
         branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
         key_clip = ("key_clip",) if self.frame_pooling == "key_clip" else ()
         words = ("words",) if self.frame_query == "words" else ()

@@ -10,7 +10,7 @@ from prvr.config.model import ModelConfig
 from prvr.config.registry import own_modules
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
-from prvr.config.training import DataConfig, OptimConfig, TrainConfig
+from prvr.config.training import DataConfig, FitConfig, OptimConfig, TrainConfig
 from prvr.errors import InputError
 
 
@@ -32,6 +32,7 @@ class Config:
     optim: OptimConfig = OptimConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
+    fit: FitConfig = FitConfig()
     imports: tuple[str, ...] = ()
     """Modules that must be imported before this is read, see `--import`. Those that registered the losses and the parts
     of the model in use are added."""
@@ -42,6 +43,10 @@ class Config:
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
         own = [*own_modules(entries), *self.model.own_modules]
         object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *own])))
+        if isinstance(self.model, ModelConfig) and self.model.branches == "none" and self.train.epochs:
+            raise InputError(
+                f"train.epochs={self.train.epochs}: model.branches='none' has no blocks to train, set it to 0"
+            )
         taught, teacher = self.loss.taught, self.train.teacher
         if taught == "distillation" and teacher is None:
             weight = self.loss.weight(taught)

@@ -70,6 +70,11 @@ class TokenModelConfig:
         return self.clip is None
 
     @property
+    def width(self) -> int:
+        """Width of the space in which words are compared with frames."""
+        return self.hidden
+
+    @property
     def num_clips(self) -> int:
         """Clips that are packed beside the frames: none is read, a store has at least one."""
         return 1

@@ -103,6 +103,8 @@ class TrainerConfig:
             >>> TrainerConfig(epochs=25, average=5).kept_text(24), TrainerConfig(epochs=25).kept_text(17)
             ('the mean of the weights of epochs 20 to 24', 'best epoch 17')
         """
+        if epoch < 0:
+            return "the model as it starts"
         kept = self.kept_epochs(epoch)
         if not self.average:
             return f"best epoch {epoch}"
@@ -139,3 +141,38 @@ class TrainConfig(TrainerConfig):
     encoders and scores whole. Dropout then draws other numbers."""
     eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class FitConfig:
+    """The fit of `model.start: linear`: choices among which held-out training videos decide, one after the other.
+
+    First the windows, each with its best penalty, then features with their penalty, then the temperature. See
+    `prvr.training.closed_form`.
+    """
+
+    windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
+        default=((1, 8), (1,), (8,), (24,), (48,), (8, 24), (1, 8, 24, 48)), min_length=1, max_length=64
+    )
+    """Lengths of the windows of frames whose means are the rows of a video, see `model.path.windows`."""
+    features: tuple[Annotated[int, Field(ge=0, le=65_536)], ...] = Field(default=(0, 1500), min_length=1, max_length=8)
+    """Numbers of random Fourier features; 0 = a linear map."""
+    penalties: tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...] = Field(
+        default=(0.3, 1.0, 3.0, 10.0), min_length=1, max_length=64
+    )
+    """Penalties of ridge regression, in mean variances of the features."""
+    temperatures: tuple[Annotated[float, Field(ge=1e-4, le=1e6)], ...] = Field(
+        default=(0.05, 0.1, 0.3), min_length=1, max_length=16
+    )
+    """Of the softmax over the rows of a video that shares a caption out among them."""
+    iterations: int = Field(default=5, ge=0, le=1000)
+    """How often captions are shared out again and the map is fitted to it, after a first fit to equal shares."""
+    toward: Literal["zero", "identity"] = "zero"
+    """What the penalty draws the map to. identity: for frames and sentences of one space, which then are compared as
+    they are where captions are few; rows are neither centred nor standardised."""
+    folds: int = Field(default=5, ge=2, le=100)
+    """Parts of the training videos; each is held out once, or beyond 500 training videos one of them alone."""
+    gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0), min_length=1, max_length=64
+    )
+    """Shares of the blocks in the score, see `model.start`."""

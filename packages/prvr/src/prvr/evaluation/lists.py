@@ -22,7 +22,7 @@ from prvr.evaluation.significance import Interval, bootstrap_intervals
 from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
 from prvr.stages.pipelines import Pipeline, rescored
-from prvr.types import Direction, FirstStage, Texts, VideoEmbedding, query_vectors
+from prvr.types import Direction, FirstStage, TextEmbedding, Texts, VideoEmbedding, query_vectors
 
 IOUS = (0.3, 0.5, 0.7)
 """The overlaps with the true moment at which a moment is right."""
@@ -277,7 +277,7 @@ def video_moments(
     """The moments of a video for some queries, the best first, on the host; the best one is that of search.
 
     By the score of frames and clips at the time of each frame, of clips alone, or of the parts of the video that clips
-    are, where clips say so. None if the retriever keeps neither clips nor frames.
+    are, where clips say so; of a linear path alone beside blocks. None if the retriever keeps neither clips nor frames.
 
     Args:
         retriever: the first stage.
@@ -288,6 +288,8 @@ def video_moments(
     """
     index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
     part, row = encoded.videos[index], video - encoded.slices[index].start
+    if part.path is not None and isinstance(text, TextEmbedding) and text.path is not None:
+        part, text = part.path, text.path  # whose rows an index holds, and what is re-ranked keeps its moments
     clips = None if part.clips is None else part.clips[row]
     if clips is not None and part.clip_spans is not None:
         line = clip_scores(query_vectors(text), clips[None])[:, 0]

@@ -1,6 +1,15 @@
 """The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
-from prvr.models.auto import AnyRetriever, build_retriever, clips_alone, is_clips_of, load_pretrained, reconfigured
+from prvr.models.auto import (
+    AnyRetriever,
+    blocks_alone,
+    build_retriever,
+    clips_alone,
+    is_clips_of,
+    load_pretrained,
+    path_alone,
+    reconfigured,
+)
 from prvr.models.clip_retriever import ClipRetriever
 from prvr.models.layers import TokenWeights, project_bounds
 from prvr.models.retriever import Retriever
@@ -12,10 +21,12 @@ __all__ = [
     "Retriever",
     "TokenRetriever",
     "TokenWeights",
+    "blocks_alone",
     "build_retriever",
     "clips_alone",
     "is_clips_of",
     "load_pretrained",
+    "path_alone",
     "project_bounds",
     "reconfigured",
 ]

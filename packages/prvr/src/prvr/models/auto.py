@@ -32,6 +32,11 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
         >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
         'TokenRetriever'
     """
+    if not (config.video_dim and config.query_dim):
+        raise InputError(
+            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}: 0 stands for the width of the "
+            "data, which are not known here: set both"
+        )
     if isinstance(config, ModelConfig):
         return Retriever(config)
     if config.clip is not None:
@@ -85,12 +90,19 @@ def clips_alone(retriever: Retriever) -> Retriever:
         >>> clips_alone(build_retriever(words)).config.provides >= {"pooled", "clips"}
         True
     """
-    config = _of_clips(retriever.config)
-    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-        made = Retriever(config)
-    weights = retriever.state_dict()
-    made.load_state_dict({name: weights[name] for name in made.state_dict()})
-    return made.train(retriever.training)
+    return _with_weights(retriever, _of_clips(retriever.config))
+
+
+def path_alone(retriever: Retriever) -> Retriever:
+    """The linear path of a retriever that starts from one, as a retriever of its own."""
+    names = ("video_dim", "query_dim", "num_clips", "max_frames", "max_words", "start", "path")
+    same: dict[str, Any] = {name: getattr(retriever.config, name) for name in names}
+    return _with_weights(retriever, ModelConfig(branches="none", **same))
+
+
+def blocks_alone(retriever: Retriever) -> Retriever:
+    """The same retriever without the linear path that it starts from."""
+    return _with_weights(retriever, replace(retriever.config, start="drawn"))
 
 
 def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
@@ -113,8 +125,17 @@ def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
     return all(torch.equal(some, weights[name]) for name, some in one.state_dict().items())
 
 
+def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:
+    """A retriever of some of the parts of another, with copies of their weights."""
+    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
+        made = Retriever(config)
+    weights = retriever.state_dict()
+    made.load_state_dict({name: weights[name] for name in made.state_dict()})
+    return made.train(retriever.training)
+
+
 def _of_clips(config: ModelConfig) -> ModelConfig:
-    return replace(config, branches="clips", frame_query="pooled", frame_pooling="none")
+    return replace(config, branches="clips", frame_query="pooled", frame_pooling="none", start="drawn")
 
 
 def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetriever:

@@ -14,10 +14,11 @@ from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
 from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks
 from prvr.models.layers import expect_fits, initialise
+from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import key_clip_scores, max_scores, normalised
-from prvr.types import Batch, Merged, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
+from prvr.types import Batch, Merged, RetrieverOutput, Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
 
@@ -70,17 +71,19 @@ class Retriever(PretrainedModel):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config, self.backbone = config, None
+        self.path = LinearPath(config) if config.start == "linear" else None
+        self.has_blocks = config.branches != "none"
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
         length = config.max_frames if config.clip_construction == "frames" else config.num_clips
-        clips = None if config.branches == "frames" else BranchEncoder(config, length)
-        frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)
+        clips = BranchEncoder(config, length) if config.branches in ("both", "clips") else None
+        frames = BranchEncoder(config, config.max_frames) if config.branches in ("both", "frames") else None
         if config.fusion == "token_guided" and clips is not None and frames is not None:
             for one, other in zip(clips.layers, frames.layers, strict=True):
                 fusion: Any = other.fusion
                 del fusion.guide
                 # A function, no module: the vector belongs to the clips, and is saved once.
                 fusion.guide = one.get_submodule("fusion.guide").forward
-        self.query = QueryEncoder(config)
+        self.query = QueryEncoder(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
         self.padding = build_padding(config)
         self.frame_pool: FramePooling = POOLINGS[config.frame_pooling].part(config)
@@ -109,7 +112,19 @@ class Retriever(PretrainedModel):
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
+        text = self._encode_text(words, word_mask, valid)
+        if self.path is None or not self.has_blocks:
+            return text
+        if isinstance(text, Tensor):
+            text = TextEmbedding.of_sentences(text)
+        return replace(text, path=self.path.encode_text(words, word_mask))
+
+    def _encode_text(self, words: Tensor, word_mask: Tensor, valid: int | None = None) -> Texts:
+        """Queries as the blocks read them, or the path where there are none."""
         expect_fits("words", words, self.config)
+        if self.query is None:
+            assert self.path is not None  # the configuration sees to it
+            return self.path.encode_text(words, word_mask)
         if self.config.padded_rows == "fixed":
             words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.fixed(word_mask)
         else:
@@ -134,13 +149,18 @@ class Retriever(PretrainedModel):
         Raises:
             ValueError: another number of clips, too many frames, or a width other than `config.video_dim`.
         """
-        return replace(self._encode_video(clips, frames, frame_mask)[0], merged=None)
+        video = replace(self._encode_video(clips, frames, frame_mask)[0], merged=None)
+        if self.path is None or not self.has_blocks or self.path.gate == 1:  # then nothing reads it
+            return video
+        return replace(video, path=self.path.encode_video(frames, frame_mask))
 
     def _encode_video(
         self, clips: Tensor, frames: Tensor, frame_mask: Tensor, valid: int | None = None
     ) -> tuple[VideoEmbedding, Registers | None]:
         expect_fits("clips", clips, self.config)
         expect_fits("frames", frames, self.config)
+        if self.path is not None and not self.has_blocks:
+            return self.path.encode_video(frames, frame_mask), None
         if isinstance(self.clip_rows, MergedClips):
             frames, frame_mask = self.clip_rows.repeated(frames, frame_mask)
             valid = frame_mask.numel()
@@ -198,7 +218,13 @@ class Retriever(PretrainedModel):
         return generator(read, return_chain=return_chain)
 
     def score(self, text: Texts, video: VideoEmbedding, dots: bool = False) -> Scores:
-        """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
+        """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on.
+
+        Of embeddings with a path the total is (1 - gate) the score of the path + gate that of the blocks.
+        """
+        if self.path is not None and video.path is not None and isinstance(text, TextEmbedding):
+            blocks, linear = self.score(text, replace(video, path=None), dots), self.path.score(text.path, video.path)
+            return replace(blocks, total=linear.lerp(blocks.total, self.path.gate))
         clips = clips_dot = frames = frames_dot = key_clip = None
         vectors, unit = query_vectors(text), video.unit
         if self.frame_pool.by_clip and video.clips is not None and video.frames is not None:
@@ -226,7 +252,10 @@ class Retriever(PretrainedModel):
         return self.output(*self.encode(batch))
 
     def encode(self, batch: Batch) -> tuple[Texts, VideoEmbedding, Registers | None]:
-        """Queries, videos and registers of a batch: what `output` takes."""
+        """Queries, videos and registers of a batch: what `output` takes.
+
+        Losses train the blocks: a path beside them is left out.
+        """
         config, queries = self.config, len(batch.words)
         words, mask = batch.words, batch.word_mask
         if config.padded_rows == "fixed":
@@ -234,7 +263,7 @@ class Retriever(PretrainedModel):
             batch = batch.padded(*(config.padded_length(*length) for length in lengths))
             more = -queries % len(batch.clips)  # rows of padding, cut off below, so that few numbers of queries occur
             words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
-        text = self.encode_text(words, mask, batch.valid_words)
+        text = self._encode_text(words, mask, batch.valid_words)
         text = text[:queries] if len(text) > queries else text
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 

@@ -212,7 +212,7 @@ def _over(table: Table, row: Row, base: Run, choices: Choices) -> Run:
         values: dict[str, Any] = {}
         for key, value in (preset | user | own | {"train.seed": base.seed}).items():
             set_key(values, key, value, key)
-        stage = reranker_run_config(values, width=base.config.model.hidden, source=f"{table.name}: {row.name}")
+        stage = reranker_run_config(values, width=base.config.model.width, source=f"{table.name}: {row.name}")
         return Run("stage", base.config, base.seed, stage=stage, over=base)
     if row.plot is not None:
         PLOTS[row.plot.what]  # an unknown one is refused

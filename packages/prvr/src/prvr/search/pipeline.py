@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError, InputError
-from prvr.models import Retriever, clips_alone, is_clips_of
+from prvr.models import Retriever, blocks_alone, clips_alone, is_clips_of, path_alone
 from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, SearchModel, WindowVectors
 from prvr.search.rescoring import Rescorer
@@ -49,7 +49,17 @@ def _with_one_vector(system: System) -> System:
     Raises:
         InputError: a stage reads the first stage, or re-scores everything.
     """
-    first, stages = system.pipeline.first, system.pipeline.stages
+    first, stages = system.pipeline.first, list(system.pipeline.stages)
+    keep = system.config.data.keep_last_frame if system.config else True
+    if isinstance(first, Retriever) and first.path is not None and first.has_blocks:
+        # (1 - gate) path + gate blocks, divided by 1 - gate: the path finds videos, which the blocks re-rank.
+        gate, path = float(first.path.gate), path_alone(first)
+        first = blocks_alone(first)
+        if gate < 1:
+            settings = RetrieverSettings(top_k=CANDIDATES, weight=gate / (1 - gate), keep_last_frame=keep)
+            added = [RetrieverStage(first, settings)] if gate else []
+            return replace(system, pipeline=Pipeline(path, [*added, *stages]))
+        system = replace(system, pipeline=Pipeline(first, stages))
     if not isinstance(first, Retriever) or first.frame_query is None or first.frame_query.pools:
         return system
     unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
@@ -59,7 +69,6 @@ def _with_one_vector(system: System) -> System:
             f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
             "out, give it a top_k, or use a retriever with model.frame_query=pooled or pooled_words"
         )
-    keep = system.config.data.keep_last_frame if system.config else True
     settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
     return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
 

@@ -107,11 +107,11 @@ class TrainedModel:
         self.windows, self.identity = windows, identity
         retriever: Any = windows.retriever
         config = retriever.config
-        weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0), "frames": (0.0, 1.0)}
-        self.clip_weight, self.frame_weight = weights[config.branches]
+        weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}
+        self.clip_weight, self.frame_weight = weights.get(config.branches, (0.0, 1.0))
         self.frame_means = False
-        self.frames_by_clip, has_clips = retriever.frame_pool.by_clip, config.branches != "frames"
-        self.dim, self.clips = config.hidden, retriever.clip_rows.rows if has_clips else _CLIPS
+        self.frames_by_clip, has_clips = retriever.frame_pool.by_clip, config.branches in ("both", "clips")
+        self.dim, self.clips = config.width, retriever.clip_rows.rows if has_clips else _CLIPS
         has_spans = has_clips and retriever.clip_rows.has_spans
         self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if has_spans else {}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from prvr.config import Config
+from prvr.config import Config, ModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.training.reranker_config import RerankerRunConfig
 
@@ -31,7 +31,8 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     }[train.protocol]
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
-        chosen = "Without any training: the model as it starts."
+        is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "linear"
+        chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the model as it starts."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
     return f"""{_HEAD}- partially-relevant-video-retrieval

@@ -248,7 +248,7 @@ def build_optimizer(
     `optim.clip` may for BertAdam too. `backbone` is a pretrained part of the retriever, see `parameter_groups`.
     """
     optim = config if isinstance(config, OptimConfig) else config.optim
-    groups = parameter_groups(retriever, objective, optim, backbone)
+    groups = parameter_groups(retriever, objective, optim, backbone) or [{"params": []}]  # a fit trains nothing
     eps = {"bert_adam": 1e-6, "adamw": 1e-8}[optim.name] if optim.eps is None else optim.eps
     options: dict[str, Any] = {"lr": optim.lr, "betas": optim.betas, "eps": eps, "weight_decay": optim.weight_decay}
     if optim.name == "bert_adam":

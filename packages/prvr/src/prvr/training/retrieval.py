@@ -4,7 +4,7 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,23 +15,26 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, TokenModelConfig, load_config
+from prvr.config import Config, ModelConfig, TokenModelConfig, load_config
 from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
+from prvr.stages import EncodedSplit
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
+from prvr.training.closed_form import fit_path
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, training_batches
+from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, training_batches, with_widths
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
@@ -100,6 +103,7 @@ def train(
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
+    config = with_widths(config)
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
@@ -107,17 +111,17 @@ def train(
         batches = training_batches(config, splits.train, run.accelerator, scores)
 
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
-        if retriever is None:  # a resumed run has saved its CLIP: the one that it started from need not be there
-            has_clip = isinstance(config.model, TokenModelConfig) and config.model.clip is not None
-            saved = has_clip and run.folder.state.exists() and run.folder.best.is_dir()
-            retriever = load_pretrained(run.folder.best) if saved else build_retriever(config.model)
+        if retriever is None:  # a resumed run has saved what it started from: a CLIP need not be there, a fit is done
+            starts = config.model.clip is not None if isinstance(config.model, TokenModelConfig) else fitted(config)
+            saved = starts and run.folder.state.exists() and run.folder.best.is_dir()
+            retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits.train)
         if objective is None:
             objective = Objective(config.loss, config.model, retriever.registers)
         task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
 
         constants = {"teacher": None if scores is None else scores[:1].clone()}
         optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
-        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
+        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants, score_start=fitted(config))
         report = trainer.train(partial(task.evaluate, splits.report, run))
     return RunResult(
         output=run.folder.path,
@@ -128,6 +132,22 @@ def train(
         history=tuple(trainer.history),
         report=report,
     )
+
+
+def fitted(config: Config) -> bool:
+    """Whether a run starts from a fit, see `model.start`."""
+    return isinstance(config.model, ModelConfig) and config.model.start == "linear"
+
+
+def start(config: Config, run: Run, split: PackedSplit) -> AnyRetriever:
+    """A new retriever, with the linear path that is fitted to the training split where the configuration has one."""
+    if not fitted(config):
+        return build_retriever(config.model)
+    with run.stop.at_once():  # nothing is trained yet
+        model, path = fit_path(config, split, run.accelerator.device)
+    retriever = build_retriever(model)
+    retriever.get_submodule("path").load_state_dict(path)
+    return retriever
 
 
 def resume(output: Path | str, **options: Any) -> RunResult:
@@ -251,10 +271,26 @@ class RetrievalTask:
 
     def select(self, epoch: int) -> Selection:
         """SumR, text to video, on the split that selects."""
-        report = self._evaluate(self.selection, bootstrap=0, lists=False)
+        report, notes = self._select_gate(epoch)
         metrics = asdict(report.text_to_video)
-        notes = {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
+        notes |= {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
         return Selection("SumR", {"model": Score(epoch, metrics["sumr"], metrics)}, metrics, notes)
+
+    def _select_gate(self, epoch: int) -> tuple[EvaluationReport, dict[str, Any]]:
+        """The report on the split that selects, of a retriever with a linear path with the best of `fit.gates`."""
+        options: Any = {"bootstrap": 0, "lists": False}
+        path = self.retriever.path if isinstance(self.retriever, Retriever) and self.retriever.has_blocks else None
+        if path is None:
+            return self._evaluate(self.selection, **options), {}
+        path.gate.zero_()
+        encoded = self._encode(self.selection)
+        reports = {}
+        for gate in self.config.fit.gates if epoch >= 0 else (0.0,):
+            path.gate.fill_(gate)
+            reports[gate] = self._evaluate(self.selection, encoded, **options)
+        gate = max(reports, key=lambda gate: reports[gate].text_to_video.sumr)  # of equal ones the first
+        path.gate.fill_(gate)
+        return reports[gate], {"gate": gate}
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
@@ -274,12 +310,21 @@ class RetrievalTask:
         logger.info("SumR %.1f on %s", report.text_to_video.sumr, split.name)
         return report
 
-    def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
+    def _evaluate(self, split: PackedSplit, encoded: EncodedSplit | None = None, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
+        with self._eager():
+            return evaluate(self.retriever, split, config, encoded=encoded, device=self.accelerator.device)
+
+    def _encode(self, split: PackedSplit) -> EncodedSplit:
+        train, device = self.config.train, self.accelerator.device
+        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
+        with self._eager():
+            return encode_split(self.retriever, split, device=device, seed=train.seed, **sizes)
+
+    def _eager(self) -> AbstractContextManager[Any]:
         # What is compiled has the shapes of training, and a CUDA graph would overwrite embeddings that are kept here.
         # Without train.compile nothing is asked: set_stance imports the compiler, which takes seconds.
-        with torch.compiler.set_stance("force_eager") if self.config.train.compile else nullcontext():
-            return evaluate(self.retriever, split, config, device=self.accelerator.device)
+        return torch.compiler.set_stance("force_eager") if self.config.train.compile else nullcontext()
 
 
 def _in_float32(record: Any) -> Any:

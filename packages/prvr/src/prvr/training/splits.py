@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +102,19 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
     return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
 
 
+def with_widths(config: Config) -> Config:
+    """A configuration in which `model.video_dim` and `model.query_dim` are those of the data where they are 0.
+
+    Raises:
+        TrainingError, prvr.data.DataError: as `run_corpus`.
+    """
+    model = config.model
+    if model.video_dim and model.query_dim:
+        return config
+    video, query = run_corpus(config).dims()
+    return replace(config, model=replace(model, video_dim=model.video_dim or video, query_dim=model.query_dim or query))
+
+
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
@@ -117,8 +130,8 @@ def open_split(config: Config, split: str) -> PackedSplit:
         split,
         cache_dir=cache_folder(config) / "packed",
         settings=PackSettings.of(model, data.keep_last_frame),
-        feature_dim=model.video_dim,
-        query_dim=model.query_dim,
+        feature_dim=model.video_dim or None,
+        query_dim=model.query_dim or None,
     )
 
 

@@ -96,6 +96,7 @@ class Trainer:
         optimizer, scheduler: as `build_optimizer` gives them.
         steps: steps of an epoch.
         constants: plain values and tensors that are saved in every state.
+        score_start: score and save the networks as they start too, as is always done without epochs.
 
     Raises:
         TrainingError: `run.state` is the state of another task or model.
@@ -110,7 +111,9 @@ class Trainer:
         scheduler: LRScheduler | None,
         steps: int,
         constants: Mapping[str, Any] | None = None,
+        score_start: bool = False,
     ) -> None:
+        self.score_start = score_start or not config.train.epochs
         self.config, self.task, self.run, self.steps = config, task, run, steps
         self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
         self.average = WeightAverage(config, task.networks)
@@ -214,9 +217,11 @@ class Trainer:
         if accelerator.log_with:
             accelerator.init_trackers(self.config.name)
         try:
-            if not train.epochs:
-                self._save_best(from_main(accelerator, self._select))
+            if self.score_start and not any(score.details for score in self.best.values()):
+                selection = from_main(accelerator, lambda: self._select(-1))
+                self._save_best(selection)
                 self._save_epoch()
+                self._log("start: %s %.1f", selection.measure, selection.score)
             while self.epoch < train.epochs and not (self.stopped or self._is_patience_out):
                 self._train_epoch()
                 self._finish_epoch()
@@ -358,7 +363,7 @@ class Trainer:
         mean = self.average.of(self.epoch)
         try:
             with self.average.applied(mean):
-                selection = from_main(self.run.accelerator, self._select)
+                selection = from_main(self.run.accelerator, lambda: self._select(self.epoch))
                 self._save_best(selection)
         except (KeyboardInterrupt, Terminated):
             if self.run.accelerator.num_processes == 1:
@@ -367,8 +372,7 @@ class Trainer:
         self.average.mean = mean
         return selection
 
-    def _select(self) -> Selection:
-        epoch = self.epoch if self.config.train.epochs else -1
+    def _select(self, epoch: int) -> Selection:
         if self.run.accelerator.num_processes > 1:  # the others wait: interrupting it would leave them waiting
             return self.task.select(epoch)
         with self.run.stop.at_once():
