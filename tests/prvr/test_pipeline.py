@@ -255,6 +255,23 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
             assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
 
 
+def test_a_bank_of_a_retriever_with_a_path_is_saved_but_not_searched(corpus: Corpus, tmp_path: Path) -> None:
+    split, _ = corpus
+    whole = Retriever.from_pretrained(tiny_model(tmp_path / "whole", start="linear")).eval()
+    encoded = encode_split(whole, split)
+    bank = QBNormStage(encoded.text[:9], VideoEmbedding.cat(encoded.videos)[:5], QBNormSettings(5.0))
+    Pipeline(whole, [bank]).save_pretrained(tmp_path / "saved")
+    before, after = (
+        evaluate(one, split, PLAIN) for one in (Pipeline(whole, [bank]), Pipeline.from_pretrained(tmp_path / "saved"))
+    )
+    assert (before.ranks == after.ranks).all()
+    assert (before.video_ranks == after.video_ranks).all()
+    with pytest.raises(
+        InputError, match=r"joins a linear path with blocks.*A stage of kind qb_norm reads the first stage"
+    ):
+        open_model(tmp_path / "saved", TOY)
+
+
 @pytest.mark.parametrize("bank", [False, True])
 def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
     bank: bool, corpus: Corpus, tmp_path: Path

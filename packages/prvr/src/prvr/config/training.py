@@ -171,7 +171,7 @@ class FitConfig:
     """What the penalty draws the map to. identity: for frames and sentences of one space, which then are compared as
     they are where captions are few; rows are neither centred nor standardised."""
     folds: int = Field(default=5, ge=2, le=100)
-    """Parts of the training videos; each is held out once, or beyond 500 training videos one of them alone."""
+    """Parts of the training videos. Each is held out once where they are few, of more than 500 videos one alone."""
     gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
         default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0), min_length=1, max_length=64
     )

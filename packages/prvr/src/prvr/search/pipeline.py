@@ -49,28 +49,33 @@ def _with_one_vector(system: System) -> System:
     Raises:
         InputError: a stage reads the first stage, or re-scores everything.
     """
-    first, stages = system.pipeline.first, list(system.pipeline.stages)
-    keep = system.config.data.keep_last_frame if system.config else True
-    if isinstance(first, Retriever) and first.path is not None and first.has_blocks:
-        # (1 - gate) path + gate blocks, divided by 1 - gate: the path finds videos, which the blocks re-rank.
-        gate, path = float(first.path.gate), path_alone(first)
-        first = blocks_alone(first)
-        if gate < 1:
-            settings = RetrieverSettings(top_k=CANDIDATES, weight=gate / (1 - gate), keep_last_frame=keep)
-            added = [RetrieverStage(first, settings)] if gate else []
-            return replace(system, pipeline=Pipeline(path, [*added, *stages]))
-        system = replace(system, pipeline=Pipeline(first, stages))
-    if not isinstance(first, Retriever) or first.frame_query is None or first.frame_query.pools:
+    first, stages = system.pipeline.first, system.pipeline.stages
+    if not isinstance(first, Retriever):
         return system
+    keep = system.config.data.keep_last_frame if system.config else True
+    if first.path is not None and first.has_blocks:
+        # (1 - gate) path + gate blocks, divided by 1 - gate.
+        gate, found, reads = float(first.path.gate), path_alone(first), "joins a linear path with blocks"
+        first = blocks_alone(first)
+        settings = RetrieverSettings(CANDIDATES, gate / (1 - gate), keep_last_frame=keep) if gate < 1 else None
+        if settings is None:
+            return _with_one_vector(replace(system, pipeline=Pipeline(first, stages)))
+        how, instead = "its path, which its blocks re-rank", "without model.start=linear"
+        added = [RetrieverStage(first, settings)] if gate else []
+    elif first.frame_query is None or first.frame_query.pools:
+        return system
+    else:
+        found, reads = clips_alone(first), "compares words with frames"
+        how, instead = "its clips, which its words re-rank", "with model.frame_query=pooled or pooled_words"
+        added = [RetrieverStage(first, RetrieverSettings(CANDIDATES, combine="replace", keep_last_frame=keep))]
     unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
     if unfit:
         raise InputError(
-            f"{system.folder}: compares words with frames, so an index finds {CANDIDATES} videos by its clips, which "
-            f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
-            "out, give it a top_k, or use a retriever with model.frame_query=pooled or pooled_words"
+            f"{system.folder}: {reads}, so an index finds {CANDIDATES} videos by {how}. A stage of kind "
+            f"{unfit[0]} reads the first stage or re-scores everything: leave it out, give it a top_k, or use a "
+            f"retriever {instead}"
         )
-    settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
-    return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
+    return replace(system, pipeline=Pipeline(found, [*added, *stages]))
 
 
 def set_name(stage: int, rows: str) -> str:

@@ -187,6 +187,8 @@ class QBNormStage(Stage):
                 parts[part][field] = tensor
             text, video = parts["text"], parts["video"]
             texts = text[""] if "" in text else TextEmbedding(**text)
+            if beside := {name[5:]: video.pop(name) for name in [*video] if name.startswith("path.")}:
+                video["path"] = VideoEmbedding(**beside)
             return cls(texts, VideoEmbedding(**video) if video else None, settings)
         except (KeyError, OSError, SafetensorError, TypeError) as error:
             raise DataError(f"{path}: the bank of a qb_norm stage cannot be read ({error}). {_AGAIN}") from error

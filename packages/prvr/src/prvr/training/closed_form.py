@@ -39,7 +39,7 @@ from prvr.training.checkpoint import derived_seed
 logger = logging.getLogger(__name__)
 
 _VIDEOS, _QUERIES = 64, 1024  # read at a time
-_ALL_FOLDS = 500  # videos up to which each fold is held out once
+_CHOOSE = 1000  # videos, counted once for each fold that is held out, at most
 _SAMPLE = 1000  # rows between which distances are measured
 
 
@@ -248,7 +248,7 @@ def choose(config: Config, captions: Captions) -> Choice:
     held = [np.sort(order[fold :: fit.folds]) for fold in range(min(fit.folds, len(split)))]
     folds = [
         [captions.of(some) for some in (np.setdiff1d(order, part), part)]
-        for part in (held if len(split) <= _ALL_FOLDS else held[:1])
+        for part in held[: max(1, _CHOOSE // len(split))]
     ]
 
     def best(what: str, options: Sequence[Any], score: Callable[[int, Any], float]) -> Any:

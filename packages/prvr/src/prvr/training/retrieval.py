@@ -367,7 +367,7 @@ def compile_blocks(
             generator.diffusion.stages(generator.sampling_steps())  # now: they cannot be when a graph is traced
             functions.append((generator.diffusion, "sample"))
     if isinstance(model, Retriever) and model.config.padded_rows == "fixed":
-        functions += [(model, "encode_text"), (model, "score")]
+        functions += [(model, "_encode_text"), (model, "score")]
         for branch in (model.clips, model.frames):
             functions += [(branch, "embed"), (branch, "forward")] if branch is not None else []
         outside = (model.guide, None if model.registers is None else model.registers.denoiser)
