@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from kills import die, killed
 from search_files import make_features, make_index, some_videos, walk, without
 
 from prvr.data import DataError, open_corpus, pack
-from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder
+from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_output
 from prvr.search import VideoIndex
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
@@ -149,6 +151,24 @@ def test_a_link_in_the_place_of_a_half_written_file_is_not_followed(tmp_path: Pa
     replace_file(tmp_path / "out.json", lambda file: file.write(b"{}"))
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "out.json").read_text() == "{}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_pipe_and_a_link_that_the_user_names_are_written_to_and_stay(tmp_path: Path) -> None:
+    pipe, link, file = (tmp_path / name for name in ("pipe", "link", "file"))
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    file.write_text("before")
+    with ThreadPoolExecutor() as threads:
+        content = threads.submit(pipe.read_bytes)
+        write_output(pipe, b"{}")
+        assert content.result(timeout=20) == b"{}"
+    write_output(link, b"{}")
+    assert pipe.is_fifo()
+    assert (link.is_symlink(), file.read_text()) == (True, "{}")
+    with pytest.raises(FileExistsError, match="a device or a pipe"):
+        replace_file(pipe, lambda file: file.write(b"{}"))
+    assert sorted(tmp_path.iterdir()) == [file, link, pipe]
 
 
 # Run folders.

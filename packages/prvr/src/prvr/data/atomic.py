@@ -53,8 +53,11 @@ def user_data() -> Path:
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
-    Errors of ``write`` and of the file system pass through; nothing half-written is left.
+    Errors of ``write`` and of the file system pass through; nothing half-written is left. A device or a pipe is not
+    replaced: that is an error, too.
     """
+    if _is_stream(path):
+        raise FileExistsError(errno.EEXIST, "Is a device or a pipe", str(path))
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
     opened = temporary.open("xb")  # never a file, or a link, that stands there
     try:
@@ -78,6 +81,26 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         replace_file(path, write)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Writes a file that the user names, as `write_file` does: what a link leads to, and to a device or a pipe.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    if not _is_stream(path):
+        write_file(Path(os.path.realpath(path)), lambda file: file.write(content))
+        return
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}). Choose a file.") from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path leads to a device, a pipe or a socket."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def clear_half_written(folder: Path, *inside: str, older_than: float = 0.0) -> None:

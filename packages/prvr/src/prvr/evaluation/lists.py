@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from prvr.data.atomic import write_file
+from prvr.data.atomic import write_output
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import evaluation_mode
@@ -110,7 +110,7 @@ def write_run(
             for query, videos in lists.items()
             for rank, (video, score) in enumerate(videos.items(), 1)
         )
-    write_file(Path(path), lambda file: file.write(text.encode()))
+    write_output(Path(path), text.encode())
 
 
 def positives_places(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from prvr.data.atomic import write_file
+from prvr.data.atomic import write_output
 from prvr.reading import is_unicode, printable
 from prvr.search.results import SearchResult
 
@@ -99,7 +99,7 @@ def write_text(path: Path | str, text: str) -> None:
     if str(path) == "-":
         write_stdout(text.encode("utf-8"))
         return
-    write_file(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
+    write_output(Path(path).expanduser(), text.encode("utf-8"))
 
 
 def write_stdout(content: bytes) -> None:
