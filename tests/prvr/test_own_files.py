@@ -12,7 +12,7 @@ from kills import die, killed
 from search_files import make_features, make_index, some_videos, walk, without
 
 from prvr.data import DataError, open_corpus, pack
-from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_output
+from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_file, write_output
 from prvr.search import VideoIndex
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
@@ -166,8 +166,8 @@ def test_a_pipe_and_a_link_that_the_user_names_are_written_to_and_stay(tmp_path:
     write_output(link, b"{}")
     assert pipe.is_fifo()
     assert (link.is_symlink(), file.read_text()) == (True, "{}")
-    with pytest.raises(FileExistsError, match="a device or a pipe"):
-        replace_file(pipe, lambda file: file.write(b"{}"))
+    with pytest.raises(DataError, match="Is a device or a pipe"):
+        write_file(pipe, lambda file: file.write(b"{}"))
     assert sorted(tmp_path.iterdir()) == [file, link, pipe]
 
 

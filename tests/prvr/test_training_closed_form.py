@@ -52,7 +52,7 @@ def test_a_fit_is_that_of_plain_loops(captions: Captions) -> None:
     mean, deviation = every.mean(0), every.std(0)
     scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
     rows = [(rows_of(split, video, windows) - mean) * scale for video in videos]
-    wanted = [[sentence_of(split, query) for query in split.queries_of(video)] for video in videos]
+    wanted = [[sentence_of(split, query) for query in split.queries_of(video).tolist()] for video in videos]
 
     def solve(shares: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
         x, y, weight = [], [], []

@@ -145,7 +145,9 @@ class TrainConfig(TrainerConfig):
 
 @dataclass(frozen=True, config=STRICT)
 class FitConfig:
-    """The fit of `model.start: linear`: choices among which held-out training videos decide, one after the other.
+    """The fit of `model.start: linear`: choices among which held-out videos decide, one after the other.
+
+    These are parts of the training videos and, but for `train.protocol: paper`, the split that selects.
 
     First the windows, each with its best penalty, then features with their penalty, then the temperature. See
     `prvr.training.closed_form`.

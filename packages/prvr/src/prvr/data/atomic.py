@@ -53,11 +53,8 @@ def user_data() -> Path:
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
-    Errors of ``write`` and of the file system pass through; nothing half-written is left. A device or a pipe is not
-    replaced: that is an error, too.
+    Errors of ``write`` and of the file system pass through; nothing half-written is left.
     """
-    if _is_stream(path):
-        raise FileExistsError(errno.EEXIST, "Is a device or a pipe", str(path))
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
     opened = temporary.open("xb")  # never a file, or a link, that stands there
     try:
@@ -74,9 +71,11 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file for a user, as `replace_file` does, and the folders that it lies in.
 
     Raises:
-        DataError: it cannot be written.
+        DataError: it cannot be written, or a device or a pipe has this name, which no file replaces.
     """
     try:
+        if _is_stream(path):
+            raise FileExistsError(errno.EEXIST, "Is a device or a pipe")
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, write)
     except OSError as error:

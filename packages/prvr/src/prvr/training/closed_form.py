@@ -234,30 +234,34 @@ def _places(split: PackedSplit) -> np.ndarray:
     return np.array([int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") for name in split.video_ids])
 
 
-def choose(config: Config, captions: Captions) -> Choice:
-    """Windows with a penalty, then features with a penalty, then the temperature, by SumR on held-out training videos.
+def choose(config: Config, captions: Captions, selection: Captions | None = None) -> Choice:
+    """Windows with a penalty, then features with a penalty, then the temperature, by SumR on held-out videos.
 
     Maps to choose among are fitted to equal shares, for the temperature to shares of one iteration.
 
     Args:
         config: the configuration of the run.
-        captions: the training split.
+        captions: the training split, parts of which are held out.
+        selection: the split that selects, which is held out too; None: it has to be left alone, since it is reported.
     """
     fit, split, identity = config.fit, captions.split, config.fit.toward == "identity"
     order = np.argsort(_places(split))
-    held = [np.sort(order[fold :: fit.folds]) for fold in range(min(fit.folds, len(split)))]
+    parts = [np.sort(order[fold :: fit.folds]) for fold in range(min(fit.folds, len(split)))]
     folds = [
-        [captions.of(some) for some in (np.setdiff1d(order, part), part)]
-        for part in held[: max(1, _CHOOSE // len(split))]
+        (captions.of(np.setdiff1d(order, part)), captions.of(part)) for part in parts[: max(1, _CHOOSE // len(split))]
     ]
+    if selection is not None:
+        folds.append((captions, selection))
+    weights = np.array([len(test.sentences) for _, test in folds], float)
+    weights /= weights.sum()
 
     def best(what: str, options: Sequence[Any], score: Callable[[int, Any], float]) -> Any:
-        """The option with the highest mean score over folds; of equal ones the first."""
+        """The option with the highest mean score over folds, weighted by their captions; of equal ones the first."""
         if len(options) == 1:
             return options[0]
-        means = [sum(score(fold, option) for fold in range(len(folds))) / len(folds) for option in options]
+        means = [sum(weight * score(fold, option) for fold, weight in enumerate(weights)) for option in options]
         listed = ", ".join(f"{option} {mean:.1f}" for option, mean in zip(options, means, strict=True))
-        logger.info("fit: SumR on held-out training videos by %s: %s", what, listed)
+        logger.info("fit: SumR on held-out videos by %s: %s", what, listed)
         return options[max(range(len(options)), key=means.__getitem__)]
 
     plain = [train.standard(identity) for train, _ in folds]
@@ -315,7 +319,12 @@ def fit_map(captions: Captions, features: Features, choice: Choice, iterations: 
 
 
 def fit_path(
-    config: Config, split: PackedSplit, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    config: Config,
+    split: PackedSplit,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    *,
+    selection: PackedSplit | None = None,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Chooses and fits the linear path of a retriever.
 
@@ -324,6 +333,7 @@ def fit_path(
         split: the training split.
         device: where sums are computed.
         dtype: of the products that are summed.
+        selection: as of `choose`.
 
     Returns:
         The configuration of the retriever with what was chosen, and the tensors of its `LinearPath`.
@@ -339,7 +349,7 @@ def fit_path(
             f"{model.video_dim} and {model.query_dim} and fit.features={list(config.fit.features)}"
         )
     captions = Captions(split, torch.device(device), dtype)
-    choice = choose(config, captions)
+    choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype))
     features = captions.standard(identity)
     features = fourier(features, captions, choice.path.windows, choice.path.features, config.train.seed)
     weight, bias = fit_map(captions, features, choice, config.fit.iterations, identity=identity)

@@ -114,7 +114,7 @@ def train(
         if retriever is None:  # a resumed run has saved what it started from: a CLIP need not be there, a fit is done
             starts = config.model.clip is not None if isinstance(config.model, TokenModelConfig) else fitted(config)
             saved = starts and run.folder.state.exists() and run.folder.best.is_dir()
-            retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits.train)
+            retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits)
         if objective is None:
             objective = Objective(config.loss, config.model, retriever.registers)
         task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
@@ -139,12 +139,13 @@ def fitted(config: Config) -> bool:
     return isinstance(config.model, ModelConfig) and config.model.start == "linear"
 
 
-def start(config: Config, run: Run, split: PackedSplit) -> AnyRetriever:
+def start(config: Config, run: Run, splits: Splits) -> AnyRetriever:
     """A new retriever, with the linear path that is fitted to the training split where the configuration has one."""
     if not fitted(config):
         return build_retriever(config.model)
     with run.stop.at_once():  # nothing is trained yet
-        model, path = fit_path(config, split, run.accelerator.device)
+        selection = None if config.train.protocol == "paper" else splits.selection
+        model, path = fit_path(config, splits.train, run.accelerator.device, selection=selection)
     retriever = build_retriever(model)
     retriever.get_submodule("path").load_state_dict(path)
     return retriever

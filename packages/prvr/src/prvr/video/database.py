@@ -143,8 +143,11 @@ class Database:
             with closing(self._patiently(self._connect_to_write)) as connection:
                 try:
                     yield connection
-                except OverflowError as error:  # a number in the file is as large as no other
-                    raise _Damaged(str(error)) from error
+                except BaseException as error:
+                    connection.rollback()  # closing would not do while a statement is open
+                    if isinstance(error, OverflowError):  # a number in the file is as large as no other
+                        raise _Damaged(str(error)) from error
+                    raise
                 self._patiently(connection.commit)
 
     @contextmanager

@@ -64,6 +64,13 @@ class Fault:
     remedy: str
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """The content of `folders.json`: the key of the encoder of each folder, and whether the user named it."""
+
+    folders: dict[str, tuple[str, bool]]
+
+
 def library_home() -> Path:
     """Where the library of the user lies: `prvr/library` in the user's data folder, or where it was moved to.
 
@@ -272,15 +279,15 @@ class Storage:
         choices: dict[str, tuple[str, bool]] = {}
         with suppress(FileNotFoundError, DataError):
             note = read_json(self.home / FEATURES / _FOLDERS)
-            choices = parse_record(dict[str, tuple[str, bool]], note, _FOLDERS, file_names=True)
+            choices = dict(parse_record(_Choices, note, _FOLDERS, file_names=True).folders)
         choices |= {
             os.fsdecode(path): (key, bool(named)) for path, key, named in rows if is_place(path) and self.spec(key)
         }
         return {path: choice for path, choice in choices.items() if self.spec(choice[0])}
 
     def _note_choices(self, connection: sqlite3.Connection) -> None:
-        choices = self._choices(connection.execute("SELECT path, encoder, named FROM folders"))
-        text = json.dumps(choices, indent=1)
+        rows = connection.execute("SELECT path, encoder, named FROM folders").fetchall()
+        text = json.dumps({"folders": self._choices(rows)}, indent=1)
         (self.home / FEATURES).mkdir(parents=True, exist_ok=True)
         replace_file(self.home / FEATURES / _FOLDERS, lambda file: file.write(text.encode()))
 
