@@ -369,8 +369,8 @@ class TextEmbedding:
     @classmethod
     def of_sentences(cls, sentence: Float[Tensor, "q d"]) -> "TextEmbedding":
         """Queries of one vector, which is their only word."""
-        one = torch.ones_like(sentence[:, :1])
-        return cls(sentence, sentence[:, None], one.bool(), one)
+        weights = torch.ones_like(sentence[:, :1])
+        return cls(sentence, sentence[:, None], weights.bool(), weights)
 
     def __len__(self) -> int:
         return len(self.sentence)

@@ -100,16 +100,16 @@ def bank_vectors(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
             raise ValueError(f"{rows.dtype} of shape {rows.shape}, expected finite float32 of shape {shapes[0]}")
         return rows
 
-    path = _kept_bank(model)
-    kept = read_signed(path, read)
-    rows = _encoded_bank(model) if kept is None else kept
-    if kept is None and rows is not None:
+    path = _bank_file(model)
+    stored = read_signed(path, read)
+    rows = _encoded_bank(model) if stored is None else stored
+    if stored is None and rows is not None:
         with suppress(DataError):  # the disk is full
             write_signed(path, partial(np.save, arr=rows, allow_pickle=False))
     return rows
 
 
-def _kept_bank(model: SearchModel) -> Path:
+def _bank_file(model: SearchModel) -> Path:
     """The file of the bank's vectors: named by all that they depend on."""
     text = asdict(model.identity.text)
     if not is_own(text["name"]):

@@ -266,11 +266,11 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
 
     plain = [train.standard(identity) for train, _ in folds]
     lengths = dict.fromkeys(window for windows in fit.windows for window in windows)
-    alone = [{w: train.sums(x, [w]) for w in lengths} for x, (train, _) in zip(plain, folds, strict=True)]
+    window_sums = [{w: train.sums(x, [w]) for w in lengths} for x, (train, _) in zip(plain, folds, strict=True)]
 
     def by_windows(fold: int, option: tuple[tuple[int, ...], float]) -> float:
         windows, penalty = option
-        sums = Sums.mean([alone[fold][window] for window in windows])
+        sums = Sums.mean([window_sums[fold][window] for window in windows])
         return folds[fold][1].sumr(plain[fold], windows, ridge(sums, penalty, identity=identity))
 
     windows, _ = best("windows and penalty", list(product(fit.windows, fit.penalties)), by_windows)
