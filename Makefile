@@ -42,7 +42,7 @@ test-fast: venv  ## a part of the tests in less than a minute, for while you wri
 shapes: WORKERS = 2
 shapes: venv  ## doctests and the tests of what computes, with the shapes in every signature checked at each call
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) \
-	  --jaxtyping-packages=lorentz,regdiff,prvr,beartype.beartype @tests/shapes.txt
+	  --jaxtyping-packages=lorentz,regdiff,prvr,prvr_search,beartype.beartype @tests/shapes.txt
 
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py
@@ -63,7 +63,7 @@ docs: venv  ## the documentation into site/, warnings are errors
 bench: venv  ## print the ratios behind every figure in the documentation
 	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
 
-wheels: venv  ## three wheels into dist/, each installed alone and tried
+wheels: venv  ## four wheels into dist/, each installed alone and tried
 	$(BIN)/python scripts/check_wheels.py
 
 examples: venv  ## every example on small data

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from prvr.data.sampling import growing_means
-from prvr.search.index import VideoIndex
-from prvr.search.manifest import WINDOWS, Manifest
-from prvr.search.model import ModelIdentity, RowSet
-from prvr.search.row_files import VideoVectors, append_rows
-from prvr.search.vectors import pack_rows
-from prvr.video import FeatureSpec, Identity, VideoEntry
+from prvr.encoders import FeatureSpec, Identity, VideoEntry
+from prvr_search.index import VideoIndex
+from prvr_search.manifest import WINDOWS, Manifest
+from prvr_search.model import ModelIdentity, RowSet
+from prvr_search.row_files import VideoVectors, append_rows
+from prvr_search.vectors import pack_rows
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
 AT_ONCE = 1_000  # videos

@@ -128,9 +128,11 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:
-    encoder = first_of("prvr.video:open_encoder")(toy())
+    encoder = first_of("prvr.encoders:open_encoder", "prvr.video:open_encoder")(toy())
     film = write_film(work / "film.mp4", seconds, 360)
-    encode, opened = first_of("prvr.video:encode_video"), first_of("prvr.video:open_video")
+    encode, opened = (
+        first_of(f"prvr_search.video:{name}", f"prvr.video:{name}") for name in ("encode_video", "open_video")
+    )
 
     def run() -> None:
         with opened(film) as video:
@@ -161,7 +163,7 @@ def search(work: Path, videos: int) -> Callable[[], object]:
     films.mkdir()
     for number in range(videos):
         write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
-    library = first_of("prvr:Library", "prvr.search:Library")
+    library = first_of("prvr_search:Library", "prvr:Library", "prvr.search:Library")
     place = "home" if "home" in inspect.signature(library).parameters else "state"
     opened = library(films, encoder=toy(), device="cpu", **{place: work / "library"})
     opened.update()

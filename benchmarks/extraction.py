@@ -11,8 +11,9 @@ import av
 import numpy as np
 
 from _harness import Contender, compare, parse_options, show
-from prvr.video import open_encoder, open_video
-from prvr.video.encoding import encode_video
+from prvr.encoders import open_encoder
+from prvr_search.video import open_video
+from prvr_search.video.encoding import encode_video
 
 
 def plain(path: Path, encoder: Any) -> np.ndarray:

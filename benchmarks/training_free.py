@@ -60,13 +60,11 @@ import torch
 from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, Split, open_corpus
 from prvr.data.sampling import GROWTH, growing_means, level_counts
+from prvr.encoders import open_featurizer
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.evaluation.significance import Interval, bootstrap_intervals, paired_test
 from prvr.evaluation.zero_shot import has_zero_shot
 from prvr.scoring import best_moment
-from prvr.search.ranking import mean_lines
-from prvr.search.results import WindowTimeline, merged_moments
-from prvr.search.sync import cut
 from prvr.segments import (
     AdaptiveMoments,
     adaptive_moments,
@@ -78,7 +76,9 @@ from prvr.segments import (
 )
 from prvr.stages import QueryBank
 from prvr.stages.joint_space import JointSplit, joint_encoders
-from prvr.video import open_featurizer
+from prvr_search.ranking import mean_lines
+from prvr_search.results import WindowTimeline, merged_moments
+from prvr_search.sync import cut
 
 RATE = 2.0  # simulated frames per second
 WINDOW = 120.0  # seconds: windows of search without training, which do not overlap

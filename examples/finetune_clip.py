@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from prvr import Library
 from prvr.config import load_config
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
+from prvr.encoders import open_encoder, open_featurizer
 from prvr.models import load_pretrained
 from prvr.training import train
-from prvr.video import open_encoder, open_featurizer
+from prvr_search import Library
+from prvr_search.toy_videos import write_mp4
 
 
 def small_example(folder: Path) -> tuple[Path, Path, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.video import Identity
+from prvr.encoders import Identity
 
 COLOURS = ("red", "green", "blue")
 
@@ -39,8 +39,8 @@ class Colours:
 
 
 def main() -> None:
-    from prvr import Library
-    from prvr.data.synthetic.mp4 import write_mp4
+    from prvr_search import Library
+    from prvr_search.toy_videos import write_mp4
 
     with tempfile.TemporaryDirectory() as folder:
         videos = Path(folder) / "videos"

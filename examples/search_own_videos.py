@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 import prvr
-from prvr import Library
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.data.synthetic import render
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
+from prvr.encoders import open_featurizer
 from prvr.training import train
-from prvr.video import open_featurizer
+from prvr_search import Library
+from prvr_search.toy_videos import write_mp4
 
 SENTENCE = "a small blue circle rises"
 SMALL = {

@@ -1,9 +1,9 @@
 """Build wheels and source archives, and try each wheel: alone in an empty environment, the first example of its README.
 
-Usage: python scripts/check_wheels.py [lorentz regdiff prvr]
+Usage: python scripts/check_wheels.py [lorentz regdiff prvr prvr-search]
 
-`twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the
-wheels of both.
+`twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other packages, prvr with the
+wheels of both, prvr-search with all three.
 """
 
 import os
@@ -30,10 +30,19 @@ MUST_HOLD = {
         "prvr/config/presets/rerankers/",
         "prvr/papers/tables/",
         "prvr/papers/sets.yaml",
-        "prvr/serve/web/index.html",
         "prvr/models/shipped/toy-world/model.safetensors",
+        "prvr/data/synthetic/encoder.safetensors",
     ],
+    "prvr-search": ["prvr_search/serve/web/index.html"],
 }
+
+NEEDS = {
+    "lorentz": ["lorentz"],
+    "regdiff": ["regdiff"],
+    "prvr": ["lorentz", "regdiff", "prvr"],
+    "prvr-search": ["lorentz", "regdiff", "prvr", "prvr-search"],
+}
+"""What is installed to try a package: its siblings as files, because their names on an index are not ours."""
 
 
 def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
@@ -59,10 +68,11 @@ def build(package: str) -> Path:
     (wheel,) = (path for path in built if path.suffix == ".whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    for needed in [f"{package}/__init__.py", f"{package}/py.typed", "licenses/LICENSE", *MUST_HOLD[package]]:
+    module = package.replace("-", "_")
+    for needed in [f"{module}/__init__.py", f"{module}/py.typed", "licenses/LICENSE", *MUST_HOLD[package]]:
         if not any(needed in name for name in names):
             raise SystemExit(f"{wheel.name}: {needed} is missing")
-    unexpected = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {package}
+    unexpected = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {module}
     if unexpected:
         raise SystemExit(f"{wheel.name}: holds unexpected packages: {sorted(unexpected)}")
     return wheel
@@ -90,7 +100,7 @@ def try_alone(package: str, wheels: list[Path]) -> str:
         example = folder / "example.py"
         example.write_text(readme_example(package), encoding="utf-8", newline="\n")
         printed = run([python, "-I", example], cwd=folder)
-        others = [name for name in DISTRIBUTIONS if name != package] if package != "prvr" else []
+        others = [name.replace("-", "_") for name in DISTRIBUTIONS if name not in NEEDS[package]]
         probe = f"import importlib.util as u; print([n for n in {others!r} if u.find_spec(n)])"
         present = run([python, "-I", "-c", probe], cwd=folder).strip()
         if present != "[]":
@@ -104,10 +114,8 @@ def main(packages: list[str]) -> None:
     """Build all, then try the named ones two at a time."""
     shutil.rmtree(DIST, ignore_errors=True)
     built = {package: build(package) for package in DISTRIBUTIONS}
-    # prvr gets its siblings as files: their names on an index are not ours
-    needed = {"lorentz": [built["lorentz"]], "regdiff": [built["regdiff"]], "prvr": list(built.values())}
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for report in pool.map(lambda package: try_alone(package, needed[package]), packages):
+        for report in pool.map(lambda package: try_alone(package, [built[name] for name in NEEDS[package]]), packages):
             print(report.rstrip())
 
 

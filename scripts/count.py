@@ -4,7 +4,7 @@
 
 Lines are counted without blanks, comments and docstrings. `--names` lists public definitions without documentation and
 functions with more than eight parameters; the fields of a dataclass do not count. `--folders` also counts the folders
-of `prvr` and of the tests. Run it before and after a change.
+of `prvr`, `prvr_search` and the tests. Run it before and after a change.
 """
 
 import argparse
@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {name: ROOT / "packages" / name / "src" / name for name in ("lorentz", "regdiff", "prvr")}
+PACKAGES = {
+    name: ROOT / "packages" / name.replace("_", "-") / "src" / name
+    for name in ("lorentz", "regdiff", "prvr", "prvr_search")
+}
 FOLDERS = {**PACKAGES, "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks", "examples": ROOT / "examples"}
 MOST_PARAMETERS = 8
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
@@ -74,7 +77,9 @@ def parameters(node: Function) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="also list what is undocumented or takes too much")
-    parser.add_argument("--folders", action="store_true", help="also count the folders of prvr and of the tests")
+    parser.add_argument(
+        "--folders", action="store_true", help="also count the folders of prvr, prvr_search and the tests"
+    )
     args = parser.parse_args()
     lines = {path: code_lines(path) for folder in FOLDERS.values() for path in sources(folder)}
     print("| part | lines of code | files |\n|---|---|---|")
@@ -83,7 +88,7 @@ def main() -> None:
     total = sum(count for path, count in lines.items() if FOLDERS["examples"] not in path.parents)
     print(f"| packages, tests and benchmarks | {total:,} | |")
     if args.folders:
-        for package in (PACKAGES["prvr"], FOLDERS["tests"]):
+        for package in (PACKAGES["prvr"], PACKAGES["prvr_search"], FOLDERS["tests"]):
             print("\n| folder | lines of code | files |\n|---|---|---|")
             for part in (package, *sorted(path for path in package.iterdir() if path.is_dir())):
                 inside = [p for p in lines if p.parent == part or (part != package and part in p.parents)]

@@ -1,4 +1,4 @@
-"""Draw which parts of the three packages import which: docs/images/imports.svg, shown in docs/design.md.
+"""Draw which parts of the four packages import which: docs/images/imports.svg, shown in docs/design.md.
 
     python scripts/import_graph.py
 
@@ -15,13 +15,13 @@ from pathlib import Path
 import grimp
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "imports.svg"
-LIBRARIES = ("lorentz", "regdiff")
+OTHERS = ("lorentz", "regdiff", "prvr_search")
 
 
 def arrows() -> set[tuple[str, str]]:
     """Which box imports which, without the arrows that longer paths imply."""
-    graph = grimp.build_graph("prvr", *LIBRARIES)
-    parts = {*LIBRARIES, *graph.find_children("prvr")}
+    graph = grimp.build_graph("prvr", *OTHERS)
+    parts = {*OTHERS, *graph.find_children("prvr")}
     for part in parts:
         graph.squash_module(part)
     upstream = {part: graph.find_modules_directly_imported_by(part) & parts - {part} for part in parts}
@@ -47,7 +47,7 @@ def drawing() -> str:
         "  rankdir=TB; ranksep=0.25; nodesep=0.4; bgcolor=white;",
         '  node [shape=box, style="rounded,filled", fillcolor="#eef2fb", fontname="Helvetica", height=0.3];',
         '  edge [color="#5b6b8c", arrowsize=0.6];',
-        *(f'  "{name}" [fillcolor="#fdf3dc"];' for name in LIBRARIES),
+        *(f'  "{name}" [fillcolor="#fdf3dc"];' for name in OTHERS),
     ]
     return "\n".join(["digraph imports {", *style, *lines, "}"])
 

@@ -1,4 +1,4 @@
-"""Build what goes to a package index: wheels and source archives of the three packages, with links that work there.
+"""Build what goes to a package index: wheels and source archives of the four packages, with links that work there.
 
     python scripts/release.py https://HOST/OWNER/NAME [--output FOLDER]
 
@@ -17,13 +17,14 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
+DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr", "prvr-search": "prvr-search"}
+"""The name on an index of each folder of packages/; that of the import is the folder's, with underscores."""
 LINK = re.compile(r"(!?\[[^\]]*\]\()((?![a-z]+:|#)[^)\s]+)")
 IMAGE = (".png", ".svg", ".gif", ".jpg")
 
 
 def version() -> str:
-    """The version of all three packages."""
+    """The version of all packages."""
     source = (ROOT / "packages" / "prvr" / "src" / "prvr" / "__init__.py").read_text(encoding="utf-8")
     return re.findall(r'^__version__ = "(.+)"$', source, flags=re.MULTILINE)[0]
 
@@ -45,7 +46,7 @@ def with_absolute_links(text: str, package: str, address: str, tag: str) -> str:
 
 def urls(package: str, address: str, tag: str) -> str:
     """The [project.urls] of a package."""
-    page = package if package != "prvr" else "index"
+    page = {"prvr": "index", "prvr-search": "search"}.get(package, package)
     return (
         f'\n[project.urls]\nHomepage = "{address}"\nDocumentation = "{address}/blob/{tag}/docs/{page}.md"\n'
         f'Changelog = "{address}/blob/{tag}/CHANGELOG.md"\nIssues = "{address}/issues"\n'
@@ -57,7 +58,7 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
     tag = f"v{version()}"
     with tempfile.TemporaryDirectory(prefix=f"release-{package}-") as scratch:
         folder = ROOT / "packages" / package
-        if address is not None:  # all three, since the version stands in one of them
+        if address is not None:  # all of them, since the version stands in one of them
             shutil.copytree(ROOT / "packages", Path(scratch) / "packages", ignore=shutil.ignore_patterns("__pycache__"))
             folder = Path(scratch) / "packages" / package
             readme, project = folder / "README.md", folder / "pyproject.toml"
@@ -71,7 +72,7 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
         if process.returncode:
             raise SystemExit(f"{package} was not built:\n{process.stdout}")
     stem = DISTRIBUTIONS[package].replace("-", "_")
-    return sorted(output.glob(f"{stem}-*"))
+    return sorted(output.glob(f"{stem}-[0-9]*"))
 
 
 def check(built: list[Path]) -> None:

@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py [--out docs/images] [--videos 40]
 
-Needs `prvr[serve]`, playwright, and Debian's chromium (or another one: --browser).
+Needs `prvr-search[serve]`, playwright, and Debian's chromium (or another one: --browser).
 """
 
 import argparse
@@ -17,9 +17,9 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from prvr.data import write_corpus
-from prvr.data.synthetic import write_videos
-from prvr.search import Library
-from prvr.serve import serve
+from prvr_search import Library
+from prvr_search.serve import serve
+from prvr_search.toy_videos import write_videos
 
 SIZES = {"results": (1280, 860, "light"), "playing": (1280, 860, "light"), "phone": (390, 844, "dark")}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv hold the tested versions and the three packages (editable): with `demo` as its argument what these need to
+# Make .venv hold the tested versions and the four packages (editable): with `demo` as its argument what these need to
 # run, otherwise what develops them too. Does nothing, at once, when it already does: the stamps are the hash of
 # everything that decides what is installed.
 set -euo pipefail
@@ -12,9 +12,9 @@ key="$(pwd) $(cat "${inputs[@]}" | cksum)"
 holds() { [[ -f $1 && "$(cat "$1")" == "$key" ]]; }
 stamp=.venv/.stamp
 if holds "$stamp"; then exit 0; fi
-what=("packages/prvr[serve,milvus,plot]" --group dev)
+what=("packages/prvr[encoders,plot]" --editable "packages/prvr-search[serve,milvus]" --group dev)
 if [[ ${1:-} == demo ]]; then
-  stamp=.venv/.stamp-demo what=("packages/prvr[serve]")
+  stamp=.venv/.stamp-demo what=(packages/prvr --editable "packages/prvr-search[serve]")
   if holds "$stamp"; then exit 0; fi
 fi
 

@@ -91,7 +91,7 @@ assert "diffusers" in sys.modules
 assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
 """,
     "prvr": """
-import prvr, prvr.search, prvr.cli.search, prvr.stages
+import prvr, prvr_search, prvr_search.cli.search, prvr.stages
 expect_absent()
 """,
 }
@@ -284,10 +284,10 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from prvr.cli import app
     from prvr.config import BLOCKS, CLIPS, FUSIONS, LOSSES, POOLINGS
     from prvr.corpora import BENCHMARKS
+    from prvr.encoders import ENCODERS
     from prvr.plot import PLOTS
-    from prvr.search.backends import BACKENDS
     from prvr.stages import STAGES
-    from prvr.video import ENCODERS
+    from prvr_search.backends import BACKENDS
 
     for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr.search.backends import CandidateBackend, ClipBlock
+from prvr_search.backends import CandidateBackend, ClipBlock
 
 DIM, CLIPS, BLOCK = 16, 4, 16
 Backend = TypeVar("Backend", bound=CandidateBackend)

@@ -11,9 +11,9 @@ from video_files import hostile_folder
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.data import Corpus, PackedSplit, open_corpus, pack
-from prvr.search import VideoIndex
+from prvr.encoders import VideoFeatures
 from prvr.training import RunResult, Splits, open_splits
-from prvr.video import VideoFeatures
+from prvr_search import VideoIndex
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.data.synthetic.mp4 import write_mp4
-from prvr.video import Identity
+from prvr.encoders import Identity
+from prvr_search.toy_videos import write_mp4
 
 NAME = "counting_encoder:Colours"
 COLOURS = ("red", "green", "blue")

@@ -12,9 +12,10 @@ from jaxtyping import Float32
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
 from prvr.data.hashes import hash_file
-from prvr.search import Library, SearchModel, VideoIndex, open_model
-from prvr.video import FeatureSpec, Storage, VideoEntry, VideoFeatures, list_videos, open_encoder
-from prvr.video.storage import encoder_key
+from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
+from prvr_search import Library, SearchModel, VideoIndex, open_model
+from prvr_search.video import Storage, list_videos
+from prvr_search.video.storage import encoder_key
 
 QUERY = "a red square moves left"
 TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)

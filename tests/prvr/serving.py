@@ -17,12 +17,12 @@ from video_files import plain, write_video
 
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
-from prvr.search import Library, VideoIndex
-from prvr.serve import ServeSettings, create_app
-from prvr.serve.server import Server
-from prvr.video import Identity, open_encoder, open_featurizer
+from prvr.encoders import Identity, open_encoder, open_featurizer
+from prvr_search import Library, VideoIndex
+from prvr_search.serve import ServeSettings, create_app
+from prvr_search.serve.server import Server
+from prvr_search.toy_videos import write_mp4
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"

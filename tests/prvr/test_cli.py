@@ -243,7 +243,7 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code
 def test_streams_that_are_closed(command: list[str], closed: tuple[int, ...], tmp_path: Path) -> None:
     code = (
         f"import os, sys; [os.close(number) for number in {closed}]\n"
-        f"os.execv(sys.executable, [sys.executable, '-c', 'import sys; from prvr.resident import command; "
+        f"os.execv(sys.executable, [sys.executable, '-c', 'import sys; from prvr.command import command; "
         f"sys.exit(command())', *{command}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)

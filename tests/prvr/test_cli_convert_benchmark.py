@@ -14,7 +14,7 @@ from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.exported import export_features
 from prvr.data import open_corpus, pack
-from prvr.video import open_featurizer
+from prvr.encoders import open_featurizer
 
 MSRVTT = [f"video{i}.mp4" for i in range(4)]
 

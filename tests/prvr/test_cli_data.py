@@ -17,6 +17,7 @@ from prvr.cli import main
 from prvr.data import Corpus, open_corpus
 from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic import toy_corpus as making
+from prvr_search import toy_videos
 
 
 @pytest.fixture
@@ -61,23 +62,21 @@ class TestMake:
         assert list(tmp_path.iterdir()) == []
 
     def test_mp4(self, features: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pytest.importorskip("av")
-
         def first(corpus: Corpus) -> dict[str, Any]:  # two videos are enough to see
             scenes = read_toy_scenes(corpus)["test"]
             return {"test": type(scenes)(scenes.videos[:2], ())}
 
-        monkeypatch.setattr(making, "read_toy_scenes", first)
-        monkeypatch.setattr(making, "render", lambda video: np.zeros((4, 64, 64, 3), np.uint8))
+        monkeypatch.setattr(toy_videos, "read_toy_scenes", first)
+        monkeypatch.setattr(toy_videos, "render", lambda video: np.zeros((4, 64, 64, 3), np.uint8))
         assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
         videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
 
-    def test_mp4_without_pyav_makes_nothing(
+    def test_mp4_without_prvr_search_makes_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setitem(sys.modules, "av", None)
-        assert "prvr[video]" in explained(
+        monkeypatch.setitem(sys.modules, "prvr_search", None)
+        assert "--mp4 needs prvr-search. Install it: pip install prvr-search" in explained(
             ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys
         )
         assert not (tmp_path / "out").exists()

@@ -16,9 +16,9 @@ from search_files import library_features
 from video_files import plain, write_video
 
 from prvr.cli import main
-from prvr.search import Library, SearchResult
-from prvr.search.output import clock_span
-from prvr.video import clip_name, open_video
+from prvr_search import Library, SearchResult
+from prvr_search.output import clock_span
+from prvr_search.video import clip_name, open_video
 
 QUERY = "a red square"
 
@@ -83,6 +83,7 @@ def test_a_second_search_imports_what_it_uses(index: Path) -> None:
         "numpy",
         "platformdirs",
         "prvr",
+        "prvr_search",
     }
     used |= {
         "annotated_types",
@@ -278,7 +279,7 @@ class TestOpening:
     def test_one_that_goes_on_is_left_to_itself(
         self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("prvr.cli.player._TIMEOUT", 0.2)
+        monkeypatch.setattr("prvr_search.cli.player._TIMEOUT", 0.2)
         assert self.search(index, tmp_path, monkeypatch, mpv="exec /bin/sleep 1") == 0
 
 

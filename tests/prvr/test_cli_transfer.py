@@ -20,12 +20,12 @@ from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
 from prvr.data.synthetic.toy_corpus import frame_features
+from prvr.encoders import Identity, open_featurizer
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import target_split
 from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
-from prvr.video import Identity, open_featurizer
 
 ENCODERS = CorpusEncoders(TOY.encoder, open_featurizer("toy").identity, 2.0, 512, 48, 256)
 OTHER = replace(ENCODERS, frames=Identity("clip", "abc", "p"), joint_dim=0)

@@ -22,8 +22,8 @@ from prvr.config import Config, ModelConfig, dump_config, load_config
 from prvr.corpora.exported import read_export
 from prvr.data import PackSettings, open_corpus, pack, sample_video
 from prvr.data.synthetic import render
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
+from prvr.encoders import open_encoder, open_featurizer
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
@@ -31,7 +31,7 @@ from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.training import open_split, resume, train
 from prvr.training.checkpoint import derived_seed
 from prvr.training.splits import open_splits
-from prvr.video import open_encoder, open_featurizer
+from prvr_search.toy_videos import write_mp4
 
 pytest.importorskip("av")
 pytest.importorskip("transformers")

@@ -19,8 +19,8 @@ from prvr.corpora.annotations import Conversion
 from prvr.corpora.benchmark_corpus import convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features
 from prvr.data.layout import Caption
+from prvr.encoders import Identity
 from prvr.errors import InputError
-from prvr.video import Identity
 
 
 def read(name: str, folder: Path) -> Annotations:

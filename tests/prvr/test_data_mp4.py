@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from prvr.data.synthetic import mp4
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import RGB, render
 from prvr.data.synthetic.world import FPS, Shot, Thing, Video
-from prvr.video import open_encoder, open_video
+from prvr.encoders import open_encoder
+from prvr_search.toy_videos import write_mp4
+from prvr_search.video import open_video
 
 av = pytest.importorskip("av")
 

@@ -21,14 +21,14 @@ from counting_encoder import NAME, film
 from kills import START, die, killed
 from video_files import write_video
 
-from prvr import Library
 from prvr.cli import main
 from prvr.data.atomic import locked
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
-from prvr.video import listing
-from prvr.video import storage as storages
-from prvr.video.listing import by_suffix, list_videos
+from prvr_search import Library
+from prvr_search.video import listing
+from prvr_search.video import storage as storages
+from prvr_search.video.listing import by_suffix, list_videos
 
 pytest.importorskip("av")
 ROOT = os.name == "posix" and os.geteuid() == 0
@@ -257,7 +257,7 @@ def test_what_may_be_in_what_cannot_be_read_is_not_pruned(
         elif what == "folder":
             patch.setattr(os, "scandir", refuse(scan, new.parent))
         else:
-            patch.setattr("prvr.video.listing._identity", refuse(listing._identity, new.parent))
+            patch.setattr("prvr_search.video.listing._identity", refuse(listing._identity, new.parent))
             patch.setattr(Path, "stat", refuse(status, new.parent))
         assert prune(films, capsys).startswith("pruned: 0 videos; 1 video kept: ")
     assert len(found(films, capsys)) == 3
@@ -320,7 +320,7 @@ def test_a_file_without_permission_is_tried_again_by_mode(films: Path, capsys: p
 def test_a_read_error_is_tried_again(
     when: str, films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from prvr.video import decode, encoding
+    from prvr_search.video import decode, encoding
 
     def fail(path: Path) -> None:
         raise OSError(5, "Input/output error", str(path))
@@ -344,7 +344,7 @@ def test_a_read_error_is_tried_again(
 def test_a_verdict_about_content_is_kept_with_the_content(
     films: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from prvr.video import encoding
+    from prvr_search.video import encoding
 
     (films / "bad.mp4").write_bytes(b"no video" * 100)
     capsys.readouterr()
@@ -562,7 +562,7 @@ def test_a_place_that_cannot_be_written_does_not_end_the_search(
         monkeypatch.setenv("XDG_CACHE_HOME", str(films.parent / "blocked"))
         assert sorted(found(films, capsys)) == ALL
         return
-    from prvr.video.database import Database
+    from prvr_search.video.database import Database
 
     def refuse(self: Database) -> None:
         raise OSError(30, "Read-only file system")
@@ -632,7 +632,7 @@ def test_who_waits_for_another_process_says_so(
 ) -> None:
     found(films, capsys)
     film(films / "new.mp4", 0, 90)
-    monkeypatch.setattr("prvr.search.index.PATIENCE", 1.5)
+    monkeypatch.setattr("prvr_search.index.PATIENCE", 1.5)
     (lock,) = (films.parent / "cache" / "prvr" / "search").glob("*/.lock")
     with locked(lock) as is_mine:
         assert is_mine

@@ -20,7 +20,7 @@ from counting_encoder import NAME, film
 
 from prvr.cli import main
 from prvr.errors import DataError
-from prvr.video.database import FILE, OtherDatabase
+from prvr_search.video.database import FILE, OtherDatabase
 
 pytest.importorskip("av")
 ALL = ["day 2/blue.mp4", "green.mp4", "red.mp4"]

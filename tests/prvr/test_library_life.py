@@ -17,10 +17,9 @@ import pytest
 from counting_encoder import NAME, film
 from kills import die, killed
 
-from prvr import Library
 from prvr.errors import DataError
-from prvr.search import NothingEncoded
-from prvr.video import Storage, encoding
+from prvr_search import Library, NothingEncoded
+from prvr_search.video import Storage, encoding
 
 pytest.importorskip("av")
 SEEDS = int(os.environ.get("PRVR_LIFE", "1"))
@@ -127,7 +126,7 @@ class Life:
             raise OSError(5, "Input/output error")
 
         with self.patch.context() as patch:
-            patch.setattr("prvr.video.storage.hash_file", fail)
+            patch.setattr("prvr_search.video.storage.hash_file", fail)
             self.prune()
 
     def move_library(self) -> None:
@@ -195,7 +194,7 @@ class Life:
             raise OSError(28, "No space left on device")
 
         with self.patch.context() as patch:
-            patch.setattr("prvr.video.database.Database._connect_to_write", full)
+            patch.setattr("prvr_search.video.database.Database._connect_to_write", full)
             self.search()
 
     def two_processes(self) -> None:

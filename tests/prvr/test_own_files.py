@@ -13,10 +13,10 @@ from search_files import make_features, make_index, some_videos, walk, without
 
 from prvr.data import DataError, open_corpus, pack
 from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_file, write_output
-from prvr.search import VideoIndex
+from prvr.encoders import VideoFeatures
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
-from prvr.video import VideoFeatures
+from prvr_search import VideoIndex
 
 LONG_AGO = (0, 0)
 

@@ -17,11 +17,10 @@ from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
+from prvr.encoders import VideoFeatures
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone
 from prvr.scoring import max_scores
-from prvr.search import Passage, Query, SearchResult, open_model
-from prvr.search.pipeline import PipelineModel
 from prvr.stages import (
     CandidateReranker,
     DiffusionStage,
@@ -44,7 +43,8 @@ from prvr.stages import (
     merge_top_k,
 )
 from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
-from prvr.video import VideoFeatures
+from prvr_search import Passage, Query, SearchResult, open_model
+from prvr_search.pipeline import PipelineModel
 
 Corpus = tuple[PackedSplit, VideoFeatures]
 

@@ -12,7 +12,6 @@ from training_runs import StraightRuns
 
 import lorentz
 from prvr.data import PackedSplit
-from prvr.data.synthetic import write_videos
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
@@ -23,6 +22,7 @@ from prvr.plot.figures import RIGHT
 from prvr.plot.hyperbolic import entailment_of, lifted
 from prvr.systems import System, open_system
 from prvr.types import VideoEmbedding, query_vectors
+from prvr_search.toy_videos import write_videos
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from serving import HOST, keys_of
 from starlette.testclient import TestClient
 from video_files import cut
 
-from prvr import Library
-from prvr.serve import create_app
-from prvr.video import clip_name, open_video, write_clip
+from prvr_search import Library
+from prvr_search.serve import create_app
+from prvr_search.video import clip_name, open_video, write_clip
 
 RATE = 2.0
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from search_files import make_features, make_library, some_videos
 
-from prvr import resident
 from prvr.cli import main
+from prvr_search import resident
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
-PRVR = "import sys; from prvr.resident import command; sys.exit(command())"
+PRVR = "import sys; from prvr.command import command; sys.exit(command())"
 CLIENT = "import sys; sys.modules['prvr.cli'] = None; " + PRVR.removeprefix("import sys; ")
 """The command where only the resident process can run it."""
 QUERY = "a red square moves left"

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kills import at_write, killed
 
 from prvr.errors import DataError, InputError
-from prvr.search.backends import BACKENDS, CandidateBackend, milvus, open_backend
-from prvr.search.backends.faiss import FaissBackend
-from prvr.search.backends.milvus import MilvusBackend
+from prvr_search.backends import BACKENDS, CandidateBackend, milvus, open_backend
+from prvr_search.backends.faiss import FaissBackend
+from prvr_search.backends.milvus import MilvusBackend
 
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from search_files import make_features, make_index, some_videos, tiny_model, without
 
-from prvr.search import VideoIndex
-from prvr.search.backends import BACKENDS
-from prvr.search.ranking import enough
+from prvr_search import VideoIndex
+from prvr_search.backends import BACKENDS
+from prvr_search.ranking import enough
 
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")

@@ -31,13 +31,13 @@ from test_search_row_sets import Storing
 
 from prvr.cli import main
 from prvr.data import DataError
+from prvr.encoders import VideoFeatures
 from prvr.errors import InputError
-from prvr.search import WEAKER_BELOW, Library, Query, SearchHit, VideoIndex, open_model
-from prvr.search import confidence as bank
-from prvr.search.backends import write_signed
-from prvr.search.confidence import confidence, score_to_pass, unrelated_sentences
-from prvr.search.ranking import video_scores
-from prvr.video import VideoFeatures
+from prvr_search import WEAKER_BELOW, Library, Query, SearchHit, VideoIndex, open_model
+from prvr_search import confidence as bank
+from prvr_search.backends import write_signed
+from prvr_search.confidence import confidence, score_to_pass, unrelated_sentences
+from prvr_search.ranking import video_scores
 
 
 @pytest.fixture(scope="module")

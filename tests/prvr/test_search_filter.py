@@ -13,12 +13,12 @@ from fastapi.testclient import TestClient
 from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model
 
 from prvr.cli import main
+from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import InputError
-from prvr.filters import CONDITIONS
-from prvr.search import Library, SearchFilter, VideoIndex, open_model
-from prvr.search.ranking import enough
-from prvr.serve import create_app
-from prvr.video import VideoEntry, VideoFeatures
+from prvr_search import Library, SearchFilter, VideoIndex, open_model
+from prvr_search.filters import CONDITIONS
+from prvr_search.ranking import enough
+from prvr_search.serve import create_app
 
 DAY = 24 * 3600
 NAMES = ["Day 1/beach.mp4", "Day 1/night/fire.MKV", "day 10/beach.mp4", "beach.mp4", "holiday [x]/a.webm"]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import QUERY, make_features, make_index, some_videos, tiny_model, walk
 
-from prvr.search import CURVE_PARTS, Moment, SearchHit, VideoIndex, open_model
-from prvr.search.results import fold
-from prvr.video import VideoEntry
+from prvr.encoders import VideoEntry
+from prvr_search import CURVE_PARTS, Moment, SearchHit, VideoIndex, open_model
+from prvr_search.results import fold
 
 
 def hit(

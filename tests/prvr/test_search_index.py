@@ -24,12 +24,12 @@ from prvr import Retriever
 from prvr.config import BlockConfig, Compat, PathConfig, RegisterConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.data.sampling import growing_means, level_counts
+from prvr.encoders import Identity, TextFeaturizer, VideoFeatures, open_featurizer
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import find_moments
 from prvr.models import TokenRetriever
-from prvr.search import SearchModel, SearchResult, VideoIndex, open_model
-from prvr.search.ranking import mean_lines
-from prvr.video import Identity, TextFeaturizer, VideoFeatures, open_featurizer
+from prvr_search import SearchModel, SearchResult, VideoIndex, open_model
+from prvr_search.ranking import mean_lines
 
 
 @pytest.fixture(scope="module")

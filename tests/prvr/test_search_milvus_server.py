@@ -14,8 +14,8 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr.search.backends import milvus
-from prvr.search.backends.milvus import MilvusBackend
+from prvr_search.backends import milvus
+from prvr_search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
     pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)

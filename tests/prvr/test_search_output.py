@@ -20,12 +20,13 @@ from rich.console import Console
 from video_files import plain, write_video
 
 from prvr.data import DataError
+from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
-from prvr.search import CURVE_PARTS, Moment, SearchHit, SearchResult
-from prvr.search.output import clock, clock_span, result_table, write_csv, write_html, write_json
-from prvr.search.output.files import cell
-from prvr.search.output.terminal import BLOCKS, blocks, shortened, split_name
-from prvr.video import VideoEntry, VideoError
+from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
+from prvr_search.output import clock, clock_span, result_table, write_csv, write_html, write_json
+from prvr_search.output.files import cell
+from prvr_search.output.terminal import BLOCKS, blocks, shortened, split_name
+from prvr_search.video import VideoError
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 

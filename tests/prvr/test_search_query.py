@@ -18,14 +18,13 @@ from search_files import (
     walk,
 )
 
-from prvr import Query
 from prvr.cli import main
+from prvr.encoders import FeatureSpec, Identity, open_encoder, open_featurizer
 from prvr.errors import DataError, InputError
-from prvr.search import Passage, SearchFilter, SearchResult, VideoIndex, open_model
-from prvr.search.joint import JointModel
-from prvr.search.query import WITHOUT
-from prvr.search.ranking import enough
-from prvr.video import FeatureSpec, Identity, open_encoder, open_featurizer
+from prvr_search import Passage, Query, SearchFilter, SearchResult, VideoIndex, open_model
+from prvr_search.joint import JointModel
+from prvr_search.query import WITHOUT
+from prvr_search.ranking import enough
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prvr.encoders import VideoEntry
 from prvr.errors import DataError
-from prvr.search import ranking
-from prvr.search.manifest import Manifest
-from prvr.search.ranking import Ranked, near_best, rank, window_timelines
-from prvr.search.row_files import VideoVectors, append_rows
-from prvr.search.snapshot import Snapshot
-from prvr.search.vectors import pack_rows, unit
-from prvr.video import VideoEntry
+from prvr_search import ranking
+from prvr_search.manifest import Manifest
+from prvr_search.ranking import Ranked, near_best, rank, window_timelines
+from prvr_search.row_files import VideoVectors, append_rows
+from prvr_search.snapshot import Snapshot
+from prvr_search.vectors import pack_rows, unit
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
 

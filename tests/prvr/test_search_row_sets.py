@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from search_files import TOY, make_features, make_index, some_videos, without
 
-from prvr.search import RowSet, VideoIndex, WindowVectors, open_model
-from prvr.search.vectors import unit
-from prvr.video import VideoFeatures
+from prvr.encoders import VideoFeatures
+from prvr_search import RowSet, VideoIndex, WindowVectors, open_model
+from prvr_search.vectors import unit
 
 STORED = {"frames": RowSet(256, lengths=True), "words": RowSet(12, lengths=True), "pooled": RowSet(5)}
 ACCURACY = 2e-3

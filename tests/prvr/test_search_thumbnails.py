@@ -13,10 +13,10 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 from video_files import cut, noise, plain, write_sound, write_video
 
-from prvr.search.thumbnails import thumbnail
-from prvr.serve import ServeLimits
-from prvr.serve.media import encode_preview
-from prvr.video import Limits, VideoError
+from prvr_search.serve import ServeLimits
+from prvr_search.serve.media import encode_preview
+from prvr_search.thumbnails import thumbnail
+from prvr_search.video import Limits, VideoError
 
 
 def opened(content: bytes) -> Image.Image:

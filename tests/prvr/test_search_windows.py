@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import QUERY, make_features, make_index, tiny_model, walk
 
-from prvr.search.joint import JointModel
-from prvr.search.results import CURVE_PARTS, WindowTimeline, merged_moments, relevance_curve
-from prvr.search.sync import cut
-from prvr.search.vectors import unit
-from prvr.video import open_featurizer
+from prvr.encoders import open_featurizer
+from prvr_search.joint import JointModel
+from prvr_search.results import CURVE_PARTS, WindowTimeline, merged_moments, relevance_curve
+from prvr_search.sync import cut
+from prvr_search.vectors import unit
 
 
 @given(

@@ -38,10 +38,10 @@ from starlette.testclient import TestClient
 from video_files import write_video
 
 from prvr.cli import main
-from prvr.search import Library, Query, SearchFilter
-from prvr.serve import ServeLimits, create_app
-from prvr.serve.service import Service
-from prvr.serve.workers import Busy, SearchQueue, Workers
+from prvr_search import Library, Query, SearchFilter
+from prvr_search.serve import ServeLimits, create_app
+from prvr_search.serve.service import Service
+from prvr_search.serve.workers import Busy, SearchQueue, Workers
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +341,7 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
 def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers before the first video is encoded, tells how far it is, and new videos appear by themselves."""
     monkeypatch.setenv("SLOW", "4")
-    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     films = tmp_path / "films"
     for colour in range(3):
         film(films / f"{'rgb'[colour]}.mp4", colour)

@@ -26,7 +26,7 @@ from serving import GREYS, HOST, WATCHED, Served, Watched, app_of, keys_of, list
 from starlette.testclient import TestClient
 from video_files import write_video
 
-from prvr.serve import ServeLimits, ServeSettings, serve
+from prvr_search.serve import ServeLimits, ServeSettings, serve
 
 LARGE = 24 * 1024 * 1024
 """Bytes: more than the buffers of a connection on loopback hold."""

@@ -24,10 +24,10 @@ from real_films import make, real_film
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared
 from video_files import plain, write_video
 
-from prvr.search import WEAKER_BELOW
-from prvr.search.output import clock, clock_span
-from prvr.serve import ServeLimits, ServeSettings
-from prvr.video import open_video
+from prvr_search import WEAKER_BELOW
+from prvr_search.output import clock, clock_span
+from prvr_search.serve import ServeLimits, ServeSettings
+from prvr_search.video import open_video
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and not os.environ.get("CI"):
@@ -445,7 +445,7 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_given_out_is_explained(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prvr.serve.growing._EVERY", 600.0)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 600.0)
     with listening(make_library(tmp_path, "a.mp4")) as address:
         page.goto(address)
         results(page, "a red square")
@@ -553,7 +553,7 @@ def test_the_first_screen_shows_the_collection(page: Any, address: str) -> None:
 
 
 def test_videos_that_are_being_added_appear(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     served = make_library(tmp_path, "a.mp4")
     write_video(served.films / "b.mp4", GREYS)
     with listening(served) as address:

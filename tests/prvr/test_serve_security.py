@@ -26,11 +26,11 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
-from prvr.search.backends import BACKENDS, CandidateBackend, ClipSource
-from prvr.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
-from prvr.serve.middleware import COOKIE
-from prvr.serve.security import Sessions
-from prvr.video import Limits
+from prvr_search.backends import BACKENDS, CandidateBackend, ClipSource
+from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
+from prvr_search.serve.middleware import COOKIE
+from prvr_search.serve.security import Sessions
+from prvr_search.video import Limits
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.fixture(autouse=True)
 def _listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test changes in a folder of videos is not noticed by the library."""
-    monkeypatch.setattr("prvr.serve.growing._EVERY", 600.0)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 600.0)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_every_answer_has_the_headers_that_keep_a_page_to_itself(client: TestCli
 
 
 def test_the_page_has_nothing_inline_and_nothing_from_elsewhere(client: TestClient) -> None:
-    web = Path(sys.modules["prvr.serve.app"].__file__ or "").parent / "web"
+    web = Path(sys.modules["prvr_search.serve.app"].__file__ or "").parent / "web"
     page = client.get("/").text
     assert "<style" not in page
     assert " style=" not in page
@@ -317,7 +317,7 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
 
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend of this test")
-    monkeypatch.setattr("prvr.serve.growing._EVERY", 0.2)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         Away.is_away = True

@@ -17,13 +17,12 @@ from commands import explained
 from counting_encoder import NAME, film
 from kills import die, killed
 
-from prvr import Library
 from prvr.cli import main
 from prvr.errors import InputError
-from prvr.search import Query, SearchHit
-from prvr.video import SubtitleLine, write_clip
-from prvr.video.database import FILE, SPACE
-from prvr.video.importing import import_library
+from prvr_search import Library, Query, SearchHit
+from prvr_search.video import SubtitleLine, write_clip
+from prvr_search.video.database import FILE, SPACE
+from prvr_search.video.importing import import_library
 
 av = pytest.importorskip("av")
 ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
@@ -458,7 +457,7 @@ def test_features_are_there_before_the_tracks_are_read(films: Path, monkeypatch:
         if path.name != "inside.mkv":
             path.unlink() if path.is_file() else shutil.rmtree(path)
     search_it: Callable[[], object] = lambda: search(films, "something red")  # noqa: E731
-    assert killed(search_it, lambda: monkeypatch.setattr("prvr.video.encoding.read_tracks", lambda file: die()))
+    assert killed(search_it, lambda: monkeypatch.setattr("prvr_search.video.encoding.read_tracks", lambda file: die()))
     assert names(search(films, "--said", "library")) == ["inside.mkv"]
     assert len(log.read_text().splitlines()) == 1
 
@@ -469,7 +468,7 @@ def test_a_track_that_cannot_be_read_costs_nothing_else(
     def fail(file: Any) -> None:
         raise RuntimeError("no sense in it")
 
-    monkeypatch.setattr("prvr.video.encoding.read_tracks", fail)  # no file here does it
+    monkeypatch.setattr("prvr_search.video.encoding.read_tracks", fail)  # no file here does it
     assert len(search(films, "something red")) == 6
     assert said_on(capsys).count("inside.mkv: its text tracks cannot be read (no sense in it)") == 1
     search(films, "something red")

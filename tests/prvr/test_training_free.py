@@ -16,17 +16,18 @@ from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr.data import Corpus
+from prvr.encoders import VideoFeatures, open_featurizer
 from prvr.errors import InputError
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.scoring import best_moment
-from prvr.search import Library, Query, VideoIndex, open_model
-from prvr.search.results import WindowTimeline, merged_moments
-from prvr.search.sync import cut
 from prvr.segments import adaptive_moments
-from prvr.serve import ServeSettings, create_app
 from prvr.stages.joint_space import moments_of
 from prvr.training import RunResult
-from prvr.video import VideoFeatures, open_featurizer, open_video
+from prvr_search import Library, Query, VideoIndex, open_model
+from prvr_search.results import WindowTimeline, merged_moments
+from prvr_search.serve import ServeSettings, create_app
+from prvr_search.sync import cut
+from prvr_search.video import open_video
 
 MODEL = ["--model", "training-free"]
 START, END = 20.0, 35.0  # of the square in red.mp4

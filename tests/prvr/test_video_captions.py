@@ -26,8 +26,8 @@ from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
 from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.mp4 import write_mp4
-from prvr.video import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
+from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
+from prvr_search.toy_videos import write_mp4
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
 
@@ -386,7 +386,7 @@ def test_the_command_and_training_on_it(
 
 LETTERS = """
 import numpy as np
-from prvr.video import Identity
+from prvr.encoders import Identity
 
 class Letters:
     dim = joint_dim = word_dim = 9

@@ -13,10 +13,10 @@ from video_files import FILM_SECONDS, call_all_key_frames, cut, move_stamps, pla
 from prvr.cli import main
 from prvr.data import DataError
 from prvr.errors import InputError
-from prvr.serve import ServeLimits
-from prvr.serve.media import encode_preview
-from prvr.video import CONTAINERS, VideoClip, VideoError, clip_name, open_video, write_clip
-from prvr.video.excerpt import CLIP
+from prvr_search.serve import ServeLimits
+from prvr_search.serve.media import encode_preview
+from prvr_search.video import CONTAINERS, VideoClip, VideoError, clip_name, open_video, write_clip
+from prvr_search.video.excerpt import CLIP
 
 START, END = 5.35, 8.0
 

@@ -127,9 +127,12 @@ def test_the_bar_shows_the_time_left_on_a_terminal(
 def test_without_the_extra_it_says_what_to_install(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for missing, encoder in (("av", "toy"), ("transformers", str(tmp_path))):
+    for missing, encoder, requirement in (
+        ("av", "toy", "prvr-search"),
+        ("transformers", str(tmp_path), "prvr[encoders]"),
+    ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
             command = ["library", str(video.parent), "--update", "--encoder", encoder]
             command += ["--library", str(tmp_path / missing)]
-            assert 'pip install "prvr[video]"' in explained([*command, "--device", "cpu"], capsys)
+            assert f'pip install "{requirement}"' in explained([*command, "--device", "cpu"], capsys)

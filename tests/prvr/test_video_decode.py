@@ -32,10 +32,10 @@ from video_files import (
 )
 
 from prvr.data import DataError
-from prvr.search.thumbnails import thumbnail
-from prvr.video import Limits, VideoError, open_video
-from prvr.video.picture import upright
-from prvr.video.timestamps import interpolate_stamps, resample, with_need
+from prvr_search.thumbnails import thumbnail
+from prvr_search.video import Limits, VideoError, open_video
+from prvr_search.video.picture import upright
+from prvr_search.video.timestamps import interpolate_stamps, resample, with_need
 
 av = pytest.importorskip("av")
 
@@ -416,7 +416,7 @@ def test_a_record_with_a_cover_has_no_moving_picture(tmp_path: Path) -> None:
 
 def test_limits_hold_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", plain(VALUES))
-    monkeypatch.setattr("prvr.video.decode.VideoFile._decoded", lambda self: pytest.fail("it was decoded"))
+    monkeypatch.setattr("prvr_search.video.decode.VideoFile._decoded", lambda self: pytest.fail("it was decoded"))
     with pytest.raises(VideoError, match=r"64 x 48 pixels, at most 3,000.*Scale it down"):
         sampled(path, 2.0, pixels=3000)
     with pytest.raises(VideoError, match=r"5 s long, at most 4 s.*Cut it"):
@@ -441,7 +441,7 @@ def test_limits_hold_where_the_file_lies(tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from prvr.video import VideoError, open_video
+from prvr_search.video import VideoError, open_video
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 for path in sys.argv[1:]:

@@ -13,7 +13,7 @@ from video_models import tiny_clip, tiny_siglip
 
 from prvr.data import DataError, load_encoder
 from prvr.data.synthetic.toy_corpus import frame_features
-from prvr.video import ENCODERS, EncoderFamily, check_joint, open_encoder, open_featurizer
+from prvr.encoders import ENCODERS, EncoderFamily, check_joint, open_encoder, open_featurizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,25 +16,14 @@ from kills import POINTS, at_write, die, killed
 from video_files import MeanColour, noise, plain, write_video
 
 from prvr.data import open_corpus
-from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.toy_corpus import read_toy_scenes
 from prvr.data.synthetic.world import FPS
-from prvr.search.thumbnails import thumbnail
-from prvr.video import (
-    FeatureSpec,
-    Storage,
-    UpdateReport,
-    VideoEntry,
-    VideoError,
-    VideoFeatures,
-    encode_listed,
-    encode_video,
-    list_videos,
-    open_encoder,
-    open_video,
-)
-from prvr.video.storage import encoder_key
+from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
+from prvr_search.thumbnails import thumbnail
+from prvr_search.toy_videos import write_mp4
+from prvr_search.video import Storage, UpdateReport, VideoError, encode_listed, encode_video, list_videos, open_video
+from prvr_search.video.storage import encoder_key
 
 pytest.importorskip("av")
 
@@ -120,7 +109,8 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from prvr.video import FeatureSpec, Identity, Storage, VideoFeatures, encode_listed, list_videos
+from prvr.encoders import FeatureSpec, Identity, VideoFeatures
+from prvr_search.video import Storage, encode_listed, list_videos
 class Wide:
     identity, dim, joint_dim = Identity("wide", "0", ""), 512, 512
     def prepare(self, pixels): return pixels[:8, :8]

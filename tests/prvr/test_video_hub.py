@@ -14,12 +14,10 @@ from hub_files import COMMIT, HubFiles, serving
 from video_files import plain, write_video
 from video_models import tiny_clip, tiny_roberta
 
-from prvr import Library
-from prvr.data.synthetic.mp4 import write_mp4
+from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, choose_encoder, open_encoder
 from prvr.errors import DataError
-from prvr.video import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, open_encoder
-from prvr.video.encoders import choose_encoder
-from prvr.video.encoders.toy import refuse_foreign
+from prvr_search import Library
+from prvr_search.toy_videos import refuse_foreign, write_mp4
 
 pytest.importorskip("transformers")
 NAME = "owner/clip"

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from video_files import write_video
 from video_models import JOINT, tiny_joint
 
-from prvr import Library
+from prvr.encoders import FrameEncoder, TextFeaturizer, open_encoder, open_featurizer
+from prvr.encoders.transformer_models import _LONGEST
 from prvr.errors import DataError, InputError
-from prvr.video import FrameEncoder, TextFeaturizer, open_encoder, open_featurizer, open_video
-from prvr.video.encoders.transformer_models import _LONGEST
+from prvr_search import Library
+from prvr_search.video import open_video
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("av")

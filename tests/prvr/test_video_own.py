@@ -11,16 +11,15 @@ import pytest
 from commands import explained
 from video_files import plain, write_video
 
-from prvr import Library
 from prvr.cli import main
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.corpora.exported import read_export
 from prvr.data import open_corpus
+from prvr.encoders import DownloadNeeded, Encoder, Identity, open_encoder, open_featurizer
+from prvr.encoders.own import names_code
 from prvr.errors import DataError
 from prvr.evaluation.zero_shot import zero_shot_scores
-from prvr.search import open_model
-from prvr.video import DownloadNeeded, Encoder, Identity, open_encoder, open_featurizer
-from prvr.video.own import names_code
+from prvr_search import Library, open_model
 
 pytest.importorskip("av")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_encoder.py"
@@ -177,7 +176,7 @@ def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatc
 
 BROKEN = """
 import numpy as np
-from prvr.video import Identity
+from prvr.encoders import Identity
 
 class Good:
     dim = joint_dim = word_dim = 3

@@ -15,7 +15,7 @@ from nightly import NIGHTLY
 from PIL import Image, features
 
 from prvr.errors import InputError
-from prvr.video.picture import PICTURE_PIXELS, read_picture
+from prvr_search.video.picture import PICTURE_PIXELS, read_picture
 
 
 def square(colour: str) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_a_jpeg_with_many_scans_is_refused_at_once() -> None:
 def test_a_file_of_millions_of_empty_parts_takes_no_longer_than_others(
     kind: str, place: int, part: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prvr.video.picture._SECONDS", 0.2)
+    monkeypatch.setattr("prvr_search.video.picture._SECONDS", 0.2)
     content = plain(kind, 4096)
     if kind == "GIF":  # before the picture
         place = content.index(b",\0\0\0\0")
@@ -134,7 +134,7 @@ def test_a_file_of_millions_of_empty_parts_takes_no_longer_than_others(
 
 MEASURE = """
 import resource, sys
-from prvr.video.picture import read_picture
+from prvr_search.video.picture import read_picture
 from PIL import Image
 Image.init()
 unit = 1024 if sys.platform == "linux" else 1

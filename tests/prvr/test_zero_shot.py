@@ -31,10 +31,10 @@ from prvr.data import (
     pack,
     write_layout,
 )
+from prvr.encoders import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.tables import zero_shot_table
 from prvr.evaluation.zero_shot import compare_zero_shot, evaluate_untrained, has_zero_shot, zero_shot_scores
-from prvr.video import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from prvr.video import Identity
+from prvr.encoders import Identity
 
 MILLISECOND = Fraction(1, 1000)
 KINDS = {".mkv": "matroska", ".ts": "mpegts"}

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from prvr.objective import Objective
     from prvr.released import load_released
     from prvr.released.denoiser import load_released_reranker
-    from prvr.search import Library, Query
     from prvr.stages import CandidateReranker, Pipeline
     from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
@@ -22,12 +21,10 @@ __all__ = [
     "Config",
     "ConfigError",
     "InputError",
-    "Library",
     "MissingExtraError",
     "Objective",
     "Pipeline",
     "PrvrError",
-    "Query",
     "Retriever",
     "RetrieverOutput",
     "Scores",
@@ -47,7 +44,6 @@ _LATER = {
     "prvr.objective": "Objective",
     "prvr.released": "load_released",
     "prvr.released.denoiser": "load_released_reranker",
-    "prvr.search": "Library Query",
     "prvr.stages": "CandidateReranker Pipeline",
     "prvr.types": "Batch RetrieverOutput Scores TextEmbedding VideoEmbedding",
 }

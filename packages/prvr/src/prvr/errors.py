@@ -41,28 +41,28 @@ class MissingExtraError(PrvrError, ImportError):
     """An optional library that is not installed; the message has the command that installs it."""
 
 
-def require(module: str, extra: str, purpose: str) -> ModuleType:
+def require(module: str, requirement: str, purpose: str) -> ModuleType:
     """Imports an optional library.
 
     Args:
         module: its name, such as `faiss` or `matplotlib.figure`.
-        extra: the extra of `prvr` that installs it.
+        requirement: what pip installs for it, such as "prvr[plot]".
         purpose: what needs it, the subject of a sentence.
 
     Raises:
         MissingExtraError: it is not installed.
 
     Examples:
-        >>> require("no_such_module", "search", "The faiss backend")
+        >>> require("no_such_module", "prvr[plot]", "A picture")
         Traceback (most recent call last):
         ...
-        prvr.errors.MissingExtraError: The faiss backend needs no_such_module. Install it: pip install "prvr[search]"
+        prvr.errors.MissingExtraError: A picture needs no_such_module. Install it: pip install "prvr[plot]"
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         name = module.split(".")[0]
-        raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "prvr[{extra}]"') from error
+        raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "{requirement}"') from error
 
 
 class _WorkingFolder:

@@ -1,4 +1,4 @@
-"""The command line: a module for each command of `prvr`, or for a few that belong together.
+"""The command line: a module for each command of `prvr`, or for a few that belong together; others bring more commands.
 
 Every module of this package is imported for its commands, which are functions under `@app.command`; that of a group of
 commands is imported when it is used. None of them imports torch: a command imports what it needs when it runs.
@@ -17,12 +17,14 @@ from cyclopts import CycloptsError, Parameter
 
 from prvr.cli.console import CommandError, complain, logged, stdout
 from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, import_parts, usage_error
+from prvr.command import open_streams
 from prvr.errors import DISK_FULL
-from prvr.resident import open_streams
+from prvr.extensions import extensions, missing
 
-__all__ = ["app", "main"]
+__all__ = ["add_commands", "app", "main"]
 
 _PIPE_CLOSED = 141  # as a shell reports SIGPIPE
+_OF_SEARCH = ("clip", "demo", "export", "library", "search", "serve")
 
 _GROUPS = {
     "convert": (CORPORA, "Convert released checkpoints, your own captions or public benchmarks."),
@@ -35,6 +37,24 @@ for _name, (_group, _help) in _GROUPS.items():
 for _module in pkgutil.iter_modules(__path__):
     if _module.name not in _GROUPS and not _module.name.startswith("_"):
         import_module(f"prvr.cli.{_module.name}")
+
+
+def add_commands(name: str = "") -> None:
+    """Adds the commands of other distributions, see `prvr.extensions`.
+
+    Args:
+        name: only until there is a command of this name; empty: those of all.
+
+    Raises:
+        MissingExtraError: it is a command of prvr-search, which is not installed.
+    """
+    if name in app:
+        return
+    for _ in extensions("commands"):  # importing a module adds its commands
+        if name in app:
+            return
+    if name in _OF_SEARCH:
+        raise missing(f"prvr {name}")
 
 
 app.meta.help_flags = ()  # modules of `--import` come before help
@@ -59,7 +79,8 @@ def launch(
     """
     with logged(verbose, quiet):
         try:
-            if words[:1] == ("library",):  # where --import names another library
+            add_commands(words[0] if words and not words[0].startswith("-") else "")
+            if imports and _has_import(words[0] if words else ""):
                 words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 import_parts(imports)
@@ -81,6 +102,11 @@ def launch(
             if verbose >= 2:
                 raise
             return complain(error)
+
+
+def _has_import(name: str) -> bool:
+    """Whether a command has an option `--import` of its own, such as that of another library."""
+    return name in app and any("--import" in argument.names for argument in app[name].assemble_argument_collection())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from prvr import __version__
 from prvr.errors import DISK_FULL, PrvrError
+from prvr.extensions import SIBLING
 from prvr.reading import printable
 
 Progress = Callable[..., None]
 logger = logging.getLogger(__name__)
 EVERY = 30.0
 """Seconds between two lines about progress, where there is no terminal."""
-_LOGGERS = ("prvr", "regdiff", "lorentz")
+_LOGGERS = ("prvr", SIBLING, "regdiff", "lorentz")
 
 
 class CommandError(PrvrError):

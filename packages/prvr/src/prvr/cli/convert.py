@@ -12,11 +12,12 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Count, Device, Seed
 from prvr.config import load_config
 from prvr.corpora import BENCHMARKS, SplitShares
+from prvr.extensions import extension
 
 if TYPE_CHECKING:
     from prvr.corpora.annotations import Conversion
     from prvr.data import FeatureReader
-    from prvr.video import TextFeaturizer, VideoFeatures
+    from prvr.encoders import TextFeaturizer, VideoFeatures
 
 _PRESETS = {(512, 48): "hybrid-toy", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words."""
@@ -106,7 +107,7 @@ def captions(
         val: the share of validation videos
     """
     from prvr.corpora.caption_corpus import convert_captions
-    from prvr.video import open_featurizer
+    from prvr.encoders import open_featurizer
 
     store, torch_device = _video_features(features), device_of(device)
     encoder = open_featurizer(text or store.encoder, torch_device)
@@ -161,7 +162,7 @@ def features(
     """
     from prvr.corpora.feature_files import convert_features
     from prvr.data import open_corpus
-    from prvr.video import open_featurizer
+    from prvr.encoders import open_featurizer
 
     if (queries is None) == (text is None):
         raise CommandError("expected --queries DIR, the features of the captions, or --text ENCODER, which makes them.")
@@ -208,7 +209,7 @@ def benchmark(
         allow_missing: omit videos without features, and list them
     """
     from prvr.corpora.benchmark_corpus import convert_benchmark
-    from prvr.video import VideoFeatures, open_featurizer
+    from prvr.encoders import VideoFeatures, open_featurizer
 
     rules = BENCHMARKS[name]
     with _open_features(features) as reader:
@@ -310,7 +311,7 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
         clip: a CLIP of transformers, by name or folder.
         preset: the preset with the number of frames and words.
     """
-    from prvr.video.hub import import_transformers, read_config
+    from prvr.encoders.hub import import_transformers, read_config
 
     sizes, model, like = (
         import_transformers().CLIPConfig.from_dict(read_config(clip)),
@@ -339,7 +340,7 @@ def _folder(root: Path, name: str) -> Path:
 def _joint_side(store: "VideoFeatures", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":
     """The text side of the encoder of the frames, if it differs from `text` and can be opened."""
     from prvr.data import DataError
-    from prvr.video import open_featurizer
+    from prvr.encoders import open_featurizer
 
     if not store.joint_dim or text.identity.weights == store.encoder.weights:
         return None
@@ -373,6 +374,7 @@ def _open_features(path: Path) -> "FeatureReader":
 def _video_features(path: Path) -> "VideoFeatures":
     """The features of a folder of videos that was searched, or of a folder that `prvr export` wrote."""
     from prvr.corpora.exported import is_export, read_export
-    from prvr.search import Library
 
-    return read_export(path) if is_export(path.expanduser()) else Library(path).features()
+    if is_export(path.expanduser()):
+        return read_export(path)
+    return extension("features", f"{path}: reading a folder of videos")(path)

@@ -10,7 +10,7 @@ import prvr
 from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import PngFile, Seed, Size
-from prvr.errors import MissingExtraError, require
+from prvr.extensions import extension
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
@@ -38,15 +38,12 @@ def make(
 
     Args:
         output: the folder of the corpora
-        mp4: also write the videos as MP4 files; needs pip install "prvr[video]"
+        mp4: also write the videos as MP4 files; needs prvr-search
     """
     from prvr.data import write_corpus
 
     if mp4:
-        try:
-            require("av", "video", "Writing video files")  # now, not when all is drawn
-        except MissingExtraError as error:
-            raise CommandError(f"--mp4: {error}. Nothing was written.") from error
+        write_videos = extension("write_videos", "--mp4")  # now, not when all is drawn
     with progress_bar(f"making toy-{size}") as progress:
         corpus = write_corpus(output, size, seed, look=look, progress=progress)
     video_dim, query_dim = corpus.dims()
@@ -58,8 +55,6 @@ def make(
         print(f"View a video: prvr data show test0000 --data-root {output}{shown}")
         print(f"Train on it:  prvr train --preset hybrid-toy --data-root {output}{collection}")
     if mp4:
-        from prvr.data.synthetic import write_videos
-
         with progress_bar("writing MP4 files") as progress:
             folder = write_videos(corpus, progress=progress)
         print(f"{folder}: one MP4 file per video")

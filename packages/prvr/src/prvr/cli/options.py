@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
@@ -14,16 +13,15 @@ import prvr
 from prvr.cli.console import CommandError, printing_to_stderr, stdout
 from prvr.errors import import_named
 
-VIDEOS = Group("Search your own videos", sort_key=0)
 MODELS = Group("Train and evaluate models", sort_key=1)
 CORPORA = Group("Prepare data", sort_key=2)
 EVERYWHERE = Group("Options of every command", sort_key=9)
 """The sections of `prvr --help`."""
 
 _HELP = """\
-Search your own videos, and train and evaluate models for partially relevant video retrieval.
+Train and evaluate models for partially relevant video retrieval, and search videos with them.
 
-Exit codes: 0 success; 1 a bug in prvr, or damage found by `prvr library --verify`; 2 an error in the arguments, the \
+Exit codes: 0 success; 1 a bug in prvr, or damage that `--verify` has found; 2 an error in the arguments, the \
 configuration or the data; 130 interrupted (Ctrl-C); 141 output pipe closed (`prvr presets | head`); 143 terminated \
 (SIGTERM) during training, after the state was saved.
 """
@@ -113,31 +111,6 @@ def _split_keys(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return rest, keys
 
 
-def seconds(text: str) -> float:
-    """A time or a duration: seconds, M:SS or H:MM:SS, with or without a fraction.
-
-    Raises:
-        ValueError: the text is something else.
-
-    Examples:
-        >>> seconds("90"), seconds("12:30"), seconds("1:02:03.5")
-        (90.0, 750.0, 3723.5)
-    """
-    if not re.fullmatch(r"\s*(\d{1,6}|(\d{1,4}:)?\d{1,4}:[0-5]\d)(\.\d{1,9})?\s*", text, re.ASCII):
-        raise ValueError(f"expected seconds, or a time like 12:30 or 1:02:03.5, got {text!r}")
-    total = 0.0
-    for part in text.split(":"):
-        total = 60 * total + float(part)
-    return total
-
-
-def _date(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"expected a date like 2026-03-01 or 2026-03-01T18:30, got {text!r}") from error
-
-
 def _whole(text: str) -> int:
     try:
         return int(text)  # cyclopts would round 1.5
@@ -152,8 +125,6 @@ def parsed_by(parse: Callable[[str], Any], metavar: str) -> Parameter:
 
 Whole = Annotated[int, parsed_by(_whole, "N")]
 Count = Annotated[Whole, Parameter(validator=validators.Number(gte=1))]
-Seconds = Annotated[float, parsed_by(seconds, "SECONDS")]
-Date = Annotated[datetime, parsed_by(_date, "DATE")]
 PngFile = Annotated[Path, Parameter(validator=validators.Path(ext="png", dir_okay=False), metavar="FILE.png")]
 Several = Parameter(consume_multiple=True)
 """Of an option that takes all values up to the next option."""
@@ -191,9 +162,6 @@ Transfer = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="the device; auto uses a GPU if there is one")]
 Seed = Annotated[Whole, Parameter(help="the random seed")]
 Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for small models on a busy machine")]
-Download = Annotated[
-    bool, Parameter(help="download missing models from the Hugging Face hub without asking for confirmation")
-]
 Size = Annotated[
     Literal["tiny", "demo", "bench", "large"],
     Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),

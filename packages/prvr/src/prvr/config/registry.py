@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
 from prvr.errors import InputError, unknown_name
+from prvr.extensions import SIBLING
 
 P = TypeVar("P")
 
@@ -41,8 +42,8 @@ class Entry(Generic[P]):
 
     @property
     def is_own(self) -> bool:
-        """Whether a module of somebody else has registered it, and not prvr or the program that runs."""
-        return not f"{self.module}.".startswith(("prvr.", "__main__."))
+        """Whether a module of somebody else has registered it, and not prvr, prvr-search or the program that runs."""
+        return self.module.partition(".")[0] not in ("prvr", SIBLING, "__main__")
 
 
 class Registry(Generic[P]):

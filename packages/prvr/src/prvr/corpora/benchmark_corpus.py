@@ -15,9 +15,9 @@ from prvr.corpora.annotations import CaptionedVideo, Conversion, benchmark, leng
 from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData
+from prvr.encoders import TextFeaturizer, VideoFeatures
+from prvr.encoders.entries import SUFFIXES
 from prvr.errors import DataError
-from prvr.video import TextFeaturizer, VideoFeatures
-from prvr.video.listing import SUFFIXES
 
 logger = logging.getLogger(__name__)
 

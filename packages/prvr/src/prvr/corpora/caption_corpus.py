@@ -15,9 +15,9 @@ from prvr.corpora.user_captions import SPLITS, Problems, SplitShares, UserCaptio
 from prvr.data.corpus import Corpus
 from prvr.data.hashes import hash_file
 from prvr.data.layout import Caption, Moment, TextData
+from prvr.encoders import TextFeaturizer, VideoFeatures
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text
-from prvr.video import TextFeaturizer, VideoFeatures
 
 VIDEOS = "videos.jsonl"
 Words = Callable[[UserCaption], tuple[np.ndarray, np.ndarray | None]]

@@ -17,10 +17,10 @@ from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData, write_layout
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
+from prvr.encoders import Identity, TextFeaturizer, VideoFeatures
+from prvr.encoders.toy import ToyEncoder, ToyText
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
-from prvr.video import Identity, TextFeaturizer, VideoFeatures
-from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 SENTENCES = "sentences.safetensors"
 Progress = Callable[[int, int], None]

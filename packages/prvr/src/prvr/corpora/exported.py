@@ -11,9 +11,9 @@ import numpy as np
 from prvr.corpora.user_captions import plain_ids
 from prvr.data.atomic import new_folder
 from prvr.data.features import HDF5, Hdf5Reader
+from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_object
-from prvr.video import FeatureSpec, VideoEntry, VideoFeatures
 
 _VIDEOS = "videos.json"
 
@@ -22,7 +22,7 @@ def export_features(features: VideoFeatures, folder: Path | str) -> int:
     """Writes features as a new folder: `feature.hdf5`, a matrix for each video, and `videos.json`, what they are.
 
     Args:
-        features: for example those of `prvr.Library.features`.
+        features: for example those of `prvr_search.Library.features`.
         folder: new, or empty.
 
     Returns:

@@ -15,9 +15,9 @@ from prvr.corpora.caption_corpus import Words, write_captions
 from prvr.corpora.corpus_encoders import Progress
 from prvr.corpora.user_captions import SplitShares, UserCaption
 from prvr.data.hashes import hash_file
+from prvr.encoders import FeatureSpec, Identity, TextFeaturizer, VideoEntry, VideoFeatures
 from prvr.errors import DataError
 from prvr.reading import short
-from prvr.video import FeatureSpec, Identity, TextFeaturizer, VideoEntry, VideoFeatures
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 _MOST = 20

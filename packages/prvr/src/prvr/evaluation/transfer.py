@@ -13,9 +13,9 @@ from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders
 from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.world import FPS
+from prvr.encoders.toy import ToyEncoder, ToyText
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import metric_cells, new_table
-from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
+from prvr.encoders import TextFeaturizer
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.stages.joint_space import JointSplit
 from prvr.types import UNTRAINED, JointInputs, Untrained
-from prvr.video import TextFeaturizer
 
 _LEVEL = 0.05
 """Differences with a smaller p-value are significant."""

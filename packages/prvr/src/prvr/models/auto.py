@@ -43,14 +43,14 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
         return _with_clip(config, config.clip) if isinstance(config.clip, str) else ClipRetriever(config)
     retriever = TokenRetriever(config)
     if config.init_from is not None:
-        from prvr.video.hub import load_model
+        from prvr.encoders.hub import load_model
 
         start_from_clip(retriever, load_model(config.init_from, "cpu").state_dict())
     return retriever
 
 
 def _with_clip(config: TokenModelConfig, name: str) -> ClipRetriever:
-    from prvr.video.hub import load_model
+    from prvr.encoders.hub import load_model
 
     clip: Any = load_model(name, "cpu")
     if clip.config.model_type != "clip":

@@ -33,7 +33,7 @@ class ClipRetriever(TokenRetrieverBase):
 
     def build_inputs(self, config: TokenModelConfig) -> None:
         """Sets the CLIP."""
-        from prvr.video.hub import import_transformers
+        from prvr.encoders.hub import import_transformers
 
         library, values = import_transformers(), cast(Any, config.clip)
         try:

@@ -37,7 +37,7 @@ def flattened(points: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.nd
     """
     if len(points) < _FEWEST:
         raise InputError(f"{len(points)} points: expected at least {_FEWEST} to spread over the plane")
-    manifold = require("sklearn.manifold", "plot", "A picture of embeddings")
+    manifold = require("sklearn.manifold", "prvr[plot]", "A picture of embeddings")
     nearest = min(30.0, (len(points) - 1) / 3)
     projection = manifold.TSNE(perplexity=nearest, metric="cosine", init="random", random_state=seed)
     return projection.fit_transform(np.ascontiguousarray(points, np.float32))
@@ -58,7 +58,7 @@ def separation(points: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    metrics = require("sklearn.metrics", "plot", "A picture of embeddings")
+    metrics = require("sklearn.metrics", "prvr[plot]", "A picture of embeddings")
     points, groups = points[groups >= 0], groups[groups >= 0]
     if not 2 <= len(np.unique(groups)) < len(groups):
         return None

@@ -9,13 +9,12 @@ from jaxtyping import UInt8
 
 from prvr.data import Corpus
 from prvr.data.synthetic import read_toy_scenes, render_frames
-from prvr.errors import InputError
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
+from prvr.extensions import extension
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, brief, new_figure
 from prvr.plot.plots import ExamplesSettings
 from prvr.plot.videos import moment_frames
-from prvr.video import open_video
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,20 +39,10 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
 
     Raises:
         InputError: there is no such folder.
+        prvr.MissingExtraError: there is one, and prvr-search is not installed.
     """
     if films is not None:
-        if not films.is_dir():
-            raise InputError(f"{films}: no such folder. Expected one with a video file for each id, such as ID.mp4")
-        paths = {path.stem: path for path in sorted(films.rglob("*")) if path.is_file()}
-
-        def filmed(video_id: str, start: float, end: float) -> np.ndarray:
-            if video_id not in paths:
-                raise InputError(f"{films}: no file is named {video_id}, the id of a video in the plot")
-            with open_video(paths[video_id]) as video:
-                times = start + (np.arange(_FRAMES) + 0.5) / _FRAMES * (end - start)
-                return np.stack([next(video.excerpt(t, t, most=_PIXELS)).pixels for t in times.tolist()])
-
-        return filmed
+        return extension("frames", "Reading frames of video files")(films, _FRAMES, _PIXELS)
     if "encoder" not in corpus.about:
         return None
     videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}

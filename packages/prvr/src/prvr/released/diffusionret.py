@@ -84,7 +84,7 @@ def load_released_diffusionret(
 
 def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) -> TokenModelConfig:
     """The configuration of the retriever, from the shapes of its tensors."""
-    from prvr.video.hub import import_transformers
+    from prvr.encoders.hub import import_transformers
 
     (positions, width), vocabulary = (
         shape_of(state, "clip.positional_embedding"),

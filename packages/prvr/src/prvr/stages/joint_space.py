@@ -16,12 +16,12 @@ from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_s
 from prvr.data.corpus import Corpus
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
 from prvr.data.sampling import growing_means, pad
+from prvr.encoders import TextFeaturizer, check_joint, open_featurizer
 from prvr.errors import DataError
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
 from prvr.types import Direction, JointInputs, Scores, VideoEmbedding
-from prvr.video import TextFeaturizer, check_joint, open_featurizer
 
 if TYPE_CHECKING:
     from prvr.segments import AdaptiveMoments

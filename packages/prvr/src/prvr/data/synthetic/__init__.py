@@ -3,14 +3,7 @@
 from prvr.data.synthetic.encoder import JointEncoder, load_encoder
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.scenes import Scenes, Sentence
-from prvr.data.synthetic.toy_corpus import (
-    COLLECTIONS,
-    corpus_key,
-    read_toy_scenes,
-    write_corpus,
-    write_short_videos,
-    write_videos,
-)
+from prvr.data.synthetic.toy_corpus import COLLECTIONS, corpus_key, read_toy_scenes, write_corpus
 
 __all__ = [
     "COLLECTIONS",
@@ -23,6 +16,4 @@ __all__ = [
     "render",
     "render_frames",
     "write_corpus",
-    "write_short_videos",
-    "write_videos",
 ]

@@ -1,9 +1,8 @@
 """Writes the toy corpus: drawn, rendered and encoded by seed, in the public layout."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 
-from prvr.data.atomic import publish, temporary_folder
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
@@ -114,7 +112,7 @@ def write_corpus(
             write_layout(
                 target,
                 texts,
-                videos=_two_at_a_time(features, gallery, progress),
+                videos=two_at_a_time(features, gallery, progress),
                 queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
                 about=about | facts,
                 extras=lambda folder: write_scenes(folder / SCENES, splits),
@@ -133,79 +131,6 @@ def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
         DataError: the corpus has none, or they are damaged.
     """
     return read_scenes(corpus.folder / SCENES)
-
-
-def write_videos(
-    corpus: Corpus, ids: Sequence[str] | None = None, folder: Path | None = None, *, progress: Progress | None = None
-) -> Path:
-    """Writes videos of a toy corpus as files ``ID.mp4``, all or none; needs ``prvr[video]``.
-
-    Args:
-        corpus: a corpus of `write_corpus`.
-        ids: the ids of the videos; by default, all of them.
-        folder: to write; by default ``videos`` in the folder of the corpus. If it exists, it is left as it is.
-        progress: called with (videos written, videos in all).
-
-    Returns:
-        The folder of the videos.
-
-    Raises:
-        DataError: the corpus has no scene graphs, or the disk is full.
-        prvr.MissingExtraError: PyAV is not installed.
-    """
-    target = folder or corpus.folder / "videos"
-    if target.exists():
-        return target
-    drawn = {video.id: video for scenes in read_toy_scenes(corpus).values() for video in scenes.videos}
-    videos = [drawn[name] for name in (drawn if ids is None else ids)]
-    look = corpus.about.get("look", DAY)
-    if look not in LOOKS:
-        raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
-    return _write_files(target, {f"{video.id}.mp4": video for video in videos}, look, progress)
-
-
-def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
-    """Draws short videos that are in no corpus of another seed, and writes them as `film-N.mp4`, all or none.
-
-    Args:
-        folder: to write, two videos at a time; if it exists, it is left as it is.
-        count: the number of videos: the shortest of nine times as many, because of few drawn at once most differ in one
-            detail only.
-        seed: the seed of the videos.
-
-    Returns:
-        The videos and the sentences about them; their ids are the names of the files.
-
-    Raises:
-        DataError: the disk is full.
-        prvr.MissingExtraError: PyAV is not installed.
-    """
-    drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
-    videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]
-    names = {video.id: f"film-{number}.mp4" for number, video in enumerate(videos, 1)}
-    _write_files(folder, {names[video.id]: video for video in videos}, DAY)
-    sentences = (
-        replace(sentence, video_id=names[sentence.video_id])
-        for sentence in drawn.sentences
-        if sentence.video_id in names
-    )
-    return Scenes(tuple(replace(video, id=names[video.id]) for video in videos), tuple(sentences))
-
-
-def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress: Progress | None = None) -> Path:
-    """Writes videos by file name, two at a time, all or none; a folder that exists is left as it is."""
-    from prvr.data.synthetic.mp4 import write_mp4
-
-    def write(name: str) -> None:
-        write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
-
-    if folder.exists():
-        return folder
-    with temporary_folder(folder) as temporary:
-        for _ in _two_at_a_time(write, [*videos], progress):
-            pass
-        publish(temporary, folder, lambda _: True)
-    return folder
 
 
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
@@ -232,7 +157,7 @@ def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]
     return both
 
 
-def _two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
+def two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
     """The results of all items in order: while one is drawn (numpy), another is encoded (torch) or written."""
     with ThreadPoolExecutor(WORKERS) as pool:
         for done, result in enumerate(pool.map(work, items), 1):

@@ -1,0 +1,72 @@
+"""Search one's own videos by a sentence: a library of their features, an index of vectors, and the moments that answer.
+
+Examples:
+    >>> with Library("films") as library:  # doctest: +SKIP
+    ...     hit = library.search("a red square rises").hits[0]
+    ...     print(hit.video_id, hit.start, hit.end)
+"""
+
+from typing import TYPE_CHECKING
+
+from prvr.errors import deferred
+
+if TYPE_CHECKING:
+    from prvr.encoders import Identity
+    from prvr_search.filters import SearchFilter
+    from prvr_search.index import VideoIndex
+    from prvr_search.library import Library, NothingEncoded
+    from prvr_search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
+    from prvr_search.opening import open_model
+    from prvr_search.query import Passage, Query
+    from prvr_search.results import CURVE_PARTS, WEAKER_BELOW, Moment, SearchHit, SearchResult
+
+__all__ = [
+    "CURVE_PARTS",
+    "EXTENSIONS",
+    "WEAKER_BELOW",
+    "Identity",
+    "Library",
+    "ModelIdentity",
+    "Moment",
+    "NothingEncoded",
+    "Passage",
+    "Query",
+    "RowSet",
+    "SearchFilter",
+    "SearchHit",
+    "SearchModel",
+    "SearchResult",
+    "VideoIndex",
+    "WindowVectors",
+    "open_model",
+]
+
+EXTENSIONS = {
+    "commands": "prvr_search.cli",
+    "start": "prvr_search.resident:start",
+    "features": "prvr_search.library:features_of",
+    "frames": "prvr_search.thumbnails:frames_of",
+    "write_videos": "prvr_search.toy_videos:write_videos",
+}
+"""What this distribution adds to `prvr`, see `prvr.extensions`: its commands, searches in a process that stays, the
+features of a folder of videos for `prvr convert`, frames of files for `prvr plot examples`, and videos of the toy
+corpus as files for `prvr data make`."""
+
+# Imported when first asked for, because they bring torch.
+__getattr__ = deferred(
+    __name__,
+    {
+        "prvr.encoders": "Identity",
+        "prvr_search.filters": "SearchFilter",
+        "prvr_search.index": "VideoIndex",
+        "prvr_search.library": "Library NothingEncoded",
+        "prvr_search.model": "ModelIdentity RowSet SearchModel WindowVectors",
+        "prvr_search.opening": "open_model",
+        "prvr_search.query": "Passage Query",
+        "prvr_search.results": "CURVE_PARTS WEAKER_BELOW Moment SearchHit SearchResult",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

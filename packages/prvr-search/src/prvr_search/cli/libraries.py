@@ -1,0 +1,316 @@
+"""`prvr library` and `prvr export`, and the options that every command on a folder of videos shares."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from prvr.cli.console import CommandError, progress_bar, show_next, stdout
+from prvr.cli.folders import device_of
+from prvr.cli.options import Device, app, parsed_by
+from prvr.reading import printable
+from prvr_search.cli.options import VIDEOS, Download
+
+if TYPE_CHECKING:
+    from prvr.encoders import DownloadNeeded
+    from prvr_search import Library
+
+logger = logging.getLogger(__name__)
+_SHOWN = 5  # videos that are named in a message
+
+Folder = Annotated[Path, Parameter(help="a folder of videos")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LibraryOptions:
+    """The options of a command on a folder of videos.
+
+    Args:
+        encoder: a CLIP, SigLIP or another joint model, by its name on the Hugging Face hub or its folder; `toy` for the
+            toy corpus; or your own encoder, as MODULE:CLASS or by the short name of an installed one (default: the one
+            last used for the folder)
+        exclude: leave out files and folders whose name or path matches this pattern; repeat it for more
+        library: where the library lies (default: prvr/library in your data folder)
+        rate: frames that are encoded per second (default: as the last time, else 2)
+    """
+
+    encoder: Annotated[str | None, Parameter(metavar="NAME")] = None
+    exclude: Annotated[list[str], Parameter(metavar="GLOB")] = field(default_factory=list)
+    library: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    rate: float | None = None
+    download: Download = False
+    device: Device = "auto"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(LibraryOptions):
+    """The options of a command that searches a folder of videos.
+
+    Args:
+        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; or the encoder alone:
+            zero-shot, by frames and their means, or training-free, by moments (default: zero-shot)
+        no_update: search what is encoded so far, without looking for new videos
+        backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
+    """
+
+    model: Annotated[str | None, Parameter(metavar="NAME")] = None
+    no_update: bool = False
+    backend: Annotated[str, Parameter(metavar="NAME")] = "auto"
+
+
+@contextmanager
+def opened_library(
+    folder: Path,
+    args: LibraryOptions,
+    *,
+    update: bool,
+    prepare: bool = False,
+    remember: bool = True,
+    lines_alone: bool = False,
+) -> Iterator["Library"]:
+    """The library of a folder, brought up to date, or its lines of subtitles alone, or at least with an encoder.
+
+    A model that is missing is downloaded, if the user agrees.
+
+    Raises:
+        CommandError: a model is missing, and there is no terminal to ask for confirmation.
+        prvr.PrvrError: as `prvr_search.Library.update`; `prvr.encoders.DownloadNeeded` if the answer was no.
+    """
+    from prvr.encoders import DownloadNeeded
+    from prvr_search import Library
+    from prvr_search.model import ZERO_SHOT
+
+    options = {}
+    if isinstance(args, SearchOptions):
+        options = {"model": args.model or ZERO_SHOT, "backend": args.backend}
+
+    def opened(download: bool) -> Library:
+        library = Library(
+            folder,
+            encoder=args.encoder,
+            device=device_of(args.device),
+            download=download,
+            exclude=args.exclude,
+            home=args.library,
+            rate=args.rate,
+            **options,
+        )
+        library.remembers = remember
+        if prepare:
+            library.prepare()
+        if update:
+            with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
+                library.update_lines(bar) if lines_alone else library.update(bar)
+            report_changes(library)
+        return library
+
+    try:
+        library = opened(args.download)
+    except DownloadNeeded as needed:
+        _expect_consent(needed)
+        library = opened(download=True)
+    with library:
+        yield library
+
+
+def _expect_consent(needed: "DownloadNeeded") -> None:
+    """Asks whether a model may be downloaded; raises where nobody agrees, or the name may be misspelt."""
+    from prvr.encoders import HubUnreachable, download_size
+
+    if needed.close:
+        raise needed
+    try:
+        size = f"{download_size(needed.name) / 1e6:,.0f} MB"
+    except HubUnreachable as error:
+        size = f"size unknown: the hub cannot be reached ({error.reason})"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(
+            f"prvr needs an encoder once: {needed.name}, {size}. Run again with --download, or --encoder FOLDER."
+        ) from needed
+    from rich.console import Console
+    from rich.prompt import Confirm
+
+    question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
+    if not Confirm.ask(question, console=Console(stderr=True), default=False):
+        raise needed
+
+
+def report_changes(library: "Library") -> None:
+    """Logs what an update has done, and what could not be done."""
+    from prvr_search.video.listing import by_suffix
+
+    report = library.report
+    if report is None:
+        return
+    if report.offline:
+        logger.warning("%s: offline; searching what is known of it", library.folder)
+    for path, reason in report.unlisted:
+        logger.warning("%s: cannot be listed (%s); skipped", printable(path), reason)
+    if report.problem:
+        logger.warning("%s", report.problem)
+    elif report.waiting:
+        logger.warning("%s being encoded by another process", _videos(len(report.waiting), "is", "are"))
+    changes = {"encoded": report.encoded, "renamed, moved or copied": report.moved}
+    counts = [f"{len(videos)} {change}" for change, videos in changes.items() if videos]
+    if counts:
+        logger.info("videos: %s", ", ".join(counts))
+    if report.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
+        logger.info("other files, which are skipped: %s", printable(by_suffix(dict(report.others))))
+    passing = [video for video in report.unreadable if video.is_passing]
+    for video in passing[:_SHOWN] if report.searchable else ():
+        logger.warning("%s: %s. %s", printable(video.id), printable(video.reason), video.remedy)
+    if len(passing) > _SHOWN:
+        logger.warning("%s more cannot be read now", _videos(len(passing) - _SHOWN))
+    new = [video.id for video in report.unreadable if video.is_new and not video.is_passing]
+    if new and report.searchable:
+        names = ", ".join(map(printable, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
+        logger.warning(
+            "%s cannot be read (%s); prvr library %s shows why",
+            _videos(len(new)),
+            names,
+            printable(str(library.folder)),
+        )
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    return int(part), int(parts)
+
+
+@app.command(name="library", group=VIDEOS)
+def run(
+    folder: Folder,
+    /,
+    *,
+    args: LibraryOptions = LibraryOptions(),
+    update: bool = False,
+    shard: Annotated[tuple[int, int] | None, parsed_by(_shard, "I/N")] = None,
+    verify: bool = False,
+    prune: bool = False,
+    import_: Annotated[Path | None, Parameter(name="--import", metavar="LIBRARY")] = None,
+    move: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+) -> int:
+    """Show what is known of a folder of videos, or change it.
+
+    Show how many videos of FOLDER are encoded, with which encoder, where the library lies, and which videos cannot be
+    read. One library in your data folder serves all folders; what is computed of a video is kept until you prune it.
+
+    Args:
+        update: encode new videos
+        shard: with --update: only the I-th of N parts, so that N computers can share the work
+        verify: read all features of these videos and compare their hashes; the exit code is 1 if any is damaged
+        prune: delete what is kept of videos that were below FOLDER and are gone; not of those on a disk that is offline
+        import_: take over the features of another library, for example one that another computer has made
+        move: move the whole library to another place, for all folders
+    """
+    if shard is not None and not update:
+        raise CommandError("--shard can only be used with --update.")
+    damaged = 0
+    with opened_library(folder, args, update=False) as library:
+        if import_ is not None:
+            from prvr_search.video.importing import import_library
+
+            with library.storage.in_use():
+                count, skipped = import_library(library.storage, import_)
+            print(
+                f"imported: {_videos(count)}"
+                + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
+            )
+        if update:
+            with progress_bar("encoding", "bytes") as bar:
+                library.update(bar, shard=shard or (1, 1))
+            report_changes(library)
+        if verify:
+            damaged = _verify(library)
+        if prune:
+            gone, unknown = library.prune()
+            kept = f"; {_videos(unknown)} kept: on a disk that is offline, or maybe in what cannot be read"
+            print(f"pruned: {_videos(gone)}" + (kept if unknown else ""))
+        if move is not None:
+            library.storage.move(move)
+        _show(library)
+    return 1 if damaged else 0
+
+
+@app.command(name="export", group=VIDEOS)
+def export(
+    folder: Folder, /, *, output: Annotated[Path, Parameter(metavar="ROOT")], args: LibraryOptions = LibraryOptions()
+) -> None:
+    """Write the features of a folder of videos in the public layout, for training.
+
+    Encode what is new, then write one HDF5 file of features with a row set for each video.
+
+    Args:
+        output: a new folder
+    """
+    from prvr.corpora.exported import export_features
+
+    with opened_library(folder, args, update=True, remember=False) as library:
+        count = export_features(library.features(), output)
+    print(f"{output}: features of {_videos(count)} written")
+    show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", folder, "--output", "data")
+
+
+def _retire(name: str, instead: str) -> None:
+    """A command that is gone, which says what replaces it."""
+
+    def gone(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> None:
+        raise CommandError(f"prvr {name} is gone. {instead}")
+
+    app.command(gone, name=name, show=False, help=f"Replaced by prvr library. {instead}")
+
+
+_retire("extract", "prvr library FOLDER --update encodes videos; prvr export FOLDER --output ROOT writes features.")
+_retire("index", "prvr search FOLDER makes and updates the index; prvr library FOLDER shows what is known.")
+_retire("where", "prvr library FOLDER shows where the library lies.")
+
+
+def _verify(library: "Library") -> int:
+    problems = library.verify()
+    for problem in problems:
+        print(printable(problem))
+    again = "; the next search encodes or describes them again" if problems else ""
+    print(f"damaged: {_videos(len(problems))}{again}")
+    return len(problems)
+
+
+def _show(library: "Library") -> None:
+    """Prints what is known of a folder."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from prvr_search.video.listing import by_suffix
+
+    state = library.state()
+    table = Table(show_header=False)
+    rows = {
+        "videos": f"{state.encoded} of {state.videos} encoded ({state.seconds / 3600:.2f} hours)",
+        "not seen now": f"{state.missing} (kept; --prune deletes what is kept of them)" if state.missing else "",
+        "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
+        "features": f"{state.bytes / 1e6:,.1f} MB",
+        "library": str(library.storage.home),
+        "other files": by_suffix(state.others),
+    }
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, Text(printable(value), overflow="fold"))
+    stdout().print(table)
+    for video in state.unreadable:
+        print(printable(f"cannot be read: {video.id}: {video.reason}. {video.remedy}"))
+
+
+def _videos(count: int, one: str = "", more: str = "") -> str:
+    """A number of videos in words.
+
+    Examples:
+        >>> _videos(1), _videos(2, "is", "are")
+        ('1 video', '2 videos are')
+    """
+    return " ".join(filter(None, ("1 video" if count == 1 else f"{count:,} videos", one if count == 1 else more)))

@@ -1,0 +1,302 @@
+"""`prvr search`: the videos that match a sentence, a picture or a moment, and where in them."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+from cyclopts.types import NormFloat
+from rich.console import Console
+
+from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
+from prvr.cli.options import Count, app, parsed_by
+from prvr.reading import printable, read_text
+from prvr_search.cli.clip import Exact, Force, clip_line, moment
+from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
+from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
+from prvr_search.filters import CONDITIONS, SearchFilter
+
+if TYPE_CHECKING:
+    from prvr_search import Query, SearchResult, VideoIndex
+
+logger = logging.getLogger(__name__)
+_MAX_QUERIES = 10_000  # of a file
+
+
+def passage(text: str) -> tuple[str, float, float | None]:
+    """A moment of a video, VIDEO@TIME or VIDEO@START-END.
+
+    Raises:
+        ValueError: the text is something else.
+
+    Examples:
+        >>> passage("day 1/beach.mp4@12:30"), passage("me@home.mp4@90-95.5")
+        (('day 1/beach.mp4', 750.0, None), ('me@home.mp4', 90.0, 95.5))
+    """
+    video, at, time = text.rpartition("@")
+    if not at or not video:
+        raise ValueError(f"expected VIDEO@TIME, for example beach.mp4@12:30 or beach.mp4@12:30-12:45, got {text!r}")
+    return (video, *moment(time)) if "-" in time else (video, seconds(time), None)
+
+
+@Parameter(name="*", group=Group("Query: all of these are searched for together", sort_key=2))
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions:
+    """The parts of a query other than its sentence.
+
+    Args:
+        file: a text file with one sentence per line, instead of QUERY
+        more: also this sentence; repeat it for more
+        without: exclude matches for this sentence; repeat it for more
+        image: a picture: a JPEG, PNG, WebP, GIF or BMP file
+        like: a video of the folder at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
+            Excludes that video from the results
+        said: words of the subtitles; without a sentence, only lines of subtitles are searched
+    """
+
+    file: Annotated[Path | None, Parameter(metavar="FILE")] = None
+    more: Annotated[list[str], Parameter(name="--with", metavar="SENTENCE")] = field(default_factory=list)
+    without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
+    image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
+    like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
+    said: Annotated[str, Parameter(metavar="WORDS")] = ""
+
+
+Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
+Time = Date | None
+Duration = Seconds | None
+
+
+def _filter_options() -> type:
+    """A dataclass with an option for every condition of a search."""
+    kinds: dict[str, Any] = {"patterns": Patterns, "time": Time, "seconds": Duration}
+    options = []
+    for name, condition in CONDITIONS.items():
+        several = condition.kind == "patterns"
+        repeat = "; repeat it for more" if several else ""
+        parameter = Parameter(name=f"--{condition.name}", help=condition.help + repeat)
+        default = field(default_factory=list) if several else None
+        options.append((name, Annotated[kinds[condition.kind], parameter], default))
+    module = {"__module__": __name__}  # cyclopts takes no classes of the standard library apart
+    return make_dataclass("FilterOptions", options, frozen=True, kw_only=True, namespace=module)
+
+
+FILTERS = Group("Filters: only videos that match all of them are searched", sort_key=3)
+FilterOptions = _filter_options()
+
+
+@Parameter(name="*", group=Group("Output", sort_key=4))
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The output of a search.
+
+    Args:
+        json: write everything, for programs; `-` is standard output
+        csv: write one line for each result; `-` is standard output
+        html: write a page with pictures, in one file
+        paths: print the paths of the results and nothing else
+        print0: like --paths, with a NUL after each, for `xargs -0`
+        open: open the best result in a player, at its moment if the player supports it
+        save: write the best moment of each result as a clip
+    """
+
+    json: Annotated[str | None, Parameter(metavar="FILE")] = None
+    csv: Annotated[str | None, Parameter(metavar="FILE")] = None
+    html: Annotated[str | None, Parameter(metavar="FILE")] = None
+    paths: bool = False
+    print0: bool = False
+    open: bool = False
+    save: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    exact: Exact = None
+    force: Force = False
+
+
+@app.command(name="search", group=VIDEOS)
+def run(
+    folder: Folder,
+    query: str | None = None,
+    /,
+    *,
+    library: SearchOptions = SearchOptions(),
+    parts: QueryOptions = QueryOptions(),
+    filters: Annotated[FilterOptions, Parameter(name="*", group=FILTERS)] = FilterOptions(),  # pyright: ignore[reportInvalidTypeForm]
+    args: OutputOptions = OutputOptions(),
+    top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
+    moments: Count = 3,
+    min_confidence: NormFloat = 0.0,
+    stay: Annotated[Seconds | None, Parameter(env_var="PRVR_STAY")] = None,
+) -> None:
+    """Find videos and moments by a sentence, a picture or a moment.
+
+    Find the videos of a folder that match a sentence best, and the moment in each. New videos are encoded first; every
+    video is encoded once, wherever it is moved or copied to. The time line shows how well each part of a video matches.
+
+    Args:
+        query: a sentence
+        top: the number of results for each sentence
+        moments: maximum moments per video in exported files
+        min_confidence: omit results below this confidence, 0 to 1
+        stay: leave a process behind for as long, for example 10:00, so that the next search starts at once; 0 ends it
+    """
+    sentences, piped = _sentences(query, parts), _piped(args)
+    load("prvr_search.library")
+    from prvr_search import Query
+
+    where = SearchFilter(**vars(filters))
+    if (args.exact is not None or args.force) and args.save is None:
+        raise CommandError("--exact and --force can only be used with --save FOLDER.")
+    options: dict[str, Any] = {"moments": moments, "min_confidence": min_confidence}
+    if where != SearchFilter():
+        options["where"] = where
+    lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
+    update = not library.no_update
+    with printing_to_stderr(piped), opened_library(folder, library, update=update, lines_alone=lines_alone) as opened:
+        if lines_alone:
+            words = Query(without=parts.without, said=parts.said)
+            results = (opened.search(words, top, update=False, **options),)
+        else:
+            index = opened.index
+            results = index.search_many(_queries(parts, sentences, index), top, **options)
+    if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
+        logger.warning("no videos match the filters")
+    if not piped:
+        _show(stdout(), results)
+    say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
+    _write(args, results, say)
+    if args.paths or args.print0:
+        _print_paths(results, b"\0" if args.print0 else b"\n")
+    if args.save is not None:
+        _save(args, results, say)
+    if args.open:
+        _open(results, say)
+    if stay is not None:
+        _stay(stay)
+
+
+def _piped(args: OutputOptions) -> bool:
+    """Whether standard output holds one result for a program, and no text for people.
+
+    Raises:
+        CommandError: two results would go there.
+    """
+    options = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
+    options += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
+    if len(options) > 1:
+        raise CommandError(
+            f"Only one of {' and '.join(options)} can write to standard output. Use files for the others."
+        )
+    return bool(options)
+
+
+def _queries(args: QueryOptions, sentences: "Sequence[str | None]", index: "VideoIndex") -> "list[Query]":
+    """A query for each sentence, with the other parts; None is no sentence."""
+    from prvr_search import Query
+
+    like = args.like and (_video_id(args.like[0], index), *args.like[1:])
+    return [
+        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.said)
+        for sentence in sentences
+    ]
+
+
+def _video_id(name: str, index: "VideoIndex") -> str:
+    """The id of the video that is named by its id or its path; other names as they are, for the index to refuse."""
+    if name in index or not Path(name).expanduser().exists():
+        return name
+    path = Path(name).expanduser()
+    names = {str(path.absolute()), str(path.resolve())}
+    return next((video for video in index.video_ids if index.video(video).path in names), name)
+
+
+def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
+    other = bool(args.more or args.image is not None or args.like is not None or args.said.strip())
+    if (query is None) == (args.file is None) and (query is not None or not other):
+        raise CommandError(
+            'Expected either a sentence or --file, for example: prvr search FOLDER "a dog catches a ball". With '
+            "--image PICTURE, --like VIDEO@TIME or --said WORDS, the sentence is optional."
+        )
+    if args.file is None:
+        return [query]
+    queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
+    if not 1 <= len(queries) <= _MAX_QUERIES:
+        raise CommandError(
+            f"--file {args.file}: expected 1 to {_MAX_QUERIES:,} sentences, one per line, got {len(queries):,}."
+        )
+    return [*queries]
+
+
+def _show(console: Console, results: "Sequence[SearchResult]") -> None:
+    from prvr_search.output import result_table
+
+    plain = "utf" not in console.encoding.lower()
+    for number, result in enumerate(results):
+        if number:
+            console.print()
+        console.print(result_table(result, width=console.width, plain=plain))
+
+
+def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    from prvr_search.output import write_csv, write_html, write_json
+
+    for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
+        if path is not None:
+            write(path, results)
+            if path != "-":
+                say(f"{path}: written")
+
+
+def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
+    """Writes the path of each result to standard output, once, as the bytes of the file system."""
+    from prvr_search.output.files import write_stdout
+
+    paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
+    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
+
+
+def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    """Writes the best moment of each result into a folder; videos that cannot be read are skipped with a warning."""
+    from prvr_search.video import VideoError, clip_name, write_clip
+
+    hits = [(n, rank, hit) for n, result in enumerate(results, 1) for rank, hit in enumerate(result.hits, 1)]
+    folder, failed = args.save or Path(), False
+    written = 0
+    for number, rank, hit in hits:
+        place = f"{rank:02}" if len(results) == 1 else f"{number:02}-{rank:02}"
+        target = folder / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
+        try:
+            clip = write_clip(hit.video.path, hit.start, hit.end, target, exact=args.exact, force=args.force)
+        except VideoError as error:
+            failed = True
+            logger.warning("no clip: %s", printable(str(error)))
+        else:
+            written += 1
+            say(clip_line(clip, hit.start))
+    if failed and not written:
+        raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
+
+
+def _stay(seconds: float) -> None:
+    """Leaves a process behind that has imported what a search needs, or ends it."""
+    import torch
+
+    from prvr_search.resident import stay
+
+    if seconds and torch.cuda.is_available():
+        logger.warning("--stay: searches on a GPU leave no process behind")
+    elif not stay(seconds):
+        logger.warning("--stay: only the command prvr on Linux can leave a process behind")
+
+
+def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    """Opens the best result of the first sentence that has one."""
+    from prvr_search.cli.player import open_video_file
+
+    best = next((result.hits[0] for result in results if result.hits), None)
+    if best is None:
+        raise CommandError("--open: no results, so there is no video to open.")
+    say(printable(open_video_file(Path(best.video.path), best.start)))

@@ -1,0 +1,65 @@
+"""`prvr serve`: the search page and an HTTP API for a folder of videos or an index."""
+
+import os
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from prvr.cli.options import Whole, app
+from prvr.errors import require
+from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
+from prvr_search.cli.options import VIDEOS
+
+
+@app.command(name="serve", group=VIDEOS)
+def run(
+    folder: Folder,
+    /,
+    *,
+    library: SearchOptions = SearchOptions(),
+    host: str = "127.0.0.1",
+    port: Whole = 8000,
+    allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
+    token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
+    without_token: bool = False,
+    client_connections: Whole = 64,
+) -> None:
+    """Serve the search page and an HTTP API for videos.
+
+    Serve the search page of a folder of videos, where results can be played, and an HTTP API, whose schema is at
+    /openapi.json. It listens at once and encodes new videos meanwhile; what is finished can be searched. Only this
+    machine can connect, unless --host is set; other machines then need a token, which is read from a file or from the
+    environment variable PRVR_TOKEN. Stop it with Ctrl-C.
+
+    Args:
+        host: the address to listen on; 0.0.0.0 means all network interfaces
+        port: the port to listen on; 0 means any free port
+        allow_host: a host name by which clients reach this server; repeat it for more
+        token_file: a file with the token that clients must send
+        without_token: serve other machines without a token
+        client_connections: open connections for each client; 0 means no limit
+    """
+    for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
+        require(module, "prvr-search[serve]", "prvr serve")
+    from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+
+    token = read_token(token_file)
+    check_bind(host, token, without_token)
+    limits = ServeLimits(client_connections=client_connections)
+    settings = ServeSettings(tuple(allow_host), token, limits=limits)
+    note = "with a token" if token else "without a token: anyone who can connect can search and watch"
+    with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
+        ended = serve(
+            opened,
+            host,
+            port,
+            settings=settings,
+            update=not library.no_update,
+            without_token=without_token,
+            started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
+        )
+    if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,0 +1,162 @@
+"""The filter of a search: a record from which the query, the command line, the API and the page follow.
+
+It imports nothing but the errors: the command line reads it before it imports torch.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import translate
+from typing import Annotated, Any, Literal, get_type_hints
+
+from prvr.errors import InputError
+
+Passes = Callable[[Any], bool]
+"""Whether a video passes, from its `prvr.encoders.VideoEntry`."""
+
+_IN_FOLDER = "videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*'"
+_NAMED = "file names that match this pattern, such as '*.mkv'"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a field of `SearchFilter` is: its annotation, from which its option, its parameter and its input follow.
+
+    Args:
+        name: of the option (`--in`), and of the parameter of an address (`?in=`).
+        kind: patterns, of which one has to match; a time; or a duration in seconds.
+        passes: gives for a value what says of a video whether it passes.
+        label: of the input on the page, which takes minutes for a duration.
+        help: the line of the command line and of the API.
+        example: the text in the empty input of the page.
+    """
+
+    name: str
+    kind: Literal["patterns", "time", "seconds"]
+    passes: Callable[[Any], Passes]
+    label: str
+    help: str
+    example: str = ""
+
+
+def _matches(text: Callable[[Any], str]) -> Callable[[Sequence[str]], Passes]:
+    """The condition that a text of a video matches one of the patterns."""
+
+    def passes(patterns: Sequence[str]) -> Passes:
+        expression = re.compile("|".join(translate(pattern.casefold()) for pattern in patterns))
+        return lambda video: expression.match(text(video).casefold()) is not None
+
+    return passes
+
+
+def _is_below(patterns: Sequence[str]) -> Passes:
+    """The condition that a video is in one of the folders, or that its id matches one of the patterns."""
+    folders = [folder.casefold().removeprefix("./").rstrip("/") for folder in patterns]
+    if not {"", "."}.isdisjoint(folders):
+        return lambda _: True
+    inside = tuple(f"{folder}/" for folder in folders)
+    fits = _matches(lambda video: video.id)([pattern for folder in folders for pattern in (folder, f"{folder}/*")])
+    return lambda video: video.id.casefold().startswith(inside) or fits(video)
+
+
+def _file_name(video: Any) -> str:
+    return video.id.rpartition("/")[2]
+
+
+def _since(time: datetime) -> Passes:
+    return lambda video: video.mtime_ns >= time.timestamp() * 1e9
+
+
+def _until(time: datetime) -> Passes:
+    return lambda video: video.mtime_ns < time.timestamp() * 1e9
+
+
+def _at_least(seconds: float) -> Passes:
+    return lambda video: video.duration >= seconds
+
+
+def _at_most(seconds: float) -> Passes:
+    return lambda video: video.duration <= seconds
+
+
+@dataclass(frozen=True)
+class SearchFilter:
+    """Restricts a search to some of the videos of an index; a video passes if it meets every condition that is given.
+
+    Patterns are those of a shell: `*` stands for any characters, `/` among them, `?` for one, `[ab]` for one of some.
+    Upper and lower case do not differ.
+
+    Args:
+        folders: folders, as they begin the id of a video, or patterns of ids; one of them has to match.
+        names: patterns of file names, the last part of the id; one of them has to match.
+        after: the file was last changed at this time or later. A time without a zone is local.
+        before: the file was last changed earlier than this.
+        longer: minimum duration in seconds.
+        shorter: maximum duration in seconds.
+
+    Raises:
+        InputError: a pattern is empty, a duration is no number from 0, or no video can meet both of two conditions.
+
+    Examples:
+        >>> SearchFilter(folders=("holiday",), names=("*.mp4",), longer=60.0).longer
+        60.0
+        >>> with Library("films") as library:  # doctest: +SKIP
+        ...     library.search("a dog", where=SearchFilter(folders=("holiday",)))
+    """
+
+    folders: Annotated[
+        Sequence[str],
+        Condition("in", "patterns", _is_below, "Folder", _IN_FOLDER, "holiday/day 1"),
+    ] = ()
+    names: Annotated[
+        Sequence[str],
+        Condition("name", "patterns", _matches(_file_name), "File name", _NAMED, "*.mp4"),
+    ] = ()
+    after: Annotated[
+        datetime | None,
+        Condition("after", "time", _since, "Modified after", "files last modified on this date or later"),
+    ] = None
+    before: Annotated[
+        datetime | None,
+        Condition("before", "time", _until, "Modified before", "files last modified before this date"),
+    ] = None
+    longer: Annotated[
+        float | None,
+        Condition("longer", "seconds", _at_least, "At least (minutes)", "videos of at least this duration"),
+    ] = None
+    shorter: Annotated[
+        float | None,
+        Condition("shorter", "seconds", _at_most, "At most (minutes)", "videos of at most this duration"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, condition in CONDITIONS.items():
+            value = getattr(self, name)
+            if condition.kind == "patterns":
+                object.__setattr__(self, name, tuple(value))
+                if not all(value):
+                    raise InputError(f"SearchFilter: {name} has an empty pattern; expected one such as *.mp4")
+            elif condition.kind == "seconds" and value is not None and not value >= 0:
+                raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
+            elif condition.kind == "time" and value is not None:
+                try:
+                    value.timestamp()
+                except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
+                    raise InputError(f"SearchFilter: {name}={value}; expected a year from 1970 on") from error
+        if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
+            raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
+        if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
+            raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file can have such a time")
+
+    def numbers(self, videos: Sequence[Any]) -> list[int]:
+        """The positions of the videos that pass, ascending, from their `prvr.encoders.VideoEntry`."""
+        values = [(condition, getattr(self, name)) for name, condition in CONDITIONS.items()]
+        tests = [condition.passes(value) for condition, value in values if value not in ((), None)]
+        return [number for number, video in enumerate(videos) if all(test(video) for test in tests)]
+
+
+CONDITIONS: Mapping[str, Condition] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(SearchFilter, include_extras=True).items()
+}
+"""The conditions of a filter by the names of its fields."""

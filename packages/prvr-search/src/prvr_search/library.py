@@ -1,0 +1,532 @@
+"""A folder of videos that is searched as it stands; what was computed of a video is kept, whatever becomes of it."""
+
+import hashlib
+import logging
+import re
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.data.atomic import user_cache
+from prvr.data.on_device import choose_device
+from prvr.encoders import (
+    ALIASES,
+    TOY,
+    FeatureSpec,
+    FrameEncoder,
+    VideoEntry,
+    VideoFeatures,
+    choose_encoder,
+    open_encoder,
+    open_featurizer,
+)
+from prvr.encoders.own import is_own
+from prvr.errors import DataError, InputError
+from prvr_search.filters import SearchFilter
+from prvr_search.index import IndexUnwritable, VideoIndex
+from prvr_search.manifest import index_key
+from prvr_search.model import UNTRAINED, ZERO_SHOT, SearchModel
+from prvr_search.opening import open_model
+from prvr_search.query import Query
+from prvr_search.results import SearchResult
+from prvr_search.said import KnownVideos, checked_queries, search_lines
+from prvr_search.toy_videos import foreign_video, is_toy_video, refuse_foreign
+from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
+from prvr_search.video.database import LibraryUnwritable
+from prvr_search.video.decode import check_rate
+from prvr_search.video.listing import below, by_suffix
+from prvr_search.video.storage import encoder_key
+
+logger = logging.getLogger(__name__)
+
+
+_RATE = 2.0  # frames per second
+_WINDOW = 120.0  # seconds; frames of zero-shot are the same in every window, which need not overlap
+
+
+class NothingEncoded(DataError):
+    """None of the videos of a folder can be searched yet."""
+
+
+class Library:
+    """A folder of videos that can be searched by sentences.
+
+    Videos are told apart by their content: one that was renamed, moved, copied or is on a disk that was away is never
+    encoded twice, whatever folder it is searched in. What is computed lies in one place for all folders of the user,
+    see `prvr_search.video.library_home`. It is a context manager, and can be used by several threads.
+
+    Args:
+        folder: the folder of videos; it is searched with all folders below it.
+        encoder: an encoder as `prvr.encoders.open_encoder` takes it; default: the one last used for the folder, else
+            the CLIP or SigLIP on this computer that was last used.
+        model: a trained model or pipeline, see `prvr_search.open_model`; default: `zero-shot`, the encoder alone, by
+            frames and means of frames; `training-free`: the encoder alone, by moments.
+        device: torch device of encoder and model; `auto` is a GPU where there is one.
+        download: let the encoder be downloaded if it is not on this computer.
+        backend: the search backend, see `VideoIndex`.
+        exclude: patterns of the names or paths of files and folders that are left out.
+        home: where the library lies; default: `prvr_search.video.library_home()`.
+        rate: frames that are encoded per second; default: as the last time, else 2.
+
+    Attributes:
+        report: what the last `update` has done; None before.
+        remembers: whether its encoder is that of the folder from now on.
+
+    Examples:
+        >>> from prvr_search import Library
+        >>> with Library("films") as library:  # doctest: +SKIP
+        ...     hit = library.search("a person opens the fridge").hits[0]
+        >>> hit.video.path, hit.start, hit.end  # doctest: +SKIP
+        ('/home/ada/films/kitchen.mp4', 12.0, 17.5)
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        encoder: str | None = None,
+        model: Path | str = ZERO_SHOT,
+        device: Any = "auto",
+        download: bool = False,
+        backend: str = "auto",
+        exclude: Iterable[str] = (),
+        home: Path | str | None = None,
+        rate: float | None = None,
+    ) -> None:
+        self.folder = Path(folder).expanduser().resolve()
+        self.storage = Storage(None if home is None else Path(home))
+        self.report: UpdateReport | None = None
+        self.remembers = True
+        self._encoder_name = None if encoder is None else ALIASES.get(encoder, encoder)
+        self._model = str(model)
+        if self._model not in UNTRAINED:
+            from prvr.models.pretrained import shipped_model  # here, since the encoder alone needs no retriever
+
+            if shipped_model(model) is None:
+                self._model = str(Path(model).expanduser().resolve())
+        self._device = choose_device(device)
+        if rate is not None:
+            check_rate(rate)
+        self._rate = rate
+        self._download, self._backend, self._exclude = download, backend, tuple(exclude)
+        self._encoder: FrameEncoder | None = None
+        self._spec: FeatureSpec | None = None
+        self._index: VideoIndex | None = None
+        self._opened_model: SearchModel | None = None
+        self._indexed: dict[str, VideoEntry] = {}
+        self._state: object = None  # of which the index is
+        self._listed: Listing | None = None
+        self._lock, self._scratch = threading.RLock(), ExitStack()
+
+    def search(
+        self,
+        query: str | Query,
+        k: int = 10,
+        *,
+        moments: int = 3,
+        where: SearchFilter | None = None,
+        min_confidence: float = 0.0,
+        update: bool = True,
+    ) -> SearchResult:
+        """The k best videos for a query, see `VideoIndex.search_many`.
+
+        A query about lines of subtitles alone needs neither encoder nor model: all videos are searched, encoded or not.
+
+        Args:
+            query, k, moments, where, min_confidence: as for `VideoIndex.search_many`.
+            update: bring the library up to date before; otherwise what was encoded so far is searched.
+
+        Raises:
+            ValueError, DataError: as `update` and `VideoIndex.search_many`.
+        """
+        (asked,) = checked_queries([query], k, moments, min_confidence)
+        if not asked.shows:  # no model is needed
+            if update:
+                self.update_lines()
+            return search_lines(
+                KnownVideos(self._entries(self._listing())), self.storage.lines, asked, k, moments, where
+            )
+        if update:
+            self.update()
+        index = self._current(self._listing() if self._listed is None or not update else self._listed)
+        return index.search(query, k, moments=moments, where=where, min_confidence=min_confidence)
+
+    def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
+        """Encodes the videos that are new; run it again to go on after an interruption.
+
+        Every video can be searched as soon as it is encoded, also by other processes.
+
+        Args:
+            progress: called now and then, if there is anything to do.
+            shard: `(i, n)`: only the i-th of n parts of the videos, so that n computers can share the work.
+
+        Raises:
+            prvr.encoders.DownloadNeeded: the encoder is not on this computer, and `download` is False.
+            DataError: there is no video and never was one, or the encoder cannot be used.
+        """
+        listing, part, parts = self.list_videos(), *shard
+        if not listing.videos:
+            self.report = UpdateReport(offline=True)
+            return self.report
+        if not 1 <= part <= parts:
+            raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
+        if parts > 1:
+            mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
+            listing = replace(listing, videos=mine)
+        with self.storage.in_use():
+            spec = self._choose_spec(listing)
+            for _ in range(3):
+                damages = self.storage.damages
+                self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+                if damages == self.storage.damages:
+                    break  # else what was put aside meanwhile is noted again
+        assert self.report is not None
+        return self.report
+
+    def update_lines(self, progress: Progress | None = None) -> UpdateReport:
+        """Reads the subtitles of new videos, beside them and inside them, and encodes nothing.
+
+        Args:
+            progress: as of `update`.
+
+        Raises:
+            DataError: there is no video and never was one.
+        """
+        listing, self.report = self.list_videos(), UpdateReport(offline=True)
+        if listing.videos:
+            with self.storage.in_use():
+                self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
+        return self.report
+
+    def list_videos(self) -> Listing:
+        """The videos of the folder as they are now; none if it is offline.
+
+        Raises:
+            DataError: there is no video and never was one.
+        """
+        self._listed = self._listing()
+        if not self._listed.videos and not self.storage.places(self.folder):
+            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self._listed)}")
+        return self._listed
+
+    def prepare(self) -> None:
+        """Chooses the encoder, which is opened if it has to be; nothing is encoded.
+
+        Raises:
+            prvr.encoders.DownloadNeeded, DataError: as `update`.
+        """
+        listing = self.list_videos()
+        if listing.videos:
+            self._choose_spec(listing)
+
+    def features(self) -> VideoFeatures:
+        """The features of the videos that are encoded and seen now; of all that were seen, if the folder is offline.
+
+        Raises:
+            NothingEncoded: there are none.
+        """
+        return self._features(self._listing())
+
+    @property
+    def index(self) -> VideoIndex:
+        """The vectors of the videos that are encoded and seen now, made where they are missing, stale or damaged.
+
+        Raises:
+            NothingEncoded: no video is encoded yet.
+            DataError: the model cannot be used.
+        """
+        return self._current(self._listing())
+
+    def encoded(self) -> VideoIndex:
+        """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
+        return self._current(self._listed or self._listing(), may_be_empty=True)
+
+    @property
+    def version(self) -> object:
+        """Changes when videos are encoded or listed."""
+        return self.storage.version, self._listed
+
+    def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
+        spec = self.spec
+        if spec is None:
+            raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
+        key, entries = encoder_key(spec), self._entries(listing, spec)
+        if not entries and not may_be_empty:
+            raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
+        return VideoFeatures(spec, entries, lambda entry: self._rows(key, entry), self.folder)
+
+    def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
+        """The records of the videos that are encoded, or of all of them, by id."""
+        videos = listing.videos or self.storage.last_seen(self.folder)
+        about = self.storage.about("" if spec is None else encoder_key(spec), others=spec is None)
+        contents = self.storage.contents(self.folder, videos)
+        return {
+            video.id: VideoEntry(
+                id=video.id,
+                path=str(video.path),
+                size=video.size,
+                mtime_ns=video.mtime_ns,
+                **about[sha256],
+            )
+            for video in sorted(videos, key=lambda video: video.id)
+            if (sha256 := contents.get(video.id)) in about
+        }
+
+    def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
+        with self._lock:
+            state = (self.storage.version, listing)
+            if self._index is not None and self._state == state:
+                return self._index
+            with self.storage.in_use():
+                features, self._state = self._features(listing, may_be_empty), state
+                if self._index is None:
+                    self._index = self._up_to_date(features)
+                elif self._indexed != features.entries:
+                    self._index.update(features)
+            self._indexed = features.entries
+            return self._index
+
+    @property
+    def spec(self) -> FeatureSpec | None:
+        """What its features are; None before the first update."""
+        return self._spec or self._stored_spec()
+
+    def close(self) -> None:
+        """Closes the index. The library is complete at any time, closed or not."""
+        with self._lock:
+            if self._index is not None:
+                self._index.close()
+            self._index = None
+            self._scratch.close()
+
+    def __enter__(self) -> "Library":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def state(self) -> "LibraryState":
+        """What is known of the folder, without encoding or changing anything."""
+        listing, spec = self._listing(), self.spec
+        key = "" if spec is None else encoder_key(spec)
+        contents, about = self.storage.contents(self.folder, listing.videos), self.storage.about(key)
+        faults = self.storage.faults(key)
+        encoded = [sha256 for sha256 in contents.values() if sha256 in about]
+        return LibraryState(
+            spec=spec,
+            videos=len(listing.videos),
+            encoded=len(encoded),
+            seconds=sum((about[sha256]["duration"] for sha256 in encoded), 0.0),
+            missing=len({sha256 for _, sha256 in self.storage.places(self.folder)} - {*contents.values()}),
+            bytes=self.storage.size(key, set(encoded)),
+            unreadable=tuple(
+                Unreadable(video.id, *astuple(faults[contents[video.id]]))
+                for video in listing.videos
+                if contents.get(video.id) in faults
+            ),
+            others=listing.others,
+        )
+
+    def verify(self) -> tuple[str, ...]:
+        """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
+
+        Those of the folder's encoder, or of all where it has none. What is damaged is encoded, or described, again at
+        the next update.
+        """
+        keys = [*self.storage.specs()] if self.spec is None else [encoder_key(self.spec)]
+        shas, problems = {sha256 for _, sha256 in self.storage.places(self.folder)}, list[str]()
+        with self.storage.in_use():
+            for key in keys:
+                damaged = self.storage.check(key, shas)
+                self.storage.drop_features(key, damaged, aside=True)
+                undescribed = self.storage.check_descriptions(key, shas - damaged.keys())
+                problems += [*damaged.values(), *undescribed.values()]
+        return tuple(problems)
+
+    def prune(self) -> tuple[int, int]:
+        """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
+
+        Those that were renamed, or moved within the folder or to another that was searched, are not gone. What is on a
+        disk that is not there, or may be in what cannot be read, is kept.
+
+        Returns:
+            How many videos were deleted, and how many are kept because it is not known whether they are gone.
+
+        Raises:
+            DataError: the folder is offline, or another process uses the library.
+        """
+        listing = self._listing(exclude=())  # what is left out of a search is not gone
+        if not listing.videos:
+            raise DataError(f"{self.folder}: offline, or moved; nothing was deleted. Search it at its new place first.")
+        videos = [*listing.videos]
+        for folder in self.storage.folders():
+            if not below(folder, [self.folder]):
+                with suppress(DataError):
+                    videos += list_videos(folder).videos
+        return self.storage.prune(self.folder, videos, [*listing.unlisted])
+
+    def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
+        """The videos of the folder; none if it is missing but was there before."""
+        try:
+            return list_videos(self.folder, self._exclude if exclude is None else exclude)
+        except DataError:
+            if self.folder.exists() or not self.storage.places(self.folder):
+                raise
+            return Listing(())
+
+    def _stored_spec(self) -> FeatureSpec | None:
+        """What the features are, as far as it can be told without opening an encoder."""
+        last, _ = self.storage.encoder_of(self.folder)
+        if last is None and self._encoder_name is None:
+            return None
+        name = self._encoder_name or (last.encoder.name if last else "")
+        names, rate = {name, str(Path(name).expanduser().resolve())}, self._rate or (last.rate if last else _RATE)
+        specs = [*([] if last is None else [last]), *self.storage.specs().values()]
+        return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
+
+    def _choose_spec(self, listing: Listing) -> FeatureSpec:
+        """What the features are to be: those of the encoder as it is now, if it may have changed under its name."""
+        spec, (last, was_named) = self._stored_spec(), self.storage.encoder_of(self.folder)
+        name = self._encoder_name or (None if spec is None else spec.encoder.name)
+        if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
+            if self._encoder is None:
+                name = name or choose_encoder({is_toy_video(video.path) for video in listing.videos} - {None} == {True})
+                self._encoder = open_encoder(name, self._device, download=self._download)
+            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
+        self._spec, is_named = spec, was_named or self._encoder_name is not None
+        try:  # before the first video is encoded, so that another process finds what is
+            key = self.storage.add_encoder(spec)
+            is_new = (last, was_named) != (spec, is_named) and (self.remembers or last is None)
+            if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
+                self.storage.use_encoder(self.folder, key, is_named)
+        except LibraryUnwritable as error:
+            logger.debug("%s", error)
+        return spec
+
+    def _open_encoder(self) -> FrameEncoder:
+        """The encoder of the features; opened when a video has to be encoded."""
+        assert self._spec is not None
+        if self._encoder is None:
+            name = self._encoder_name or self._spec.encoder
+            self._encoder = open_encoder(name, self._device, download=self._download)
+        if FeatureSpec.of(self._encoder, self._spec.rate) != self._spec:
+            raise DataError(
+                f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
+                f"--encoder {self._encoder.identity.name} to encode the videos with it."
+            )
+        listed = () if self._listed is None else self._listed.videos
+        refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
+        return self._encoder
+
+    def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:
+        try:
+            rows = self.storage.read_features(key, entry.sha256)
+            if len(rows) != entry.frames:
+                raise DataError(f"{entry.id}: {len(rows)} rows of features, expected {entry.frames}.")
+        except DataError:
+            with suppress(LibraryUnwritable):
+                if self.storage.has_features(key, entry.sha256):
+                    self.storage.drop_features(key, [entry.sha256])
+            raise
+        return rows
+
+    def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
+        """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
+        spec = features.spec
+        model, stride = self._search_model(spec), _WINDOW / (1 if self._model in UNTRAINED else 2)
+        slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
+        name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
+
+        def opened(place: Path) -> VideoIndex:
+            index = VideoIndex(
+                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.storage.lines
+            )
+            index.update(features)
+            return index
+
+        try:
+            return opened(user_cache() / "search" / name)
+        except IndexUnwritable as error:
+            logger.info("the index is made for this search alone: %s", error)
+            return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))
+
+    def _search_model(self, spec: FeatureSpec) -> SearchModel:
+        if self._opened_model is None:
+            text, name = None, self._encoder_name
+            if name is not None and (self._model in UNTRAINED or is_own(name)):  # a run knows what read its captions
+                text = open_featurizer(name, self._device, download=self._download)
+            self._opened_model = open_model(self._model, spec, self._device, text)
+        return self._opened_model
+
+
+@dataclass(frozen=True)
+class LibraryState:
+    """What is known of a folder of videos.
+
+    Args:
+        spec: what its features are; None if nothing is encoded yet.
+        videos: the number of videos that are seen now.
+        encoded: how many of them can be searched.
+        seconds: their duration.
+        missing: the number of videos that were seen earlier and are not there now.
+        bytes: size of the features.
+        unreadable: the videos that cannot be encoded.
+        others: the number of other files, by suffix.
+    """
+
+    spec: FeatureSpec | None
+    videos: int
+    encoded: int
+    seconds: float
+    missing: int
+    bytes: int
+    unreadable: tuple[Unreadable, ...]
+    others: Mapping[str, int]
+
+
+def features_of(folder: Path) -> VideoFeatures:
+    """The features of a folder of videos that was searched.
+
+    Raises:
+        DataError: as `Library.features`.
+    """
+    return Library(folder).features()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _number(name: str) -> int:
+    """A number that depends on nothing but the name."""
+    return int(_digest(name), 16)
+
+
+def _seen_instead(listing: Listing) -> str:
+    """What a folder without videos holds."""
+    held = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
+    return f"{held} Expected files such as .mp4, .mkv or .webm."
+
+
+def _why(report: UpdateReport | None) -> str:
+    """Why no video is encoded, as the end of a sentence."""
+    if report is None:
+        return ". Update the library first: prvr search does, without --no-update."
+    if report.problem:
+        return f". {report.problem}"
+    if report.waiting:
+        return ": another process is encoding them. Wait for the first one to be finished."
+    if report.unreadable:
+        first = report.unreadable[0]
+        return f": none of {len(report.unreadable)} can be read. {first.id}: {first.reason}. {first.remedy}"
+    return "."

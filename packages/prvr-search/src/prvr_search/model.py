@@ -1,0 +1,151 @@
+"""What turns stored features and texts into vectors of one space, and how such a model is told from another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8
+
+from prvr.encoders import Identity
+from prvr.types import UNTRAINED
+
+ZERO_SHOT, TRAINING_FREE = UNTRAINED
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
+
+    Args:
+        kind: a trained retriever, `zero-shot` or `training-free`, or a pipeline of a trained retriever and stages.
+        name: a name for people to read; it is not compared, since a model may lie in two places.
+        weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
+            of the encoder, if there is no other.
+        frames: encoder of the frames that the model reads.
+        text: encoder of the words or sentences that the model reads.
+    """
+
+    kind: Literal["trained", "zero-shot", "training-free", "pipeline"]
+    name: str = field(compare=False)
+    weights: str
+    frames: Identity
+    text: Identity
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, weights {self.weights[:12]})"
+
+
+@dataclass(frozen=True)
+class RowSet:
+    """A named set of rows that an index stores for every window, with any number of rows per window.
+
+    Args:
+        dim: width of the rows.
+        lengths: whether the lengths of the rows are stored beside the unit rows, so that they can be read raw.
+    """
+
+    dim: int
+    lengths: bool = False
+
+
+CLIP_TIMES = "clip-times"
+"""The set of rows with the starts and then the ends of a window's clips, as shares of it, for clips that overlap."""
+
+
+class WindowVectors(NamedTuple):
+    """The vectors of a window, not normalised, each kind in time order.
+
+    Args:
+        clips: `(c, d)`, as many for every window.
+        frames: `(l, d)` all that count in the score; none if the model has none.
+        steps: how many of the first frames share the time of the window evenly; what follows counts, too: padding, or
+            the means of `SearchModel.frame_means`. 0 or 1: the clips tell more of when.
+        stored: further rows by the name of their set, those that `SearchModel.stored` declares; not scored here.
+    """
+
+    clips: Float32[np.ndarray, "c d"]
+    frames: Float32[np.ndarray, "l d"]
+    steps: int
+    stored: Mapping[str, Float32[np.ndarray, "n d"]] = MappingProxyType({})
+
+
+@runtime_checkable
+class SearchModel(Protocol):
+    """The model that an index is built with; it is an `EncodesWindows` or an `EncodesMoments`, too.
+
+    The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`, or with
+    `frames_by_clip` `frame_weight * cos(q, frame)` of the frame that belongs to the best clip; a part of weight 0 need
+    not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.
+
+    Attributes:
+        identity: what tells the model from any other.
+        dim: width d of the vectors.
+        clips: c, how many clips a window has.
+        clip_weight, frame_weight: the weights of the two parts of the score.
+        frames_by_clip: whether there is a frame for each clip, which counts for queries whose best clip it is.
+        frame_means: whether `frames` are those of `prvr.data.sampling.growing_means` of `steps` frames.
+        stored: the sets of rows that an index keeps beside clips and frames, by name; `frames` (or `clips`) among them
+            says that the lengths of those rows are kept too. Names are lower-case letters, digits and hyphens.
+    """
+
+    identity: ModelIdentity
+    dim: int
+    clips: int
+    clip_weight: float
+    frame_weight: float
+    frames_by_clip: bool
+    frame_means: bool
+    stored: Mapping[str, RowSet]
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
+        """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
+
+        Raises:
+            ValueError: a text has no word, or more than the model reads.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodesWindows(SearchModel, Protocol):
+    """A `SearchModel` for windows of equal lengths, which the index cuts."""
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+        """Vectors of windows of one video.
+
+        What comes out depends on nothing else; not on what was encoded before.
+
+        Args:
+            windows: rows of features, at least one row each.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodesMoments(SearchModel, Protocol):
+    """A `SearchModel` that divides a whole video itself: every moment is a window of the index, with one clip."""
+
+    def encode_moments(
+        self, rows: Float32[np.ndarray, "n f"]
+    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
+        """The vectors of the moments of a video, and their spans: first row, and one past the last.
+
+        Args:
+            rows: the features of the video, at least one row. Spans tile them.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodesPictures(Protocol):
+    """A `SearchModel` whose space holds pictures too."""
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a picture, red green blue.
+
+        Raises:
+            DataError: the encoder of the frames cannot be opened, or is another one than that of the index.
+        """
+        ...

@@ -1,0 +1,7 @@
+"""Output of search results: a table for the terminal, JSON, CSV, and one HTML page with pictures."""
+
+from prvr_search.output.files import write_csv, write_json
+from prvr_search.output.html import write_html
+from prvr_search.output.terminal import clock, clock_span, half_blocks, result_table
+
+__all__ = ["clock", "clock_span", "half_blocks", "result_table", "write_csv", "write_html", "write_json"]

@@ -1,0 +1,186 @@
+"""Search results and times as text, for people."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from textwrap import fill
+
+import numpy as np
+from jaxtyping import UInt8
+from rich import box
+from rich.cells import cell_len, chop_cells
+from rich.table import Table
+from rich.text import Text
+
+from prvr.reading import printable
+from prvr_search.results import SearchResult
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+PLAIN = " .:-=+*#"  # for terminals without block characters
+_OTHER_COLUMNS, _CONFIDENCE = 28, 15  # widths: of the table without names and curve, and of one column more
+_NAMES = (16, 32)  # width of the names: the least, and the most
+
+
+def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
+    """A table with a row for each hit: rank, video, score, confidence, best moment, and the relevance curve.
+
+    Weaker matches stand at the end, below a line that says so; if there are no others, the caption says that nothing
+    fits well.
+
+    A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
+    the middle. Neither loses its end. Copies of the file, and videos that are folded into the hit, are named below it;
+    the caption says how many videos were folded.
+
+    The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale, see
+    `SearchResult.scale`.
+
+    Args:
+        result: the result of one query.
+        width: the width of the terminal, in columns.
+        plain: draw with ASCII characters only.
+    """
+    many = count_line(result)
+    known = any(hit.confidence is not None for hit in result.hits)
+    table = Table(
+        title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("video", overflow="fold", min_width=8)
+    table.add_column("score", justify="right", no_wrap=True)
+    if known:
+        table.add_column("confidence", justify="right", no_wrap=True)
+    table.add_column("moment", justify="right", no_wrap=True)
+    table.add_column("relevance", no_wrap=True)
+    low, high = result.scale
+    names = [split_name(printable(hit.video.id)) for hit in result.hits]
+    column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
+    room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * known))
+    for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
+        if rank == result.fitting + 1:
+            table.add_section()
+            table.add_row("", Text("weaker matches", "italic"))
+        line = Text(blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS))
+        moment = clock_span(hit.start, hit.end)
+        # Text, not str: a name may hold square brackets, which rich would read as markup
+        name = Text(file)
+        if folder:
+            name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
+        for also, videos in (("also", hit.copies), ("also as", hit.alike)):
+            for video in videos:
+                rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
+                name.append(f"\n{also} {rest}", "dim")
+        for said in hit.lines[:1]:
+            text = f"{clock(said.start)} {printable(said.text)}"
+            line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
+        sure = [percent(hit.confidence)] * known
+        table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, line)
+    return table
+
+
+def count_line(result: SearchResult) -> str:
+    """How many videos are shown, whether any is a good match, and how many were folded into another one.
+
+    Examples:
+        >>> count_line(SearchResult("a dog", (), 100, "exact"))
+        '0 of 100 videos; no good match'
+    """
+    verdict = "; no good match" if result.nothing_fits else ""
+    folded = f"; {result.folded} more grouped with results that score alike" if result.folded else ""
+    return f"{len(result.hits)} of {result.videos:,} videos{verdict}{folded}"
+
+
+def split_name(video_id: str) -> tuple[str, str]:
+    """The file name of a video, and the folder that it lies in; an empty text where there is none.
+
+    Examples:
+        >>> split_name("holiday/day 1/beach.mp4"), split_name("beach.mp4")
+        (('beach.mp4', 'holiday/day 1'), ('beach.mp4', ''))
+    """
+    folder, _, file = video_id.rpartition("/")
+    return file, folder
+
+
+def shortened(text: str, width: int, mark: str = "…") -> str:
+    """A text without its middle, if it is wider than so many columns.
+
+    Examples:
+        >>> shortened("holiday/2024/day 1", 11), shortened("day 1", 11)
+        ('holid…day 1', 'day 1')
+    """
+    if cell_len(text) <= width:
+        return text
+    room = max(2, width - cell_len(mark))
+    head, tail = chop_cells(text, room - room // 2)[0], chop_cells(text[::-1], room // 2)[0][::-1]
+    return head + mark + tail
+
+
+def percent(share: float | None) -> str:
+    """A share in percent, rounded down so that it never looks higher than a bound that it does not reach.
+
+    Examples:
+        >>> percent(0.9499), percent(1.0), percent(None)
+        ('94 %', '100 %', '')
+    """
+    return "" if share is None else f"{math.floor(100 * share + 1e-9)} %"
+
+
+def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:
+    """A curve as one line of characters; where there is less room than values, the highest of each part is shown.
+
+    Args:
+        values: the values of the curve, in order of time.
+        low, high: the values that the first and the last character stand for.
+        width: the largest number of characters.
+        letters: the characters, from low to high.
+
+    Examples:
+        >>> blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 4), blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 2)
+        ('▁▅█▃', '▅█')
+    """
+    count = min(width, len(values))
+    edges = [len(values) * part // count for part in range(count + 1)] if count else []
+    best = [max(values[start:end]) for start, end in pairwise(edges)]
+    span = high - low if high > low else 1.0
+    last = len(letters) - 1
+    places = (round(last * (value - low) / span) if math.isfinite(value) else 0 for value in best)
+    return "".join(letters[min(max(place, 0), last)] for place in places)
+
+
+def half_blocks(pixels: UInt8[np.ndarray, "h w 3"]) -> Text:
+    """A picture as characters: each shows two pixels, one above the other, in 24-bit colours.
+
+    Args:
+        pixels: red green blue, 0 to 255; of an odd number of rows the last one is left out.
+
+    Examples:
+        >>> half_blocks(np.zeros((4, 3, 3), np.uint8)).plain.splitlines()
+        ['▀▀▀', '▀▀▀']
+    """
+    lines = []
+    for above, below in zip(pixels[0::2].tolist(), pixels[1::2].tolist(), strict=False):
+        pairs = zip(above, below, strict=True)
+        styles = (f"rgb({r},{g},{b}) on rgb({x},{y},{z})" for (r, g, b), (x, y, z) in pairs)
+        lines.append(Text.assemble(*(("▀", style) for style in styles)))
+    return Text("\n").join(lines)
+
+
+def clock(seconds: int | float) -> str:
+    """`m:ss`, or `h:mm:ss` from an hour on; what is left of a second is dropped.
+
+    Examples:
+        >>> clock(65.9), clock(3723)
+        ('1:05', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clock_span(start: int | float, end: int | float) -> str:
+    """From the second in which a moment starts to that by which it has ended: never an empty one.
+
+    Examples:
+        >>> clock_span(12.5, 17.25)
+        '0:12-0:18'
+    """
+    return f"{clock(start)}-{clock(max(math.ceil(end - 1e-6), int(start) + 1))}"

@@ -1,0 +1,454 @@
+"""Which videos are worth an exact score, and this score: that of the retriever, of the best window of each.
+
+A query is a row with one unit vector, or with two: the first is compared with clips, the second with frames.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+
+from prvr.data.sampling import GROWTH, level_counts
+from prvr.errors import DataError
+from prvr.scoring import at_steps, key_clip_scores, packed_max_scores, unit_rows
+from prvr_search.backends import CandidateBackend
+from prvr_search.backends.protocol import each_once
+from prvr_search.manifest import Manifest
+from prvr_search.results import CURVE_PARTS, WindowTimeline
+from prvr_search.snapshot import RowBlock, Snapshot
+
+_QUERIES = 32  # scored at a time over everything: their scores of all videos are held
+_FEW = 3  # queries up to which products in half precision, one query after the other, are faster
+_ROUNDING = 1e-5  # how far sums in another order may be off
+_TIES = 64  # so many more than k are scored by themselves, where they are as good
+
+
+Rough = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
+"""For each query, by its bytes: rough scores of all videos, and how far they may be off."""
+
+
+class Ranked(NamedTuple):
+    """A video that was found, by number: its score, and what its windows show, in order of time."""
+
+    video: int
+    score: float
+    windows: list[WindowTimeline]
+
+
+def _of_clips(text: np.ndarray, dim: int) -> np.ndarray:
+    """The vectors of queries that clips are compared with."""
+    return text[..., :dim]
+
+
+def _of_frames(text: np.ndarray, dim: int) -> np.ndarray:
+    """The vectors of queries that frames are compared with: the same, where a query has only one."""
+    return text[..., -dim:]
+
+
+def enough(k: int) -> int:
+    """How many videos are scored exactly to find the k best of them.
+
+    Examples:
+        >>> enough(10), enough(100)
+        (100, 400)
+    """
+    return max(4 * k, 100)
+
+
+def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
+    """Rankings joined by reciprocal rank fusion: video v scores the sum of 1 / (constant + rank of v).
+
+    The equation of Cormack, Clarke and Buettcher (SIGIR 2009), with their constant; where a ranking lacks a video, it
+    adds nothing.
+
+    Args:
+        rankings: numbers of videos, best first.
+        constant: the larger it is, the less the first ranks stand out.
+
+    Examples:
+        >>> fuse([1, 2, 3], [3, 1])
+        [1, 3, 2]
+    """
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, video in enumerate(ranking, 1):
+            scores[video] = scores.get(video, 0.0) + 1 / (constant + rank)
+    return sorted(scores, key=lambda video: (-scores[video], video))
+
+
+def find_candidates(
+    backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q e"], k: int
+) -> list[Int64[np.ndarray, " _"]] | None:
+    """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
+
+    Of copies of a video, only the first is a candidate.
+
+    A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
+    enough, so that every video is scored.
+
+    Args:
+        backend: the backend, in step with the snapshot; None: every video is scored.
+        snapshot: the state of the index that is searched.
+        text: `(q, e)` queries.
+        k: how many videos are wanted in the end.
+
+    Returns:
+        None where all videos are candidates for every query.
+    """
+    if backend is None or len(snapshot.video_ids) <= enough(k):
+        return None
+    total = snapshot.windows * snapshot.clips
+    vectors, queries = 4 * enough(k), np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
+    found: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
+    missing = list(range(len(text)))
+    while missing:
+        vectors = min(vectors, total)
+        for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
+            videos = snapshot.owners[windows]
+            found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
+        missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
+        vectors *= 2
+    return None if min(map(len, found)) < k else found  # a server gives only so many clips
+
+
+def rank(
+    snapshot: Snapshot,
+    text: Float32[np.ndarray, "q e"],
+    candidates: Sequence[Int64[np.ndarray, " _"]] | None,
+    k: int,
+    rough: Rough | None = None,
+) -> list[list[Ranked]]:
+    """The k best videos of the candidates of each query, by score and then by id.
+
+    Args:
+        snapshot: the state of the index that is searched.
+        text: `(q, e)` queries.
+        candidates: the numbers of the videos that are scored for each query, ascending; None = all.
+        k: how many videos are wanted; all candidates, if there are fewer.
+        rough: kept by the caller for another call with the same snapshot and a larger k, which then costs little.
+
+    Raises:
+        DataError: a score is not a number.
+    """
+    if candidates is None:
+        groups = [(text[first : first + _QUERIES], None) for first in range(0, len(text), _QUERIES)]
+    elif all(videos is candidates[0] for videos in candidates):  # one pass over the same videos, as a filter gives them
+        groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
+    else:
+        groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
+    best = [few for queries, videos in groups for few in _possible(snapshot, queries, videos, k, rough)]
+    return [_settled(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
+
+
+def _possible(
+    snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k: int, rough: Rough | None
+) -> Iterator[list[int]]:
+    """For each query, numbers of a few videos among which the k best are."""
+    if len(text) > _FEW:
+        yield from (_best(line, k) for line in video_scores(snapshot, text, videos))
+        return
+    for row in text:
+        found = near_best(snapshot, row, videos, k, rough)
+        if found is not None and len(found) <= k + _TIES:
+            yield found.tolist()
+        else:
+            yield _best(video_scores(snapshot, row[None], videos if found is None else found)[0], k)
+
+
+def near_best(
+    snapshot: Snapshot,
+    text: Float32[np.ndarray, " e"],
+    videos: Int64[np.ndarray, " v"] | None,
+    k: int,
+    rough: Rough | None = None,
+) -> Int64[np.ndarray, " n"] | None:
+    """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
+
+    A product of float16 vectors reads half of the bytes of one of float32, and is off by no more than a bound that is
+    known. A video that is further than two such bounds below the k-th highest is not among the k best.
+
+    Args:
+        snapshot: the state of the index that is searched.
+        text: `(e)` the query.
+        videos: numbers of the videos that are compared, ascending; None = all.
+        k: how many videos are wanted.
+        rough: see `rank`.
+
+    Returns:
+        Their numbers, ascending; None where that cannot be told: the frames that count depend on the best clip, torch
+        does not add up products of float16 in float32 on this machine, or a score is not a number.
+    """
+    rows = snapshot.rows_of_videos(videos)
+    if not _adds_in_float32() or not len(rows) or snapshot.manifest.frames_by_clip:
+        return None
+    rough, query = {} if rough is None or videos is not None else rough, text.tobytes()
+    if query not in rough:
+        scores, error = _rough_scores(snapshot, text, rows)
+        if not np.isfinite(scores).all():
+            return None
+        rough[query] = _of_videos(snapshot, rows, scores[None])[0], error
+    best, error = rough[query]
+    known = np.flatnonzero(best > -np.inf)
+    if len(known) > k:
+        known = known[best[known] >= np.partition(best[known], len(known) - k)[len(known) - k] - 2 * error]
+    return known
+
+
+def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    """The score of some windows from vectors as they are stored, and how far one may be off."""
+    if len(rows) < snapshot.windows <= 2 * len(rows):  # one product with everything costs less than one for each run
+        scores, error = _rough_scores(snapshot, text, np.arange(snapshot.windows))
+        return scores[rows], error
+    about = snapshot.manifest
+    total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
+    for name, weight, counts, one in (
+        ("clips", about.clip_weight, np.full(len(rows), about.clips), _of_clips(text, about.dim)),
+        ("frames", about.frame_weight, snapshot.frame_counts[rows], _of_frames(text, about.dim)),
+    ):
+        if weight:
+            query = unit_rows(torch.from_numpy(one)[None])
+            narrow = query.half()
+            rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
+            with torch.autocast("cpu", enabled=False):
+                parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.packed(name, rows)]
+            best = np.full(len(rows), -np.inf, np.float32)
+            if counts.all():  # torch.segment_reduce takes 20 times as long
+                best = np.maximum.reduceat(torch.cat(parts, 1)[0].float().numpy(), np.cumsum(counts) - counts)
+            total += np.float32(weight) * best
+            # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
+            error += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
+    return total, error
+
+
+@cache
+def _adds_in_float32() -> bool:
+    """Whether products of float16 vectors are added up in float32: in float16 the small ones of these would be lost."""
+    ones, parts = torch.ones(8, 384, dtype=torch.float16), torch.full((1, 384), 2.0**-12, dtype=torch.float16)
+    parts[0, 0] = 1
+    return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
+
+
+def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
+    """Each video scored by itself: its score then does not depend on what it was compared with, to the last bit."""
+    found = []
+    for video in videos:
+        windows = window_timelines(snapshot, video, text)
+        found.append(Ranked(video, max(window.score for window in windows), windows))
+    return sorted(found, key=lambda one: (-one.score, one.video))[:k]  # numbers are in the order of ids
+
+
+def video_scores(
+    snapshot: Snapshot, text: Float32[np.ndarray, "q e"], videos: Int64[np.ndarray, " v"] | None
+) -> Float32[np.ndarray, "q n"]:
+    """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
+
+    Args:
+        snapshot: the state of the index that is searched.
+        text: `(q, e)` queries.
+        videos: numbers of the videos that are scored, ascending; None = all.
+    """
+    rows = snapshot.rows_of_videos(videos)
+    parts = [window_scores(snapshot.manifest, text, block) for block in snapshot.row_blocks(rows)]
+    return _of_videos(snapshot, rows, np.concatenate([np.empty((len(text), 0), np.float32), *parts], axis=1))
+
+
+def _of_videos(
+    snapshot: Snapshot, rows: Int64[np.ndarray, " w"], scores: Float32[np.ndarray, "q w"]
+) -> Float32[np.ndarray, "q n"]:
+    """The highest score of the windows of each video of the index; -inf without a window."""
+    best, owners = np.full((len(scores), len(snapshot.video_ids)), -np.inf, np.float32), snapshot.owners[rows]
+    if len(rows):
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
+        best[:, owners[starts]] = np.maximum.reduceat(scores, starts, axis=1)
+    return best
+
+
+def best_windows(
+    snapshot: Snapshot, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None
+) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+    """Some videos, their scores for one query, and the window of each that has this score.
+
+    Args:
+        snapshot: the state of the index that is searched.
+        text: `(e)` the query.
+        videos: numbers of the videos, ascending; None = all.
+
+    Returns:
+        Their numbers, their scores, and numbers of windows through the whole snapshot; of equal windows the first.
+
+    Raises:
+        DataError: a score is not a number.
+    """
+    rows = snapshot.rows_of_videos(videos)
+    parts = [window_scores(snapshot.manifest, text[None], block)[0] for block in snapshot.row_blocks(rows)]
+    scores = np.concatenate([np.empty(0, np.float32), *parts])
+    _expect_numbers(scores)
+    owners = snapshot.owners[rows]
+    order = np.lexsort((rows, -scores, owners))
+    first = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
+    return owners[first], scores[first], rows[first]
+
+
+def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
+    """Of every query with every window of a block, as the manifest weighs clips and frames."""
+    total = np.zeros((len(text), len(block.rows)), np.float32)
+    w, c, d = block.clips.shape
+    if about.frames_by_clip:
+        shape = w, c, d
+        rows = (torch.from_numpy(rows.reshape(shape)) for rows in (block.clips, block.frames))
+        clips, _, frames, _, _ = key_clip_scores(torch.from_numpy(_of_clips(text, d)), *rows, dots=False, unit=True)
+        total += np.float32(about.clip_weight) * clips.numpy() + np.float32(about.frame_weight) * frames.numpy()
+        return total
+    if about.clip_weight:
+        queries, rows = torch.from_numpy(_of_clips(text, d)), torch.from_numpy(block.clips.reshape(w * c, d))
+        found = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
+        total += np.float32(about.clip_weight) * found.numpy()
+    if about.frame_weight:
+        queries = torch.from_numpy(_of_frames(text, about.dim))
+        found = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
+        total += np.float32(about.frame_weight) * found.numpy()
+    return total
+
+
+def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
+    """Score and timeline of each window of a video, in order of time.
+
+    The timeline is that of its frames (where means follow them, by `mean_lines`) and clips, weighted as in the score,
+    or of its clips where frames do not share the time evenly. Where clips say which part of the window they are, its
+    best moment is that of its best clip.
+    """
+    about = snapshot.manifest
+    rows = snapshot.rows_of_videos(np.array([video]))
+    counts = snapshot.frame_counts[rows].tolist()
+    clips = frames = [np.empty(0, np.float32)] * len(rows)
+    steps = snapshot.steps[rows].tolist() if about.frame_weight else [0] * len(rows)
+    spans = snapshot.clip_spans(rows)
+    if about.clip_weight or spans is not None or min(steps) <= 1:
+        clips = _cosines(snapshot.unpacked("clips", rows), _of_clips(text, about.dim), [about.clips] * len(rows))
+    if about.frame_weight:
+        frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
+    lines = mean_lines(frames, steps) if about.frame_means else frames
+    best = np.max(clips, 1, initial=-np.inf)
+    found = []
+    for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
+        score, even, peak = np.float32(0), clips[number], None
+        if about.clip_weight:
+            score += np.float32(about.clip_weight) * best[number]
+        if about.frame_weight:
+            every = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
+            score += np.float32(about.frame_weight) * every.max(initial=-np.inf)
+        if spans is not None:
+            even = covering_scores(clips[number], spans[number], CURVE_PARTS)
+            first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()
+            peak = start + first, start + last
+        line = even
+        if (length := steps[number]) > 1:
+            line = np.float32(about.frame_weight) * lines[number][:length]
+            if about.clip_weight:
+                line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
+        found.append(WindowTimeline(start, end, float(score), line, peak))
+    return found
+
+
+def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
+    """A score for each frame of the windows of a video, of the scores of frames and means.
+
+    It is the mean of the scores of the frame, which counts twice, and of the means that hold it: those of 4 frames, and
+    on up to the level of the best row of all windows.
+
+    Args:
+        scores: `(m,)` of the rows of each window, as `prvr.data.sampling.growing_means` orders them.
+        steps: the number of its frames, n.
+
+    Examples:
+        >>> mean_lines([np.float32([0, 0.75, 0, 0.75, 0.375])], [4])[0].tolist()
+        [0.125, 0.625, 0.125, 0.625]
+    """
+    best = max(range(len(scores)), key=lambda number: scores[number].max())
+    level = max(1, int(np.searchsorted(_level_ends(steps[best]), scores[best].argmax(), side="right")))
+    lines = []
+    for rows, count in zip(scores, steps, strict=True):
+        ends = _level_ends(count)[: level + 1].tolist()
+        line = rows[:count] + rows[:count]
+        for i, (start, stop) in enumerate(pairwise(ends), 1):
+            line += np.repeat(rows[start:stop], GROWTH**i)[:count]
+        lines.append(line / np.float32(len(ends) + 1))
+    return lines
+
+
+@lru_cache
+def _level_ends(count: int) -> Int64[np.ndarray, " n"]:
+    """Where each level ends in the rows of a window, see `prvr.data.sampling.level_counts`; cached."""
+    return np.cumsum(level_counts(count))
+
+
+@lru_cache
+def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
+    """The number of the clip at each of some equal steps of time; kept, since most windows have as many."""
+    return at_steps(torch.arange(clips).float(), steps).long().numpy()
+
+
+def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"], counts: list[int]) -> list[np.ndarray]:
+    """Cosines of unit rows with a query, those of each window by themselves."""
+    found = (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(query)[None]).mT)[:, 0].numpy()
+    return [found[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
+
+
+def covering_scores(
+    scores: Float32[np.ndarray, " p"], spans: Float32[np.ndarray, "p 2"], steps: int
+) -> Float32[np.ndarray, " t"]:
+    """The highest score of the clips that touch each of t equal steps of time; -inf where there is none.
+
+    Args:
+        scores: `(p,)` of clips.
+        spans: `(p, 2)` where each begins and ends, as shares of the video.
+        steps: t.
+
+    Examples:
+        >>> covering_scores(np.float32([0.5, 0.9]), np.float32([[0, 1], [0.25, 0.5]]), 4).round(1).tolist()
+        [0.5, 0.8999999761581421, 0.5, 0.5]
+    """
+    line, edges = np.full(steps, -np.inf, np.float32), np.asarray(spans, np.float64) * steps
+    first = np.clip(np.floor(edges[:, 0] + 1e-6), 0, steps - 1).astype(int)
+    last = np.clip(np.ceil(edges[:, 1] - 1e-6), first + 1, steps).astype(int)
+    for score, start, stop in zip(scores, first, last, strict=True):
+        line[start:stop] = np.maximum(line[start:stop], score)
+    return line
+
+
+def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
+    """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not; of clips that
+    overlap, the shortest at each of `CURVE_PARTS` steps.
+
+    Args:
+        snapshot: the state of the index.
+        row: number of the window through the whole snapshot.
+    """
+    steps = int(snapshot.steps[row])
+    if steps > 1 and snapshot.manifest.frame_weight:
+        return snapshot.stored_rows("frames", [row])[0][:steps]
+    clips, spans = snapshot.stored_rows("clips", [row])[0], snapshot.clip_spans(np.array([row]))
+    if spans is None:
+        return clips
+    middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
+    lengths = np.where((spans[0][:, 0] <= middles) & (middles < spans[0][:, 1]), np.ptp(spans[0], axis=1), np.inf)
+    return clips[lengths.argmin(1)]
+
+
+def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
+    """Numbers of the k best videos, and of those that are as good but for rounding."""
+    _expect_numbers(scores)
+    known = np.flatnonzero(scores > -np.inf)
+    if len(known) > k:
+        level = np.partition(scores[known], len(known) - k)[len(known) - k]
+        known = known[scores[known] >= level - _ROUNDING]
+    return known[np.argsort(-scores[known], kind="stable")][: k + _TIES].tolist()
+
+
+def _expect_numbers(scores: np.ndarray) -> None:
+    if np.isnan(scores).any():
+        raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")

@@ -1,0 +1,271 @@
+"""What a search finds and where in a video it lies: plain records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64
+
+from prvr.encoders import VideoEntry
+from prvr.scoring import best_moment, moment_level
+from prvr_search.video import SubtitleLine
+
+CURVE_PARTS = 64
+"""Equal parts of a video that `SearchHit.relevance` has a value for."""
+_ROUNDING = 1e-6  # seconds: moments that are no further apart touch
+NEIGHBOURS = 10
+"""So many hits before a hit may be the same video in another encoding, see `fold`."""
+ALIKE, OVERLAP = 0.07, 0.8
+"""How far scores of re-encodings may differ, as a share of the range of the curve, and how far moments must overlap.
+
+Measured on the toy corpus, 33 videos of which were encoded again as VP9, MPEG-4 and a smaller H.264: 86 % of the pairs
+are alike for single frames, 77 % for `toy-world`; of 1,852 pairs of distinct videos of equal durations none, and of
+98,000 pairs of clips of 10 s from them 23.
+"""
+WEAKER_BELOW = 0.95
+"""Hits of a lower confidence are weaker matches: among queries that nothing answers, one in 20 finds a better one."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A part of a video.
+
+    Args:
+        start, end: where it starts and ends, in seconds from the start of the video.
+        score: the highest score of its timeline.
+    """
+
+    start: float
+    end: float
+    score: float
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A video that was found.
+
+    Args:
+        video: what is known of the video.
+        score: the score that the retriever gives the best window of the video, or BM25 of its best line if the query
+            is about lines alone; higher is better.
+        start, end: start and end of the best moment, in seconds from the start of the video.
+        moments: disjoint moments, best first; the first is (start, end).
+        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
+        confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
+            index, from 0 to 1; None if the index was made without such sentences, or the query is not one sentence.
+        copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
+            own.
+        alike: other videos that score alike at the same moment, probably the same video in another encoding, see
+            `fold`; they are no hits of their own.
+        lines: the lines of subtitles that match the query, best first.
+    """
+
+    video: VideoEntry
+    score: float
+    start: float
+    end: float
+    moments: tuple[Moment, ...]
+    relevance: tuple[float, ...]
+    confidence: float | None = None
+    copies: tuple[VideoEntry, ...] = ()
+    alike: tuple[VideoEntry, ...] = ()
+    lines: tuple[SubtitleLine, ...] = ()
+
+    @property
+    def video_id(self) -> str:
+        """The id of the video."""
+        return self.video.id
+
+    @property
+    def is_weaker(self) -> bool:
+        """Whether its confidence is known and lower than `WEAKER_BELOW`, and no line of it matches."""
+        return self.confidence is not None and self.confidence < WEAKER_BELOW and not self.lines
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What was found for a query.
+
+    Args:
+        query: the query, in words.
+        hits: best first; of equal scores, the one with the smaller id first.
+        videos: how many the index holds.
+        backend: the name of the backend that looked for candidates.
+        level: the score that a hit of one sentence surpasses if it is not a weaker match; None if that is not known.
+    """
+
+    query: str
+    hits: tuple[SearchHit, ...]
+    videos: int
+    backend: str
+    level: float | None = None
+
+    @property
+    def fitting(self) -> int:
+        """Number of hits up to the last one that is not a weaker match; what follows are weaker matches."""
+        return max((rank for rank, hit in enumerate(self.hits, 1) if not hit.is_weaker), default=0)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest value of all curves, or `level` if that is higher."""
+        values = [value for hit in self.hits for value in hit.relevance if isfinite(value)]
+        known = [] if self.level is None else [self.level]
+        return min(values, default=0.0), max([*values, *known], default=0.0)
+
+    @property
+    def folded(self) -> int:
+        """Number of videos that score like a hit at the same moment and are listed with it, see `fold`."""
+        return sum(len(hit.alike) for hit in self.hits)
+
+    @property
+    def nothing_fits(self) -> bool:
+        """Whether all videos are weaker matches, those included that a minimum confidence has left out."""
+        return self.videos > 0 and not self.fitting
+
+
+class WindowTimeline(NamedTuple):
+    """A window of a video: its time in seconds, its score, the scores of what shares its time evenly, and its best
+    moment in seconds, if that is not to be found in these scores.
+    """
+
+    start: float
+    end: float
+    score: float
+    scores: Float32[np.ndarray, " t"]
+    moment: tuple[float, float] | None = None
+
+
+def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
+    """Hits of which neighbours that score alike at the same moment are one, as a video and its re-encodings do.
+
+    A hit is folded into one of the `NEIGHBOURS` hits before it if all of these hold:
+
+    - their durations differ by at most 1 % or 0.5 s,
+    - their best moments overlap by `OVERLAP` of the time that either covers,
+    - the scores of these moments, and on average the relevance curves, differ by less than `ALIKE` of the range of the
+      curve, so that a flat curve shows nothing.
+
+    Whether two videos are the same is not certain, so none is lost: `SearchHit.alike` of the better hit holds the other
+    and its copies.
+
+    Args:
+        hits: the hits of one query, best first.
+    """
+    folded: list[SearchHit] = []
+    for hit in hits:
+        for place in range(max(0, len(folded) - NEIGHBOURS), len(folded)):
+            better = folded[place]
+            if _score_alike(better, hit):
+                folded[place] = replace(better, alike=(*better.alike, hit.video, *hit.copies, *hit.alike))
+                break
+        else:
+            folded.append(hit)
+    return tuple(folded)
+
+
+def _score_alike(one: SearchHit, other: SearchHit) -> bool:
+    longer = max(one.video.duration, other.video.duration)
+    if abs(one.video.duration - other.video.duration) > max(0.5, 0.01 * longer):
+        return False
+    shared = min(one.end, other.end) - max(one.start, other.start)
+    if shared < OVERLAP * (max(one.end, other.end) - min(one.start, other.start)):
+        return False
+    curve, another = np.array(one.relevance), np.array(other.relevance)
+    differences = np.abs(np.subtract(curve, another, out=np.zeros(len(curve)), where=curve != another))
+    finite = curve[np.isfinite(curve)]
+    most = ALIKE * float(np.ptp(finite)) if len(finite) else 0.0
+    return abs(one.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
+
+
+def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
+    """The best moment of each window, highest first, those that overlap put together.
+
+    A moment that overlaps or touches a higher one becomes a part of it if it reaches the level that
+    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So the best moment of
+    windows with one score each is that of their scores in one line. What is usual is the median over time.
+
+    Args:
+        windows: the windows of one video.
+        most: how many moments, at least one.
+
+    Returns:
+        disjoint, best first: the first holds the highest score of all timelines.
+
+    Examples:
+        >>> flat, peak = np.zeros(4, np.float32), np.array([0, 1, 0, 0], np.float32)
+        >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
+        (Moment(start=30.0, end=40.0, score=1.0),)
+    """
+    scores, edges = _timeline(windows)
+    order = scores.argsort()
+    elapsed = np.diff(edges)[order, 0].cumsum()
+    usual = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    found: list[Moment] = []
+    peaks = ((float(one.scores.max()), one) for one in windows)
+    for peak, one in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):
+        if len(found) >= most and peak < moment_level(found[most - 1].score, usual):
+            break  # it is too low for a part of any of these
+        if one.moment is not None:
+            start, end = one.moment
+        else:
+            start, end = 0.0, one.end - one.start
+            if len(one.scores) > 1:
+                start, end = best_moment(torch.from_numpy(one.scores), end, usual)
+            start, end = one.start + start, min(one.start + end, one.end)
+        near = [there for there in found if start <= there.end + _ROUNDING and there.start <= end + _ROUNDING]
+        if not near:
+            found.append(Moment(start, end, peak))
+        elif peak >= moment_level(near[0].score, usual):
+            first, last = min(start, *(there.start for there in near)), max(end, *(there.end for there in near))
+            joined = Moment(first, last, near[0].score)
+            found = [joined if there is near[0] else there for there in found if there not in near[1:]]
+    return tuple(found[:most])
+
+
+def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:
+    """The highest score in each of equal parts of a video.
+
+    Where windows overlap, the higher one counts; what is longer than a part counts in all parts that it touches.
+
+    Args:
+        windows: the windows of one video, which cover it.
+        duration: the duration of the video, in seconds.
+        parts: the number of parts.
+
+    Examples:
+        >>> relevance_curve([WindowTimeline(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
+        (0.25, 0.25, 0.5, 0.5)
+    """
+    scores, edges = _timeline(windows)
+    scaled = edges * (parts / duration)
+    first = np.clip(np.floor(scaled[:, 0] + 1e-6).astype(int), 0, parts - 1)
+    last = np.clip(np.ceil(scaled[:, 1] - 1e-6).astype(int) - 1, first, parts - 1)
+    counts = last - first + 1
+    touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    line = np.full(parts, -np.inf, np.float32)
+    np.maximum.at(line, touched, np.repeat(scores, counts))
+    return tuple(line.tolist())
+
+
+def _timeline(
+    windows: Sequence[WindowTimeline],
+) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
+    """The scores of all windows, one after the other, and when each begins and ends."""
+    scores = np.concatenate([one.scores for one in windows])
+    counts = np.array([len(one.scores) for one in windows])
+    starts, ends = np.array([(one.start, one.end) for one in windows]).T
+    if len(windows) == 1:
+        return scores, starts + (ends - starts) * _places(len(scores)) / len(scores)
+    starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))
+    places = np.arange(len(scores)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
+
+
+@lru_cache
+def _places(count: int) -> Int64[np.ndarray, "n 2"]:
+    """The numbers 0 to `count` at which equal parts begin and end; cached, since most windows have as many parts."""
+    return np.arange(count)[:, None] + [0, 1]

@@ -1,0 +1,66 @@
+"""What other distributions add: commands of `prvr`, and what its own commands take from them.
+
+A distribution names a mapping in the entry-point group `prvr.extensions`: from what it adds to "module:attribute". That
+of prvr-search is also found by import, and before the others: then everything runs from PYTHONPATH, where no metadata
+are installed, and a command does not wait until those of all distributions have been read.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any
+
+from prvr.errors import MissingExtraError
+
+GROUP = "prvr.extensions"
+SIBLING, DISTRIBUTION = "prvr_search", "prvr-search"
+"""The import and the distribution of this repository that adds most."""
+logger = logging.getLogger(__name__)
+
+
+def extensions(what: str) -> Iterator[Any]:
+    """What each distribution adds of a kind, that of prvr-search first.
+
+    Args:
+        what: "commands", a module that registers commands when it is imported; "start", a function that may run a
+            command without the command line, from its words, and gives its exit code or None; "features", "frames" or
+            "write_videos", see `prvr_search.EXTENSIONS`.
+    """
+    for places in _mappings():
+        if what in places:
+            yield resolve_name(places[what])
+
+
+def extension(what: str, purpose: str) -> Any:
+    """The first that any distribution adds of a kind.
+
+    Args:
+        what: as of `extensions`.
+        purpose: what needs it, the subject of a sentence.
+
+    Raises:
+        MissingExtraError: no distribution that adds it is installed.
+    """
+    for part in extensions(what):
+        return part
+    raise missing(purpose)
+
+
+def missing(purpose: str) -> MissingExtraError:
+    """The error for what needs prvr-search where it is not installed."""
+    return MissingExtraError(f"{purpose} needs {DISTRIBUTION}. Install it: pip install {DISTRIBUTION}")
+
+
+def _mappings() -> Iterator[Mapping[str, str]]:
+    if find_spec(SIBLING) is not None:
+        yield import_module(SIBLING).EXTENSIONS
+    from importlib.metadata import entry_points  # takes as long as the rest of a search
+
+    for point in entry_points(group=GROUP):
+        if point.module != SIBLING:
+            try:
+                yield point.load()
+            except Exception as error:  # of others' code: it does not stop the rest
+                logger.warning("%s of the group %s cannot be imported (%s)", point.value, GROUP, error)
