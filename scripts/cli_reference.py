@@ -7,12 +7,13 @@ MkDocs calls `on_files` when it builds the site (`hooks` in mkdocs.yml); the pag
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from prvr.cli import app
+from prvr.cli import add_commands, app
 from prvr.cli.options import keys_help
 
 
 def page() -> str:
     """The whole page in Markdown."""
+    add_commands()
     text = app.generate_docs(flatten_commands=True)
     return f"{text.replace('# prvr', '# Command line', 1)}\n\n## Configuration\n\n{keys_help()}\n"
 

@@ -26,12 +26,18 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
+PACKAGES = ("lorentz", "regdiff", "prvr", "prvr_search")
+NEEDED = {"prvr": ("lorentz", "regdiff"), "prvr_search": ("lorentz", "regdiff", "prvr")}
+"""The packages of this repository that one of them needs."""
+
+
+def folder(package: str) -> Path:
+    return ROOT / "packages" / package.replace("_", "-")
 
 
 def project(package: str) -> dict:
-    """The [project] table of one package, with the dependencies that a hook puts into that of prvr."""
-    read = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))
+    """The [project] table of one package, with the dependencies that a hook adds to."""
+    read = tomllib.loads((folder(package) / "pyproject.toml").read_text(encoding="utf-8"))
     return {**read["tool"]["hatch"].get("metadata", {}).get("hooks", {}).get("custom", {}), **read["project"]}
 
 
@@ -52,18 +58,23 @@ def test_public_names_resolve_and_are_few(package: str) -> None:
 def metadata_of(package: str, built: Path) -> email.message.Message:
     """What an installer reads of one package, of the source archive and the wheel that a release builds."""
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
-    wheel = next(path for path in release["build"](package, built, "https://example.org/o/n") if path.suffix == ".whl")
+    wheel = next(
+        path
+        for path in release["build"](folder(package).name, built, "https://example.org/o/n")
+        if path.suffix == ".whl"
+    )
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(archive.read(name))
 
 
-def test_one_version_for_the_three_packages(tmp_path: Path) -> None:
-    """It stands in prvr/__init__.py; prvr asks for its siblings of the same version."""
+def test_one_version_for_all_packages(tmp_path: Path) -> None:
+    """It stands in prvr/__init__.py; prvr and prvr-search ask for their siblings of the same version."""
     of = {package: metadata_of(package, tmp_path) for package in PACKAGES}
     assert {message["Version"] for message in of.values()} == {importlib.import_module("prvr").__version__}
     version = of["prvr"]["Version"]
     assert {f"lorentz-nn=={version}", f"regdiff=={version}"} <= set(of["prvr"].get_all("Requires-Dist"))
+    assert f"prvr[encoders]=={version}" in of["prvr_search"].get_all("Requires-Dist")
     assert "https://example.org/o/n/blob/v" in of["lorentz"].get_payload()
 
 
@@ -91,7 +102,15 @@ assert "diffusers" in sys.modules
 assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
 """,
     "prvr": """
-import prvr, prvr_search, prvr_search.cli.search, prvr.stages
+import pkgutil
+import prvr, prvr.cli, prvr.stages
+expect_absent()
+for module in pkgutil.walk_packages(prvr.__path__, "prvr."):
+    if module.name != "prvr.cli.__main__":
+        __import__(module.name)
+""",
+    "prvr_search": """
+import prvr_search, prvr_search.cli, prvr_search.library
 expect_absent()
 """,
 }
@@ -100,8 +119,9 @@ expect_absent()
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_alone_and_quietly(package: str) -> None:
-    """A fresh interpreter imports the package without its siblings, and says nothing."""
-    absent = [] if package == "prvr" else [other for other in PACKAGES if other != package]
+    """A fresh interpreter imports the package without those that it does not need, and says nothing."""
+    absent = [other for other in PACKAGES if other != package and other not in NEEDED.get(package, ())]
+    absent += [] if package == "prvr_search" else ["av", "chardet", "faiss", "fastapi", "transformers", "uvicorn"]
     code = f"""
 import sys
 class Refuse:
@@ -124,7 +144,9 @@ def test_constraints_name_every_direct_dependency() -> None:
     for package in PACKAGES:
         for line in project(package)["dependencies"]:
             name = canonicalize_name(Requirement(line).name)
-            assert name in pinned | {"lorentz-nn", "regdiff"}, f"{package}: {name} has no line in constraints.txt"
+            assert name in pinned | {"lorentz-nn", "regdiff", "prvr"}, (
+                f"{package}: {name} has no line in constraints.txt"
+            )
 
 
 SAFE = {
@@ -193,7 +215,9 @@ def rows_of_papers_to_code() -> list[str]:
 
 def objects_of_row(row: str) -> list[object]:
     """What the dotted names of our packages stand for; fails where one of them stands for nothing."""
-    return [pkgutil.resolve_name(name) for name in re.findall(r"`((?:lorentz|regdiff|prvr)(?:\.\w+)+)`", row)]
+    return [
+        pkgutil.resolve_name(name) for name in re.findall(r"`((?:lorentz|regdiff|prvr|prvr_search)(?:\.\w+)+)`", row)
+    ]
 
 
 def test_papers_to_code_names_only_what_exists() -> None:
@@ -267,7 +291,7 @@ def test_the_picture_of_imports_shows_every_part() -> None:
     picture = (ROOT / "docs" / "images" / "imports.svg").read_text(encoding="utf-8")
     parts = {name for title in re.findall(r"<title>([\w, ]+)</title>", picture) for name in title.split(", ")}
     modules = {found.name for found in pkgutil.iter_modules(importlib.import_module("prvr").__path__)}
-    assert parts - {"imports"} == modules | {"lorentz", "regdiff"}
+    assert parts - {"imports"} == modules | {"lorentz", "regdiff", "prvr_search"}
 
 
 PAGES = [
@@ -281,7 +305,7 @@ PAGES = [
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page registers is removed after it."""
-    from prvr.cli import app
+    from prvr.cli import add_commands, app
     from prvr.config import BLOCKS, CLIPS, FUSIONS, LOSSES, POOLINGS
     from prvr.corpora import BENCHMARKS
     from prvr.encoders import ENCODERS
@@ -291,6 +315,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    add_commands()
     commands = set(app)
     yield
     for name in set(app) - commands:
@@ -313,7 +338,7 @@ def test_an_environment_that_a_kill_left_unfinished_is_made_anew(tmp_path: Path,
         "scripts/venv.sh",
         "constraints.txt",
         "pyproject.toml",
-        *(f"packages/{p}/pyproject.toml" for p in PACKAGES),
+        *(f"packages/{folder(p).name}/pyproject.toml" for p in PACKAGES),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -339,8 +364,8 @@ def test_an_environment_that_a_kill_left_unfinished_is_made_anew(tmp_path: Path,
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_readme_has_no_relative_link_left_on_an_index(package: str) -> None:
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
-    readme = (ROOT / "packages" / package / "README.md").read_text(encoding="utf-8")
+    readme = (folder(package) / "README.md").read_text(encoding="utf-8")
     # it stops at a link to what is not there
-    absolute = release["with_absolute_links"](readme, package, "https://example.org/owner/name", "v1.0.0")
+    absolute = release["with_absolute_links"](readme, folder(package).name, "https://example.org/owner/name", "v1.0.0")
     assert re.findall(r"\]\((?!https://|#)", absolute) == []
     assert len(re.findall(r"\]\(", absolute)) == len(re.findall(r"\]\(", readme))

@@ -11,7 +11,7 @@ from prvr.extensions import extensions
 def command() -> int:
     """Runs `prvr` with the words of the process, and returns its exit code."""
     open_streams()
-    start = next(extensions("start"), None)
+    start = next(extensions("start", others=False), None)
     code = None if start is None else start(sys.argv[1:])
     return import_module("prvr.cli").main() if code is None else code
 

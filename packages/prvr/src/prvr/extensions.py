@@ -20,15 +20,16 @@ SIBLING, DISTRIBUTION = "prvr_search", "prvr-search"
 logger = logging.getLogger(__name__)
 
 
-def extensions(what: str) -> Iterator[Any]:
+def extensions(what: str, others: bool = True) -> Iterator[Any]:
     """What each distribution adds of a kind, that of prvr-search first.
 
     Args:
         what: "commands", a module that registers commands when it is imported; "start", a function that may run a
-            command without the command line, from its words, and gives its exit code or None; "features", "frames" or
-            "write_videos", see `prvr_search.EXTENSIONS`.
+            command before the command line is imported: it takes its words, and gives its exit code or None;
+            "features", "frames" or "write_videos", see `prvr_search.EXTENSIONS`.
+        others: False gives that of prvr-search alone, without reading the metadata of all distributions.
     """
-    for places in _mappings():
+    for places in _mappings(others):
         if what in places:
             yield resolve_name(places[what])
 
@@ -53,10 +54,12 @@ def missing(purpose: str) -> MissingExtraError:
     return MissingExtraError(f"{purpose} needs {DISTRIBUTION}. Install it: pip install {DISTRIBUTION}")
 
 
-def _mappings() -> Iterator[Mapping[str, str]]:
+def _mappings(others: bool = True) -> Iterator[Mapping[str, str]]:
     if find_spec(SIBLING) is not None:
         yield import_module(SIBLING).EXTENSIONS
-    from importlib.metadata import entry_points  # takes as long as the rest of a search
+    if not others:
+        return
+    from importlib.metadata import entry_points  # takes time, too
 
     for point in entry_points(group=GROUP):
         if point.module != SIBLING:

@@ -1,0 +1,74 @@
+"""What other distributions add to `prvr`, and what it says where they are absent."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import explained
+
+from prvr_search.backends import BACKENDS
+
+ALONE = "import sys; sys.modules['prvr_search'] = None; from prvr.command import command; sys.exit(command())"
+"""The command where prvr-search is not installed."""
+
+
+def run(program: str, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({} if path is None else {"PYTHONPATH": str(path)})
+    return subprocess.run(
+        [sys.executable, "-P", "-c", program, *words], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def add_distribution(folder: Path, name: str, extensions: str, commands: str = "") -> None:
+    (folder / f"{name}.py").write_text(extensions)
+    (folder / f"{name}_commands.py").write_text(commands)
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[prvr.extensions]\n{name} = {name}:EXTENSIONS\n")
+
+
+@pytest.mark.parametrize("command", ["search", "serve", "library", "export", "clip", "demo"])
+def test_a_command_that_is_not_installed_says_what_to_install(command: str) -> None:
+    done = run(ALONE, command, "films", "--encoder", "toy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"prvr: error: prvr {command} needs prvr-search. Install it: pip install prvr-search\n"
+
+
+def test_prvr_alone_has_its_own_commands() -> None:
+    done = run(ALONE, "--help")
+    assert done.returncode == 0
+    assert " train " in done.stdout
+    assert "Search your own videos" not in done.stdout
+    assert run(ALONE, "presets").returncode == 0
+    assert "did you mean" in run(ALONE, "trian").stderr.lower()
+
+
+def test_another_distribution_adds_a_command_and_a_damaged_one_stops_nothing(tmp_path: Path) -> None:
+    add_distribution(
+        tmp_path,
+        "greeting",
+        "EXTENSIONS = {'commands': 'greeting_commands'}",
+        "from prvr.cli import app\n@app.command\ndef greet(name: str, /):\n    print('hello', name)\n",
+    )
+    add_distribution(tmp_path, "damaged", "raise OSError('no disk')")
+    for program in (ALONE, ALONE.replace("sys.modules['prvr_search'] = None; ", "")):
+        done = run(program, "greet", "Ada", path=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "hello Ada\n")
+        done = run(program, "--help", path=tmp_path)
+        assert (done.returncode, " greet " in done.stdout) == (0, True)
+        assert done.stderr == "damaged:EXTENSIONS of the group prvr.extensions cannot be imported (no disk)\n"
+
+
+def test_features_of_a_folder_of_videos_need_prvr_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "prvr_search", None)
+    command = ["convert", "captions", "captions.csv", "--features", str(tmp_path), "--output", str(tmp_path / "data")]
+    assert f"{tmp_path}: reading a folder of videos needs prvr-search" in explained(command, capsys)
+
+
+def test_parts_of_prvr_search_are_no_parts_of_the_user() -> None:
+    assert [entry.name for entry in BACKENDS if entry.is_own] == []
