@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.encoders import Identity
+from prvr_search import Identity
 
 COLOURS = ("red", "green", "blue")
 
