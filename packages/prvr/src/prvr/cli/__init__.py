@@ -106,7 +106,9 @@ def launch(
 
 def _has_import(name: str) -> bool:
     """Whether a command has an option `--import` of its own, such as that of another library."""
-    return name in app and any("--import" in argument.names for argument in app[name].assemble_argument_collection())
+    if name not in app or app[name].default_command is None:  # unknown, or a group of commands
+        return False
+    return any("--import" in argument.names for argument in app[name].assemble_argument_collection())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
