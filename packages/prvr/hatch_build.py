@@ -1,4 +1,4 @@
-"""The packages of this repository need each other in one version; `__version__` in prvr/__init__.py is that of all."""
+"""prvr needs lorentz-nn and regdiff of its own version; `__version__` in prvr/__init__.py is that of all packages."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class Siblings(MetadataHookInterface):
-    """Puts `siblings`, of the version of the package, before the `dependencies` that its pyproject.toml lists."""
+    """Puts the siblings before the dependencies that pyproject.toml lists."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        siblings = [f"{name}=={metadata['version']}" for name in self.config["siblings"]]
+        siblings = [f"{name}=={metadata['version']}" for name in ("lorentz-nn", "regdiff")]
         metadata["dependencies"] = [*siblings, *self.config["dependencies"]]
