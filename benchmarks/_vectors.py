@@ -9,9 +9,8 @@ import numpy as np
 
 from prvr.data.sampling import growing_means
 from prvr.encoders import FeatureSpec, Identity, VideoEntry
-from prvr_search.index import VideoIndex
+from prvr_search import ModelIdentity, RowSet, VideoIndex
 from prvr_search.manifest import WINDOWS, Manifest
-from prvr_search.model import ModelIdentity, RowSet
 from prvr_search.row_files import VideoVectors, append_rows
 from prvr_search.vectors import pack_rows
 

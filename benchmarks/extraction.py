@@ -12,8 +12,7 @@ import numpy as np
 
 from _harness import Contender, compare, parse_options, show
 from prvr.encoders import open_encoder
-from prvr_search.video import open_video
-from prvr_search.video.encoding import encode_video
+from prvr_search.video import encode_video, open_video
 
 
 def plain(path: Path, encoder: Any) -> np.ndarray:

@@ -26,9 +26,9 @@ from prvr.data.atomic import locked
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.video import listing
+from prvr_search.video import list_videos, listing
 from prvr_search.video import storage as storages
-from prvr_search.video.listing import by_suffix, list_videos
+from prvr_search.video.listing import by_suffix
 
 pytest.importorskip("av")
 ROOT = os.name == "posix" and os.geteuid() == 0

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from search_files import QUERY, make_features, make_index, tiny_model, walk
 
 from prvr.encoders import open_featurizer
+from prvr_search import CURVE_PARTS
 from prvr_search.joint import JointModel
-from prvr_search.results import CURVE_PARTS, WindowTimeline, merged_moments, relevance_curve
+from prvr_search.results import WindowTimeline, merged_moments, relevance_curve
 from prvr_search.sync import cut
 from prvr_search.vectors import unit
 
