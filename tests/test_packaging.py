@@ -121,7 +121,7 @@ expect_absent()
 def test_imports_alone_and_quietly(package: str) -> None:
     """A fresh interpreter imports the package without those that it does not need, and says nothing."""
     absent = [other for other in PACKAGES if other != package and other not in NEEDED.get(package, ())]
-    absent += [] if package == "prvr_search" else ["av", "chardet", "faiss", "fastapi", "transformers", "uvicorn"]
+    absent += ["av", "chardet", "faiss", "fastapi", "transformers", "uvicorn"] if package == "prvr" else []
     code = f"""
 import sys
 class Refuse:

@@ -88,8 +88,8 @@ class VideoFeatures(FeatureReader):
         source: where they come from, for messages.
 
     Examples:
-        >>> with Library("films") as library:  # doctest: +SKIP
-        ...     features = library.features()
+        >>> from prvr.corpora.exported import read_export
+        >>> features = read_export("features")  # doctest: +SKIP
         >>> features.read("beach.mp4").shape, features.duration("beach.mp4")  # doctest: +SKIP
         ((41, 512), 20.5)
     """
