@@ -3,6 +3,8 @@
 Every module is imported for its commands, as those of `prvr.cli` are, and imports what needs torch when a command runs.
 """
 
-from prvr_search.cli import clip, demo, libraries, search, serve
+import pkgutil
+from importlib import import_module
 
-__all__ = ["clip", "demo", "libraries", "search", "serve"]
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
