@@ -36,11 +36,11 @@ from commands import SMALL
 from training_runs import same
 
 from _harness import option, parse_options
-from prvr.cli import demo
 from prvr.cli import main as prvr_command
 from prvr.config import Config, dump_config, load_config
 from prvr.data.atomic import HALF_WRITTEN, MARK
 from prvr.training.checkpoint import load_state
+from prvr_search.cli import demo
 
 STEPS = 6  # per epoch: 60 videos by 10
 SAVES = STEPS + 1  # per epoch: after each step, and when the epoch is evaluated

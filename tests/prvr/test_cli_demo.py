@@ -13,12 +13,13 @@ import pytest
 from commands import SMALL
 from PIL import Image
 
-from prvr.cli import demo, main
+from prvr.cli import main
 from prvr.data import open_corpus, pack
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
 from prvr_search import Library
+from prvr_search.cli import demo
 
 
 @pytest.fixture(scope="module")
