@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prvr.data.synthetic import mp4
 from prvr.data.synthetic.render import RGB, render
 from prvr.data.synthetic.world import FPS, Shot, Thing, Video
 from prvr.encoders import open_encoder
+from prvr_search import toy_videos
 from prvr_search.toy_videos import write_mp4
 from prvr_search.video import open_video
 
@@ -92,7 +92,7 @@ def test_a_rate_of_ones_own(tmp_path: Path, frames: np.ndarray) -> None:
 def test_nothing_is_left_after_an_error_in_the_middle(
     tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = mp4._planes, []
+    real, calls = toy_videos._planes, []
 
     def fails(*args: Any) -> np.ndarray:
         calls.append(1)
@@ -100,7 +100,7 @@ def test_nothing_is_left_after_an_error_in_the_middle(
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(mp4, "_planes", fails)
+    monkeypatch.setattr(toy_videos, "_planes", fails)
     (tmp_path / "old.mp4").write_bytes(b"as before")
     for name in ("new.mp4", "old.mp4"):
         calls.clear()
