@@ -121,9 +121,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, frames: np.ndarray, c
 
 def test_what_is_missing_is_named(tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(av, "codecs_available", set())
-    with pytest.raises(ImportError, match=r"without the encoder libx264.*prvr\[video\]"):
+    with pytest.raises(ImportError, match=r"without the encoder libx264.*prvr-search"):
         write_mp4(tmp_path / "v.mp4", frames)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ImportError, match=r'pip install "prvr\[video\]"'):
+    with pytest.raises(ImportError, match=r'pip install "prvr-search"'):
         write_mp4(tmp_path / "v.mp4", frames)
     assert not list(tmp_path.iterdir())

@@ -454,7 +454,7 @@ def test_other_files_are_counted_by_the_first_update_and_by_library(
 ) -> None:
     for name in ("a.gif", "day 2/b.ogg", "c.GIF"):
         (films / name).write_bytes(b"x")
-    with caplog.at_level(logging.INFO, "prvr"):
+    with caplog.at_level(logging.INFO, "prvr_search"):
         for _ in range(2):
             assert search(films) == 0
         film(films / "new.mp4", 0, 90)

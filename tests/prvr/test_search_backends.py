@@ -220,7 +220,7 @@ class TestMilvusLite:
         client.delete(f"prvr_{small.index_id}", filter="key < 10")
         client.close()
         small.read.clear()
-        with caplog.at_level(logging.INFO, logger="prvr"):
+        with caplog.at_level(logging.INFO, logger="prvr_search"):
             backend.sync(small)
         assert "lacks rows; all are inserted again" in caplog.text
         assert small.read == [0]
@@ -246,8 +246,8 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("module", "name", "extra"),
         [
-            ("faiss", "faiss", r"prvr\[search\]"),
-            ("pymilvus", "milvus", r"prvr\[milvus\]"),
+            ("faiss", "faiss", 'pip install "prvr-search"'),
+            ("pymilvus", "milvus", r"prvr-search\[milvus\]"),
             ("milvus_lite", "milvus", "pip install milvus-lite"),
         ],
     )
