@@ -76,7 +76,7 @@ class TestMake:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setitem(sys.modules, "prvr_search", None)
-        assert "--mp4 needs prvr-search. Install it: pip install prvr-search" in explained(
+        assert '--mp4 needs prvr-search. Install it: pip install "prvr-search"' in explained(
             ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys
         )
         assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ are installed, and a command does not wait until those of all distributions have
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import resolve_name
@@ -29,9 +29,23 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
             "features", "frames" or "write_videos", see `prvr_search.EXTENSIONS`.
         others: False gives that of prvr-search alone, without reading the metadata of all distributions.
     """
-    for places in _mappings(others):
-        if what in places:
-            yield resolve_name(places[what])
+    if find_spec(SIBLING) is not None:
+        yield resolve_name(import_module(SIBLING).EXTENSIONS[what])
+    if not others:
+        return
+    from importlib.metadata import entry_points  # takes time, too
+
+    for point in entry_points(group=GROUP):
+        if point.module == SIBLING:
+            continue
+        try:
+            places = point.load()
+            part = resolve_name(places[what]) if what in places else None
+        except Exception as error:  # of others' code: it does not stop the rest
+            logger.warning("%s of the group %s cannot be imported (%s)", point.value, GROUP, error)
+            continue
+        if part is not None:
+            yield part
 
 
 def extension(what: str, purpose: str) -> Any:
@@ -51,19 +65,4 @@ def extension(what: str, purpose: str) -> Any:
 
 def missing(purpose: str) -> MissingExtraError:
     """The error for what needs prvr-search where it is not installed."""
-    return MissingExtraError(f"{purpose} needs {DISTRIBUTION}. Install it: pip install {DISTRIBUTION}")
-
-
-def _mappings(others: bool = True) -> Iterator[Mapping[str, str]]:
-    if find_spec(SIBLING) is not None:
-        yield import_module(SIBLING).EXTENSIONS
-    if not others:
-        return
-    from importlib.metadata import entry_points  # takes time, too
-
-    for point in entry_points(group=GROUP):
-        if point.module != SIBLING:
-            try:
-                yield point.load()
-            except Exception as error:  # of others' code: it does not stop the rest
-                logger.warning("%s of the group %s cannot be imported (%s)", point.value, GROUP, error)
+    return MissingExtraError(f'{purpose} needs {DISTRIBUTION}. Install it: pip install "{DISTRIBUTION}"')
