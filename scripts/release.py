@@ -72,7 +72,7 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
         if process.returncode:
             raise SystemExit(f"{package} was not built:\n{process.stdout}")
     stem = DISTRIBUTIONS[package].replace("-", "_")
-    return sorted(output.glob(f"{stem}-[0-9]*"))
+    return sorted(output.glob(f"{stem}-*"))
 
 
 def check(built: list[Path]) -> None:
