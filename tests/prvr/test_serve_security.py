@@ -191,6 +191,32 @@ def test_without_the_token_nothing_is_told(locked: TestClient) -> None:
         assert "a.mp4" not in locked.get(path).text
 
 
+class Unequal(bytes):
+    """Cannot be compared byte by byte until one differs, whose time would tell how much of it was guessed."""
+
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared in a time that depends on the content")
+
+
+class Secret(str):
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def encode(self, *_: object) -> bytes:  # type: ignore[override]
+        return Unequal(super().encode())
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared in a time that depends on the content")
+
+
+def test_a_token_is_compared_in_constant_time() -> None:
+    sessions = Sessions(Secret(TOKEN))
+    assert sessions.accepts_header(f"Bearer {TOKEN}")
+    assert not sessions.accepts_header(f"Bearer {TOKEN[:-1]}x")
+
+
 def test_a_cookie_opens_media_for_a_while_and_nothing_else(locked: TestClient) -> None:
     key = keys_of(locked, TOKEN)["a.mp4"]
     answer = locked.post("/api/session", headers={"Authorization": f"bearer {TOKEN}"})
