@@ -300,7 +300,7 @@ PRVR = (
         "candidates = ~positives\n",
         "candidates = ~ground_truth\n",
         "another right video as a negative",
-        "prvr/test_losses.py::test_triplet_info_nce_and_query_structure_are_the_plain_loops",
+        "prvr/test_losses.py::test_another_right_video_is_no_negative_whatever_its_score",
     ),
     Mutant(
         "prvr/models/blocks.py",
