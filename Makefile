@@ -1,5 +1,5 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
-#   make demo | test | test-fast | shapes | films | lint | docs | bench | wheels | examples | clean
+#   make demo | test | test-fast | shapes | films | lint | docs | bench | mutants | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ TEST_ARGS ?=
 WORKERS ?= 3
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test test-fast shapes films lint format docs bench wheels examples clean
+.PHONY: help venv demo test test-fast shapes films lint format docs bench mutants wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -62,6 +62,9 @@ docs: venv  ## the documentation into site/, warnings are errors
 
 bench: venv  ## print the ratios behind every figure in the documentation
 	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+mutants: venv  ## small mistakes, each in a copy of the packages, and the test that notices it
+	for package in lorentz regdiff prvr; do $(BIN)/python scripts/mutants.py $$package; done
 
 wheels: venv  ## three wheels into dist/, each installed alone and tried
 	$(BIN)/python scripts/check_wheels.py

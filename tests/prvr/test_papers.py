@@ -459,6 +459,21 @@ class TestCheckpoints:
         assert converted == tmp_path / "converted" / self.NAME
 
 
+@pytest.mark.parametrize(
+    ("table", "row", "data", "arm"),
+    [
+        ("hlformer-equations", "correct parts, curvature learned", "tvr", "2bde593da255"),  # of an earlier default
+        ("dreamprvr-main", "DreamPRVR", "tvr", "a491cdd338a0"),
+        ("diffusionret-table-3f", "scale 2", "msrvtt", "e83cc572a310"),
+        ("diffusionret-table-5", "DiffusionRet", "msrvtt-to-lsmdc", "5bb56931ea38"),
+        ("hlformer-figure-5", "(b) with entailment loss", "tvr", "d5046f663cb4"),
+    ],
+)
+def test_results_are_found_under_the_names_that_they_have(table: str, row: str, data: str, arm: str) -> None:
+    """Whatever keys are added, moved or get another default."""
+    assert by_row(table, Choices(), [data])[row].arm == arm
+
+
 class TestUntrained:
     """Rows of a retriever without parameters."""
 
