@@ -24,8 +24,8 @@ from prvr.evaluation.zero_shot import compare_baselines
 from prvr.models import Retriever, load_pretrained, path_alone
 from prvr.training import Splits, linear_baseline, train
 
-FIT: dict[str, Any] = {"windows": [[1, 4], [2]], "features": [0, 30], "penalties": [1.0, 10.0], "temperatures": [0.1]}
-SINGLE: dict[str, Any] = {key: values[:1] for key, values in FIT.items()}
+SINGLE: dict[str, Any] = {"windows": [[1, 4]], "features": [0], "penalties": [1.0], "temperatures": [0.1]}
+FIT = SINGLE | {"windows": [[1, 4], [2]], "features": [0, 30], "folds": 2}
 
 
 @pytest.fixture
@@ -138,11 +138,10 @@ def test_what_is_said_of_it(splits: Splits, cache: str) -> None:
     assert found.verdict.startswith("The linear map is better than this model: SumR -")
     assert found.verdict.endswith("Train with --preset linear-toy or --model.start linear.")
     assert found.model_wins  # there is no zero-shot to search with
-    assert compare_baselines(report, packed, {"linear path": linear}).verdict.endswith(
-        "Train with --preset linear-toy."
-    )
-    assert compare_baselines(linear, packed, {"linear": report}).verdict.startswith("This model is better than the lin")
-    same = compare_baselines(linear, packed, {"linear": linear}).verdict
+    of_path = compared(report, baselines={"linear path": linear})
+    assert of_path.verdict.endswith("Train with --preset linear-toy.")
+    assert compared(linear, baselines={"linear": report}).verdict.startswith("This model is better than the linear map")
+    same = compared(linear, baselines={"linear": linear}).verdict
     assert same == (
         "This model does not differ significantly from the linear map: SumR +0.0 (95% +0.0 .. +0.0, p = 1.000)."
     )

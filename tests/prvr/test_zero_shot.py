@@ -172,7 +172,7 @@ def packed(toy_root: Path, toy_cache: Path) -> tuple[Corpus, PackedSplit]:
 
 
 def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str] | None = None) -> str:
-    changes = {"data.root": str(root), "data.collection": collection}
+    changes = {"data.root": str(root), "data.collection": collection, "fit.baseline": "never"}
     console = Console(width=80, file=io.StringIO())
     show_baselines(console, load_config("hybrid-toy", changes), report)
     return console.file.getvalue()
