@@ -84,8 +84,9 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
 
     Rank every video of a split for every query, and report recalls with confidence intervals. With stages, report the
     first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
-    not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3. The model is compared
-    with the linear map of its training split, unless --fit.baseline is never.
+    not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
+
+    The model is compared with the linear map of its training split, unless --fit.baseline is never.
 
     SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by frames or by moments.
     """
