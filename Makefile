@@ -47,11 +47,12 @@ shapes: venv  ## doctests and the tests of what computes, with the shapes in eve
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py
 
-lint: venv  ## style, format, types, import directions
+lint: venv  ## style, format, types, import directions, size
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/count.py --check
 
 format: venv  ## mend what can be mended without a person
 	$(BIN)/ruff check --fix .

@@ -172,7 +172,7 @@ class TestFiles:
         study = Study(STUDIES / f"{name}.tar.xz")
         choices = study.choices(Choices())
         for part in shown(study, cells_of(read_table(table), choices, sets=sets), choices):
-            assert {line.name for line in part.lines if None in line.ours} == set(), part.title
+            assert {line.name for line in part.lines if None in line.ours} <= {"linear"}, part.title  # added later
             assert sum("not finished" in line.judged for line in part.lines) == one_seed
 
     @pytest.mark.parametrize("name", ["field", "field-qvhighlights"])
