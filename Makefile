@@ -1,5 +1,5 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
-#   make demo | test | test-fast | shapes | films | lint | docs | bench | wheels | examples | clean
+#   make demo | test | test-fast | shapes | films | lint | docs | bench | mutants | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ TEST_ARGS ?=
 WORKERS ?= 3
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test test-fast shapes films lint format docs bench wheels examples clean
+.PHONY: help venv demo test test-fast shapes films lint format docs bench mutants wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -47,11 +47,12 @@ shapes: venv  ## doctests and the tests of what computes, with the shapes in eve
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py
 
-lint: venv  ## style, format, types, import directions
+lint: venv  ## style, format, types, import directions, size
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/count.py --check
 
 format: venv  ## mend what can be mended without a person
 	$(BIN)/ruff check --fix .
@@ -62,6 +63,9 @@ docs: venv  ## the documentation into site/, warnings are errors
 
 bench: venv  ## print the ratios behind every figure in the documentation
 	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+mutants: venv  ## small mistakes, each in a copy of the packages, and the test that notices it
+	for package in lorentz regdiff prvr; do $(BIN)/python scripts/mutants.py $$package; done
 
 wheels: venv  ## four wheels into dist/, each installed alone and tried
 	$(BIN)/python scripts/check_wheels.py

@@ -1,19 +1,22 @@
-"""The size of the repository: lines of code, presets, words of documentation, files, long signatures.
+"""The size of the repository: lines and tokens of code, presets, words of documentation, files, long signatures.
 
-    python scripts/count.py [--names] [--folders]
+    python scripts/count.py [--names] [--folders] [--check]
 
-Lines are counted without blanks, comments and docstrings. `--names` lists public definitions without documentation and
-functions with more than eight parameters; the fields of a dataclass do not count. `--folders` also counts the folders
-of `prvr`, `prvr_search` and the tests. Run it before and after a change.
+Lines and tokens are counted without blanks, comments and docstrings. `--check` only compares the tokens with
+`scripts/budget.toml`. `--names` lists public definitions without documentation and functions with more than eight
+parameters; the fields of a dataclass do not count. `--folders` also counts the folders of `prvr`, `prvr_search` and the
+tests. Run it before and after a change.
 """
 
 import argparse
 import ast
 import io
 import subprocess
+import sys
 import tokenize
+import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,25 +25,52 @@ PACKAGES = {
     for name in ("lorentz", "regdiff", "prvr", "prvr_search")
 }
 FOLDERS = {**PACKAGES, "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks", "examples": ROOT / "examples"}
+BUDGET = ROOT / "scripts" / "budget.toml"
 MOST_PARAMETERS = 8
-_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-def code_lines(path: Path) -> int:
-    """Lines that hold a token of code which is no docstring."""
+def code_size(path: Path) -> tuple[int, int]:
+    """Lines that hold a token of code which is no docstring, and the number of these tokens."""
     text = path.read_text(encoding="utf-8")
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE and token.type != tokenize.ENDMARKER:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(lines)
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    tokens = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in _NO_CODE and token.start[0] not in docstrings
+    ]
+    lines = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    count, inside = 0, 0
+    for token in tokens:  # an f-string counts as one, which from Python 3.12 on consists of several
+        kind = tokenize.tok_name[token.type]
+        inside -= kind == "FSTRING_END"
+        count += not inside and kind != "FSTRING_START"
+        inside += kind == "FSTRING_START"
+    return len(lines), count
+
+
+def total(sizes: Iterable[tuple[int, int]]) -> str:
+    """Sums of lines and of tokens, as cells of a table."""
+    lines, tokens = map(sum, zip(*sizes, strict=True))
+    return f"{lines:,} | {tokens:,}"
+
+
+def check(tokens: Mapping[str, int]) -> str | None:
+    """What is larger than its budget, as a message; None if nothing is."""
+    budget = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
+    large = [
+        f"{name} has {tokens[name]:,} tokens, {most:,} allowed" for name, most in budget.items() if tokens[name] > most
+    ]
+    return f"{BUDGET.name}: {'; '.join(large)}. Write less, or raise the budget there." if large else None
 
 
 def module_name(path: Path, package: str) -> str:
@@ -80,21 +110,24 @@ def main() -> None:
     parser.add_argument(
         "--folders", action="store_true", help="also count the folders of prvr, prvr_search and the tests"
     )
+    parser.add_argument("--check", action="store_true", help="only compare the tokens with scripts/budget.toml")
     args = parser.parse_args()
-    lines = {path: code_lines(path) for folder in FOLDERS.values() for path in sources(folder)}
-    print("| part | lines of code | files |\n|---|---|---|")
+    sizes = {path: code_size(path) for folder in FOLDERS.values() for path in sources(folder)}
+    if args.check:
+        sys.exit(check({name: sum(sizes[path][1] for path in sources(folder)) for name, folder in FOLDERS.items()}))
+    print("| part | lines of code | tokens | files |\n|---|---|---|---|")
     for name, folder in FOLDERS.items():
-        print(f"| {name} | {sum(lines[path] for path in sources(folder)):,} | {len(sources(folder))} |")
-    total = sum(count for path, count in lines.items() if FOLDERS["examples"] not in path.parents)
-    print(f"| packages, tests and benchmarks | {total:,} | |")
+        print(f"| {name} | {total(sizes[path] for path in sources(folder))} | {len(sources(folder))} |")
+    shipped = (size for path, size in sizes.items() if FOLDERS["examples"] not in path.parents)
+    print(f"| packages, tests and benchmarks | {total(shipped)} | |")
     if args.folders:
         for package in (PACKAGES["prvr"], PACKAGES["prvr_search"], FOLDERS["tests"]):
-            print("\n| folder | lines of code | files |\n|---|---|---|")
+            print("\n| folder | lines of code | tokens | files |\n|---|---|---|---|")
             for part in (package, *sorted(path for path in package.iterdir() if path.is_dir())):
-                inside = [p for p in lines if p.parent == part or (part != package and part in p.parents)]
+                inside = [p for p in sizes if p.parent == part or (part != package and part in p.parents)]
                 if inside:
                     name = part.relative_to(package.parent).as_posix()
-                    print(f"| {name} | {sum(lines[path] for path in inside):,} | {len(inside)} |")
+                    print(f"| {name} | {total(sizes[path] for path in inside)} | {len(inside)} |")
     yaml = sum(
         len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob("packages/**/presets/**/*.yaml")
     )

@@ -1,9 +1,10 @@
-"""Would the tests notice? Small mistakes, each put into a copy of lorentz or regdiff on which its tests are run.
+"""Would the tests notice? Small mistakes, each put into a copy of the packages on which tests are run.
 
-    python scripts/mutants.py lorentz|regdiff [--only N ...] [--tests FILE ...]
+    python scripts/mutants.py lorentz|regdiff|prvr [--only N ...] [--tests FILE ...]
 
-A mutant is killed when a test fails, and the first that fails is printed. The working tree is only read. Ends with 1
-where one survives, and with an error where the text a mutant replaces is no longer there exactly once.
+A mutant is killed when a test fails, and the first that fails is printed; those of prvr name the tests that they are
+run with. The working tree is only read. Ends with 1 where one survives, and with an error where tests fail without a
+mutant, or the text that one replaces is not there exactly once.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -49,12 +51,17 @@ TESTS = {
 
 
 class Mutant(NamedTuple):
-    """One mistake: in which file, what it replaces, by what, and whose mistake it is."""
+    """One mistake: in which file below packages/*/src, what it replaces, by what, and whose mistake it is.
+
+    The file of one without a folder is in the package. `tests` are ids of pytest below tests/, separated by blanks; if
+    empty, `TESTS` of the package.
+    """
 
     file: str
     old: str
     new: str
     why: str
+    tests: str = ""
 
 
 LORENTZ = (
@@ -238,36 +245,315 @@ REGDIFF = (
     ),
     Mutant("condition.py", "x = masked(x, mask)  # a weight of 0", "x = x  # a weight of 0", "a NaN in padding"),
 )
-MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF}
-FIXTURES = {"lorentz": ("lorentz_reference.npz", "lorentz_gradients.npz"), "regdiff": ()}
+PRVR = (
+    Mutant(
+        "prvr/evaluation/metrics.py",
+        '{"worst": first + self.tied,',
+        '{"worst": first,',
+        "ties on the other side",
+        "prvr/test_metrics.py::test_ranks_agree_with_a_loop",
+    ),
+    Mutant(
+        "prvr/evaluation/metrics.py",
+        "first + self.tied / 2",
+        "first + self.tied // 2",
+        "the mean of ties, rounded down",
+        "prvr/test_metrics.py::test_ranks_agree_with_a_loop",
+    ),
+    Mutant(
+        "prvr/evaluation/rank.py",
+        "for video in sorted(videos)])",
+        "for video in sorted(videos)[:1]])",
+        "one right video of several",
+        "prvr/test_evaluation.py::test_report_agrees_with_the_whole_matrix",
+    ),
+    Mutant(
+        "prvr/evaluation/lists.py",
+        "_LEVEL[ties] * (level - higher)",
+        "_LEVEL[ties] * level",
+        "what is above a relevant video counts among its ties",
+        "prvr/test_lists.py::test_places_of_relevant_videos_agree_with_a_loop",
+    ),
+    Mutant(
+        "prvr/scoring.py",
+        "cosine, dot = cosine.masked_fill(~mask, -torch.inf), dot.masked_fill(~mask, -torch.inf)",
+        "cosine = cosine.masked_fill(~mask, -torch.inf)",
+        "a mask left out of a maximum",
+        "prvr/test_scoring.py::test_maxima_are_the_plain_loop",
+    ),
+    Mutant(
+        "prvr/scoring.py",
+        "return start * unit, stop * unit",
+        "return start * unit, (stop - 1) * unit",
+        "a moment that ends a step early",
+        "prvr/test_scoring.py::test_a_moment_ends_where_the_score_falls",
+    ),
+    Mutant(
+        "prvr/stages/matrix.py",
+        "new + (gap + 1).where(below, 0)",
+        "new",
+        "candidates fall behind the rest",
+        "prvr/test_pipeline.py::test_the_best_columns_and_their_new_scores",
+    ),
+    Mutant(
+        "prvr/losses/matching.py",
+        "candidates = ~positives\n",
+        "candidates = ~ground_truth\n",
+        "another right video as a negative",
+        "prvr/test_losses.py::test_another_right_video_is_no_negative_whatever_its_score",
+    ),
+    Mutant(
+        "prvr/models/blocks.py",
+        "/ sigma) ** 2)) / (2 * torch.pi)",
+        "/ sigma) ** 2))",
+        "a printed window divided by its maximum",
+        "prvr/test_models.py::test_the_printed_window_is_equation_10",
+    ),
+    Mutant(
+        "prvr/models/lorentz_mixer.py",
+        "centroid(v, weights, c,",
+        "centroid(v, weights, 1.0,",
+        "a centroid right at c = 1 only",
+        "prvr/test_models_lorentz.py::test_a_block_is_the_equations",
+    ),
+    Mutant(
+        "prvr/data/sampling.py",
+        "if not keep_last:",
+        "if keep_last is not None:",
+        "the last frame dropped",
+        "prvr/test_data_segment.py::test_every_row_counts_in_the_corrected_form_only",
+    ),
+    Mutant(
+        "prvr/data/packing.py",
+        'place = np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in hashes])',
+        "place = np.arange(len(packed)) / len(packed)",
+        "videos held out by their numbers",
+        "prvr/test_data_loader.py::test_holdout_follows_the_id_and_parts_the_videos",
+    ),
+    Mutant(
+        "prvr/data/packing.py",
+        "return [[name, stat.st_size, stat.st_mtime_ns]",
+        "return [[name, stat.st_size, 0]",
+        "a cache whose key does not change with its sources",
+        "prvr/test_data_pack.py::test_it_is_built_once_and_anew_when_source_or_settings_change",
+    ),
+    Mutant(
+        "prvr/data/hashes.py",
+        "if hash_file(file) != hashes[name]:",
+        "if not hash_file(file):",
+        "an error about damaged weights is swallowed",
+        "prvr/test_pipeline.py::TestRefusals::test_damage",
+    ),
+    Mutant(
+        "prvr/data/atomic.py",
+        "if path.name not in names or not stat.S_ISREG(path.lstat().st_mode):",
+        "if path.name is None:",
+        "a folder of somebody else is deleted",
+        "prvr/test_own_files.py::test_a_folder_that_holds_anything_else_is_not_replaced",
+    ),
+    Mutant(
+        "prvr/data/loader.py",
+        "self.teacher[query_indices[:, None], list(videos)]",
+        "self.teacher[np.sort(query_indices)[:, None], list(videos)]",
+        "rows of a teacher in another order",
+        "prvr/test_training_teacher.py::test_batches_carry_the_scores_of_their_own_pairs",
+    ),
+    Mutant(
+        "prvr/config/strict.py",
+        'extra="forbid"',
+        'extra="ignore"',
+        "a key that has moved is ignored",
+        "prvr/test_config.py::test_unusable_values_are_named",
+    ),
+    Mutant(
+        "prvr/papers/runs.py",
+        "_deciding(self.config)[1] | _EARLIER",
+        "_deciding(self.config)[1]",
+        "results of an earlier default are not recognised",
+        "prvr/test_papers.py::test_results_are_found_under_the_names_that_they_have",
+    ),
+    Mutant(
+        "prvr/training/gradients.py",
+        'rows = queries if name.startswith("text") else videos',
+        'rows = videos if name.startswith("text") else queries',
+        "texts and videos swapped between processes",
+        "prvr/test_training_global_batch.py::test_two_processes_are_one",
+    ),
+    Mutant(
+        "prvr/training/gradients.py",
+        "[g.to(outputs[name].dtype) for name, g in reached.items()]",
+        "[g.to(outputs[name].dtype) / len(leaves) for name, g in reached.items()]",
+        "gradients of chunks are a mean",
+        "prvr/test_training_global_batch.py::test_chunks_change_nothing[halves-hybrid-tvr]",
+    ),
+    Mutant(
+        "prvr/training/trainer.py",
+        'torch.manual_seed(derived_seed(*place, "dropout"))',
+        "torch.get_rng_state()",
+        "a resumed run draws other numbers",
+        "prvr/test_training_resume.py::test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise[bert_adam-3-2-3-kept3]",
+    ),
+    Mutant(
+        "prvr/training/optimizer.py",
+        "torch._foreach_add_(update, params, alpha=decay)",
+        "torch._foreach_add_(update, params, alpha=decay * lr)",
+        "decay by the square of the learning rate",
+        "prvr/test_training_optimizer.py::test_bert_adam_gives_the_released_numbers",
+    ),
+    Mutant(
+        "prvr/training/splits.py",
+        'report if config.train.protocol == "paper" else open_split(config, "val")',
+        "report",
+        "val taken for test",
+        "prvr/test_training_loop.py::test_val_selects_on_a_split_that_is_neither_learned_nor_reported",
+    ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "self._targets(numbers.tolist())",
+        "self._targets(range(len(numbers)))",
+        "captions shared out among rows of other videos",
+        "prvr/test_training_closed_form.py::test_a_fit_is_that_of_plain_loops",
+    ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "strength = penalty * rows.trace() / len(rows) +",
+        "strength = penalty +",
+        "a penalty in other units than the features",
+        "prvr/test_training_closed_form.py::test_a_fit_is_that_of_plain_loops",
+    ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "folds.append((captions, selection))",
+        "pass",
+        "a fit is not chosen on the split that selects",
+        "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
+    ),
+    Mutant(
+        "prvr/training/retrieval.py",
+        'selection = None if config.train.protocol == "paper" else splits.selection',
+        "selection = splits.selection",
+        "a fit is chosen on the split that is reported",
+        "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
+    ),
+    Mutant(
+        "prvr/training/retrieval.py",
+        "path.gate.fill_(gate)\n        return",
+        "return",
+        "the gate that was tried last stays",
+        "prvr/test_training_closed_form.py::test_a_run_that_starts_linear_scores_as_the_fit_does_and_every_epoch_earns_its_place",
+    ),
+    Mutant(
+        "prvr_search/video/subtitles.py",
+        "start = packet.pts * packet.time_base - origin",
+        "start = packet.pts * packet.time_base",
+        "subtitles by the clock of the file",
+        "prvr/test_subtitles.py::test_lines_have_the_time_of_the_pictures_wherever_the_clock_of_a_file_begins",
+    ),
+    Mutant(
+        "prvr_search/video/storage.py",
+        "if volume_of(place.path) != place.volume:",
+        "if place.volume is None:",
+        "places whose volume is away are deleted",
+        "prvr/test_library.py::test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk",
+    ),
+    Mutant(
+        "prvr_search/sync.py",
+        "[*range(0, rows - size, step), rows - size]",
+        "[*range(0, rows - size, step), rows - size - 1]",
+        "the last window ends before the video does",
+        "prvr/test_search_windows.py::test_windows_cover_a_video",
+    ),
+    Mutant(
+        "prvr_search/results.py",
+        "start, end = one.start + start, min(one.start + end, one.end)",
+        "end = min(end, one.end)",
+        "moments by the clock of their windows",
+        "prvr/test_search_windows.py::test_a_moment_across_two_windows_that_follow_each_other_is_one",
+    ),
+    Mutant(
+        "prvr_search/said.py",
+        "spans[0].start, spans[0].end, spans",
+        "spans[0].start, spans[-1].end, spans",
+        "the end of another moment",
+        "prvr/test_search_windows.py::test_a_long_moment_in_noise_is_found_and_shown_whole[30.0]",
+    ),
+    Mutant(
+        "prvr_search/snapshot.py",
+        "first.setdefault(one, number)",
+        "first.setdefault(one, len(first))",
+        "numbers of contents for numbers of originals",
+        "prvr/test_search_query.py::test_copies_are_one_hit",
+    ),
+    Mutant(
+        "prvr_search/index.py",
+        "found = [searched_videos(snapshot, where)] * len(queries)",
+        "passing, best = searched_videos(snapshot, where), rank(snapshot, text, None, k)\n"
+        "        found = [np.intersect1d(passing, [one.video for one in some]).astype(int) for some in best]",
+        "a filter of the best k",
+        "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
+    ),
+    Mutant(
+        "prvr_search/confidence.py",
+        "np.mean(best >= score)",
+        "np.mean(best > score)",
+        "a score of the bank itself has its confidence",
+        "prvr/test_search_confidence.py::test_what_surpasses_a_score_has_its_confidence",
+    ),
+    Mutant(
+        "prvr_search/trained.py",
+        "spans.T.reshape(-1, 1)",
+        "spans.reshape(-1, 1)",
+        "starts and ends of clips transposed",
+        "prvr/test_search_index.py::test_moments_are_those_that_evaluation_shows[proposals]",
+    ),
+    Mutant(
+        "prvr_search/serve/routes.py",
+        "response = FileResponse(await service.path(video), headers=headers, media_type=describe(video).type)",
+        "content = (await service.path(video)).read_bytes()\n"
+        "        response = Response(content, headers=headers, media_type=describe(video).type)",
+        "Range ignored",
+        "prvr/test_serve_api.py::test_a_file_whole_and_in_parts",
+    ),
+    Mutant(
+        "prvr_search/serve/catalogue.py",
+        ' + b"\\0" + video.sha256.encode()',
+        "",
+        "an address that stays when the content changes",
+        "prvr/test_serve_api.py::test_another_content_has_another_address",
+    ),
+    Mutant(
+        "prvr_search/serve/security.py",
+        'return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), expected.encode())',
+        "return text == expected",
+        "a token compared in as long as it fits",
+        "prvr/test_serve_security.py::test_a_token_is_compared_in_constant_time",
+    ),
+)
+MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
 
 
-def sources(package: str) -> Path:
-    """Where the modules of a package are, from the root."""
-    return Path("packages", package, "src", package)
+def place_of(package: str, mutant: Mutant) -> Path:
+    """The file of a mutant, from the root."""
+    name = mutant.file if "/" in mutant.file else f"{package}/{mutant.file}"
+    (path,) = (ROOT / "packages").glob(f"*/src/{name}")
+    return path.relative_to(ROOT)
 
 
-def mutated(package: str, mutant: Mutant) -> str:
+def mutated(path: Path, mutant: Mutant) -> str:
     """The text of the file with the mistake; ValueError where the place is gone."""
-    text = (ROOT / sources(package) / mutant.file).read_text()
+    text = (ROOT / path).read_text()
     if text.count(mutant.old) != 1:
-        raise ValueError(
-            f"{mutant.file}: {mutant.old!r} is there {text.count(mutant.old)} times, expected once; mend MUTANTS"
-        )
+        raise ValueError(f"{path}: {mutant.old!r} is there {text.count(mutant.old)} times, expected once; mend MUTANTS")
     text = text.replace(mutant.old, mutant.new)
-    compile(text, mutant.file, "exec")
+    compile(text, path.name, "exec")
     return text
 
 
-def copy_into(folder: Path, package: str) -> None:
-    """What the tests of the package need, and nothing of the others."""
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "packages" / package, folder / "packages" / package, ignore=skip)
-    shutil.copytree(ROOT / "tests" / package, folder / "tests" / package, ignore=skip)
-    (folder / "tests" / "fixtures").mkdir()
-    fixtures = [f"tests/fixtures/{name}" for name in FIXTURES[package]]
-    for file in ("pyproject.toml", "conftest.py", *fixtures):
-        shutil.copy(ROOT / file, folder / file)
+def tests_of(package: str, mutant: Mutant, names: list[str] | None) -> list[str]:
+    """The arguments of pytest for a mutant: those named on the command line, its own, or those of the package."""
+    if names is None and mutant.tests:
+        return [f"tests/{test}" for test in mutant.tests.split()]
+    return [f"tests/{package}/{name}.py" for name in names or TESTS[package]]
 
 
 class FirstFailure:
@@ -281,26 +567,34 @@ class FirstFailure:
             self.name = report.nodeid.removeprefix("tests/")
 
 
-def first_failure(package: str, texts: dict[str, str], tests: tuple[str, ...]) -> str | None:
-    """The first test that fails where these files have these texts; None if all pass. Runs once in a process."""
+def first_failure(package: str, texts: dict[Path, str], tests: list[str]) -> tuple[str | None, float]:
+    """The first test that fails where these files have these texts (None if all pass), and the seconds it took.
+
+    Runs once in a process.
+    """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        copy_into(folder, package)
-        for file, text in texts.items():
-            (folder / sources(package) / file).write_text(text)
+        folder, began = Path(name).resolve(), time.monotonic()
+        for part in ("packages", "tests", "docs", "benchmarks"):  # some tests read documents and studies
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "conftest.py"):
+            shutil.copy(ROOT / file, folder / file)
+        for path, text in texts.items():
+            (folder / path).write_text(text)
         os.chdir(folder)
-        os.environ.update(CI="1", PYTHONDONTWRITEBYTECODE="1")
-        sys.path.insert(0, str(folder / sources(package).parent))
-        first, files = FirstFailure(), [f"tests/{package}/{name}.py" for name in tests]
+        sys.path[:0] = sources = [str(path) for path in sorted(folder.glob("packages/*/src"))]
+        # The path is for the processes that tests start.
+        os.environ.update(CI="1", PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.pathsep.join(sources))
+        first = FirstFailure()
         with contextlib.redirect_stdout(io.StringIO()) as output:
-            code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=short", *files], plugins=[first])
-        where = Path(importlib.import_module(package).__file__ or "")
+            code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=short", *tests], plugins=[first])
+        modules = {package, *(path.parts[3] for path in texts)}
+        places = [Path(importlib.import_module(module).__file__ or "") for module in modules]
         os.chdir(ROOT)
-        if not where.is_relative_to(folder):
-            raise RuntimeError(f"the tests imported {where}, not the copy in {folder}")
+        if not all(place.is_relative_to(folder) for place in places):
+            raise RuntimeError(f"the tests imported {places}, not the copy in {folder}")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or (code != 0) != (first.name is not None):
             raise RuntimeError(f"the tests did not run:\n{output.getvalue()[-3000:]}")
-        return first.name
+        return first.name, time.monotonic() - began
 
 
 def main() -> None:
@@ -310,25 +604,30 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", help="test files of the package, without .py")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
-    mutants, tests = MUTANTS[args.package], tuple(args.tests or TESTS[args.package])
+    mutants = MUTANTS[args.package]
     chosen = {i: mutants[i - 1] for i in args.only or range(1, len(mutants) + 1)}
-    texts = {
-        i: {mutant.file: mutated(args.package, mutant)} for i, mutant in chosen.items()
-    }  # all of them, before anything runs
+    places = {i: place_of(args.package, mutant) for i, mutant in chosen.items()}
+    texts = {i: {places[i]: mutated(places[i], mutant)} for i, mutant in chosen.items()}  # all, before anything runs
+    tests = {i: tests_of(args.package, mutant, args.tests) for i, mutant in chosen.items()}
+    os.environ["HF_HUB_OFFLINE"] = "1"  # as in conftest.py, before huggingface_hub is imported
     context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
     if hasattr(os, "fork"):
-        context.set_forkserver_preload(["diffusers", "geoopt", "hypothesis", "mpmath", "pytest", "torch"])
+        context.set_forkserver_preload(
+            ["accelerate", "diffusers", "geoopt", "hypothesis", "matplotlib.figure", "mpmath", "pytest", "torch"]
+        )
     survivors = 0
     with ProcessPoolExecutor(args.workers, mp_context=context, max_tasks_per_child=1) as pool:
-        runs = {i: pool.submit(first_failure, args.package, texts[i], tests) for i in chosen}
-        unchanged = pool.submit(first_failure, args.package, {}, tests)
+        every = [*dict.fromkeys(test for some in tests.values() for test in some)]
+        unchanged = pool.submit(first_failure, args.package, {}, every)
+        runs = {i: pool.submit(first_failure, args.package, texts[i], tests[i]) for i in chosen}
+        if (failed := unchanged.result()[0]) is not None:
+            pool.shutdown(cancel_futures=True)
+            raise RuntimeError(f"without any mutant {failed} fails, so that nothing can be said: mend it first")
         for i, mutant in chosen.items():
-            killer = runs[i].result()
+            killer, seconds = runs[i].result()
             survivors += killer is None
             verdict = "SURVIVED" if killer is None else f"killed by {killer}"
-            print(f"{i:2d} {mutant.file:16s} {mutant.why:50s} {verdict}", flush=True)
-        if (failed := unchanged.result()) is not None:
-            raise RuntimeError(f"without any mutant {failed} fails, so nothing above counts: mend it first")
+            print(f"{i:2d} {mutant.file:34s} {mutant.why:50s} {verdict}, {seconds:.0f} s", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} killed; without a mutant all pass")
     sys.exit(survivors > 0)
 

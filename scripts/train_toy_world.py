@@ -19,15 +19,15 @@ import torch
 from safetensors.torch import save
 
 from prvr.config import Config, dump_config, load_config
-from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
+from prvr.data import load_encoder, open_corpus, write_corpus
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import write_hashes
 from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.zero_shot import ZeroShotComparison, compare_zero_shot
+from prvr.evaluation.zero_shot import Comparison, compare_baselines, untrained_baselines
 from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, CONFIG, SHIPPED, WEIGHTS
-from prvr.training import open_split, terminal_bar, train
+from prvr.training import linear_baseline, open_split, terminal_bar, train
 
 NAME, SEED = "toy-world", 2_000_000_033  # the seed of no corpus that anybody makes by chance
 PRESET = "hybrid-toy"
@@ -43,11 +43,12 @@ CHANGES = {
 }
 
 
-def beside(config: Config, corpus: Corpus, folder: Path) -> ZeroShotComparison:
-    """The packed model on the test split of its own corpus, beside zero-shot."""
+def beside(config: Config, folder: Path) -> Comparison:
+    """The packed model on the test split of its own corpus, beside zero-shot and the linear map."""
     with closing(open_split(config, "test")) as split:
         report = evaluate(load_pretrained(folder), split, EvaluationConfig(bootstrap=0))
-        return compare_zero_shot(report, corpus, split)
+        linear = {name: evaluate(path, split) for name, path in linear_baseline(config).items()}
+        return compare_baselines(report, split, untrained_baselines(report, split) | linear)
 
 
 def pack(config: Config, best: Path, folder: Path, about: dict[str, object]) -> None:
@@ -61,8 +62,8 @@ def pack(config: Config, best: Path, folder: Path, about: dict[str, object]) -> 
     (folder / "config.yaml").write_text(dump_config(usual), encoding="utf-8", newline="\n")
 
 
-def card(about: dict[str, object], found: ZeroShotComparison, parameters: int) -> str:
-    rows = [("zero-shot, the joint encoder alone", found.zero_shot), ("this model, float16 as it ships", found.model)]
+def card(about: dict[str, object], found: Comparison, parameters: int) -> str:
+    rows = [*found.baselines.items(), ("this model, float16 as it ships", found.model)]
     lines = [f"| {name} | {m.r1:.1f} | {m.r5:.1f} | {m.r10:.1f} | {m.sumr:.1f} |" for name, m in rows]
     return f"""# {NAME}
 
@@ -115,7 +116,7 @@ def main() -> None:
     }
     with temporary_folder(args.output) as folder:
         pack(config, run / "best", folder, about)
-        found = beside(config, corpus, folder)
+        found = beside(config, folder)
         parameters = sum(p.numel() for p in load_pretrained(folder).parameters())
         (folder / "README.md").write_text(card(about, found, parameters), encoding="utf-8", newline="\n")
         write_hashes(folder)

@@ -14,6 +14,10 @@ SMALL = {
     "data.captions_per_video": 1,
     "train.batch_size": 30,
     "train.epochs": 2,
+    "fit.windows": [[8]],
+    "fit.features": [0],
+    "fit.penalties": [3.0],
+    "fit.temperatures": [0.1],
 }
 """Of hybrid-toy: trained on toy-tiny in seconds."""
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from multiprocessing import get_context
 from pathlib import Path
@@ -185,9 +186,14 @@ def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus
     assert not calls
     other = {build(PackSettings(**change)) for change in ({"clips": 8}, {"words": 5}, {"keep_last": False})}
     assert len(other | {first}) == 4
-    corpus.text_file("tags").write_text('{"cap_id": "one#enc#0#+", "tags": ["seen"]}', encoding="utf-8")
-    assert build() not in {first, *other}
-    corpus.text_file("tags").unlink()
+    tags = corpus.text_file("tags")
+    for number, word in enumerate(("seen", "tall")):  # of the same size
+        tags.write_text(f'{{"cap_id": "one#enc#0#+", "tags": ["{word}"]}}', encoding="utf-8")
+        os.utime(tags, (number, number))
+        folder = build()
+        assert folder not in {first, *other}
+        other.add(folder)
+    tags.unlink()
     assert build() == first
     file = corpus.caption_file("test")
     file.write_text(file.read_text(encoding="utf-8") + "one#enc#9 one more\n", encoding="utf-8")

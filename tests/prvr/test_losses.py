@@ -60,6 +60,16 @@ def test_triplet_info_nce_and_query_structure_are_the_plain_loops(case: tuple[Te
 
 
 @given(batches)
+def test_another_right_video_is_no_negative_whatever_its_score(case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, _ = case
+    right = own.clone()
+    right[0, (owner[0] + 1) % 4] = True
+    moved = scores.masked_fill(right & ~own, 9.0)
+    for loss in (triplet_loss, triplet_pairs_loss):
+        assert torch.equal(loss(scores, own, right, 0.2, "hardest"), loss(moved, own, right, 0.2, "hardest"))
+
+
+@given(batches)
 def test_a_pool_of_one_is_hardest(case: tuple[Tensor, ...]) -> None:
     scores, _, own, _ = case
     assert torch.equal(

@@ -256,6 +256,20 @@ class TestRule:
         tested = [one for one in found.values() if one.base is not None]
         assert [one.corrected for one in tested] == holm([one.base.p_value for one in tested if one.base])
 
+    def test_a_row_that_is_not_judged_changes_no_verdict(
+        self, write: Callable[..., Table], study: Study, choices: Choices
+    ) -> None:
+        linear = {"name": "linear", "base": "linear-toy", "keys": {"train.protocol": "val"}}
+        table, arms = write(), yaml.safe_load(ARMS)["arms"]
+        finish(study, table, choices, EQUAL | {"idea": 0.3}, [0, 1, 2], noise=0.01)
+        before = judged(study, table, choices)
+        assert judged(study, write(arms=[*arms, linear]), choices)["idea"] != before["idea"]
+        beside = write(arms=[*arms, linear | {"judged": False}])
+        assert judged(study, beside, choices) == before
+        assert due(study, beside, choices)["linear"] == [0, 1, 2]
+        with pytest.raises(ConfigError, match="it must run and be shown"):
+            write(arms=[linear | {"judged": False}, *arms])
+
 
 class TestShow:
     def test_verdicts_stand_in_every_format_and_in_packed_studies(

@@ -261,6 +261,21 @@ def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:
     assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(size))
 
 
+def test_another_content_has_another_address(tmp_path: Path) -> None:
+    """What a browser has kept of an address stays true."""
+    served = make_library(tmp_path, "a.mp4", "b.mp4")
+    with TestClient(app_of(served), base_url=HOST) as client:
+        before = keys_of(client)
+    write_video(served.films / "a.mp4", GREYS[::-1])
+    with served.library() as library:
+        library.update()
+    with TestClient(app_of(served), base_url=HOST) as client:
+        after = keys_of(client)
+        assert client.get(f"/api/videos/{before['a.mp4']}/thumbnail").status_code == 404
+    assert after["a.mp4"] != before["a.mp4"]
+    assert after["b.mp4"] == before["b.mp4"]
+
+
 def picture(content: bytes) -> np.ndarray:
     with av.open(io.BytesIO(content)) as container:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")

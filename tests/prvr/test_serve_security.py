@@ -191,6 +191,29 @@ def test_without_the_token_nothing_is_told(locked: TestClient) -> None:
         assert "a.mp4" not in locked.get(path).text
 
 
+def _compared(self: object, other: object) -> bool:
+    """Letter by letter until one differs, so that the time tells how much of a token was guessed."""
+    raise AssertionError("compared in a time that depends on the content")
+
+
+class SecretBytes(bytes):
+    __eq__, __hash__ = _compared, bytes.__hash__
+
+
+class Secret(str):
+    __slots__ = ()
+    __eq__, __hash__ = _compared, str.__hash__
+
+    def encode(self, *_: object) -> bytes:  # type: ignore[override]
+        return SecretBytes(super().encode())
+
+
+def test_a_token_is_compared_in_constant_time() -> None:
+    sessions = Sessions(Secret(TOKEN))
+    assert sessions.accepts_header(f"Bearer {TOKEN}")
+    assert not sessions.accepts_header(f"Bearer {TOKEN[:-1]}x")
+
+
 def test_a_cookie_opens_media_for_a_while_and_nothing_else(locked: TestClient) -> None:
     key = keys_of(locked, TOKEN)["a.mp4"]
     answer = locked.post("/api/session", headers={"Authorization": f"bearer {TOKEN}"})

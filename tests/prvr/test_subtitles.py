@@ -54,8 +54,9 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def with_track(video: Path, target: Path, subtitles: str, language: str) -> None:
-    """The stream of a video and a text track in a file of their own; the video is deleted."""
+def with_track(video: Path, target: Path, subtitles: str, language: str, begins: int = 0) -> None:
+    """The stream of a video and a text track in a file of their own, whose clock begins so many seconds late; the video
+    is deleted."""
     ass = video.with_suffix(".txt")
     ass.write_text(subtitles)
     with av.open(str(video)) as source, av.open(str(ass), format="ass") as texts, av.open(str(target), "w") as made:
@@ -66,6 +67,7 @@ def with_track(video: Path, target: Path, subtitles: str, language: str) -> None
         for container, stream in streams.items():
             for packet in container.demux():
                 if packet.size:
+                    packet.pts, packet.dts = (round(t + begins / packet.time_base) for t in (packet.pts, packet.dts))
                     packet.stream = stream
                     made.mux(packet)
     video.unlink()
@@ -181,6 +183,13 @@ def test_without_chardet_files_are_latin_1(
 def said_on(capsys: pytest.CaptureFixture[str]) -> str:
     """What was printed on standard error, without line breaks."""
     return " ".join(capsys.readouterr().err.split())
+
+
+def test_lines_have_the_time_of_the_pictures_wherever_the_clock_of_a_file_begins(films: Path) -> None:
+    with_track(film(films / "copied.mp4", 0, 90), films / "late.mkv", DRAWN.replace("quiet", "later"), "eng", begins=5)
+    with Library(films, encoder=NAME) as library:
+        (line,) = library.search(Query(said="later library")).hits[0].lines
+    assert (line.start, line.end) == (2.0, 3.5)
 
 
 def test_without_a_line_that_matches_videos_rank_as_before(films: Path) -> None:

@@ -163,6 +163,21 @@ def test_what_is_chosen_is_best_on_held_out_videos(captions: Captions, cache: st
     assert choose(config, few).penalty == 1.0
 
 
+def test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none(runs: Runs, splits: Splits) -> None:
+    """On the few videos that it is fitted to, the smaller penalty is the better one; on others it is the worse."""
+    few = splits.train.subset(range(30))
+    runs.splits = Splits(few, few, few)
+    fit = {"windows": [[1]], "features": [0], "penalties": [10.0, 0.001], "temperatures": [0.1]}
+    for protocol, selection, penalty in (("paper", None, 10.0), ("val", few, 0.001)):
+        config = runs.config(**ALONE | {"fit": fit, "train": {"epochs": 0, "protocol": protocol}})
+        captions = Captions(few, CPU)
+        assert choose(config, captions, None if selection is None else captions).penalty == penalty
+        result = runs.train(config, name=protocol)
+        _, tensors = fit_path(config, few, selection=selection)
+        saved = load_pretrained(result.output / "best").get_submodule("path").state_dict()
+        assert all(torch.equal(saved[name], tensor) for name, tensor in tensors.items())
+
+
 def test_a_run_that_is_a_fit(runs: Runs, splits: Splits) -> None:
     """It has a folder as all runs, is better than chance, loads, and resumes to nothing."""
     config = runs.config(**ALONE)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,14 @@ def test_holdout_selects_on_training_videos_and_scores_the_reported_split_once(t
     assert result.report.split == parts.report.name != parts.selection.name
     assert "`holdout`" in (tmp_path / "best" / "README.md").read_text()
     parts.close()
+
+
+def test_val_selects_on_a_split_that_is_neither_learned_nor_reported(cache: str) -> None:
+    config = make_config(cache, train__protocol="val")
+    with closing(open_splits(config)) as parts:
+        ids = [split.video_ids for split in (parts.train, parts.selection, parts.report)]
+    assert ids == [open_split(config, name).video_ids for name in ("train", "val", "test")]
+    assert not set(ids[1]) & {*ids[0], *ids[2]}
 
 
 def test_early_stopping_counts_epochs_without_a_better_score(runs: Runs) -> None:

@@ -33,8 +33,16 @@ from prvr.data import (
 )
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 from prvr.evaluation import EvaluationConfig, report_from_scores
-from prvr.evaluation.tables import zero_shot_table
-from prvr.evaluation.zero_shot import compare_zero_shot, evaluate_untrained, has_zero_shot, zero_shot_scores
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.tables import baselines_table
+from prvr.evaluation.zero_shot import (
+    Comparison,
+    compare_baselines,
+    evaluate_untrained,
+    has_zero_shot,
+    untrained_baselines,
+    zero_shot_scores,
+)
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
 
@@ -164,7 +172,7 @@ def packed(toy_root: Path, toy_cache: Path) -> tuple[Corpus, PackedSplit]:
 
 
 def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str] | None = None) -> str:
-    changes = {"data.root": str(root), "data.collection": collection}
+    changes = {"data.root": str(root), "data.collection": collection, "fit.baseline": "never"}
     console = Console(width=80, file=io.StringIO())
     show_baselines(console, load_config("hybrid-toy", changes), report)
     return console.file.getvalue()
@@ -180,6 +188,10 @@ def flattened(corpus: Corpus, folder: Path, value: float = 1.0) -> Corpus:
     return copy
 
 
+def compared(report: EvaluationReport, split: PackedSplit) -> Comparison:
+    return compare_baselines(report, split, untrained_baselines(report, split))
+
+
 class TestComparison:
     def test_wins_losses_and_neither(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed
@@ -192,13 +204,13 @@ class TestComparison:
             (noise, "Zero-shot is better than this model: SumR -"),
             (alone, "This model does not differ significantly from zero-shot: SumR +0.0"),
         ):
-            found = compare_zero_shot(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), corpus, split)
+            found = compared(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), split)
             assert found.verdict.startswith(says)
             assert ("Search with zero-shot." in found.verdict) != found.model_wins
             assert found.model_wins == (scores is right)
             expected = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).text_to_video.sumr
             assert found.model.sumr == expected
-            assert found.sumr.value == pytest.approx(found.model.sumr - found.zero_shot.sumr)
+            assert found.sumr["zero-shot"].value == pytest.approx(found.model.sumr - found.baselines["zero-shot"].sumr)
 
     def test_only_what_is_above_chance_is_better(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
         """Zero-shot of constant features loses every tie; a model of noise is no better than chance for that."""
@@ -206,23 +218,23 @@ class TestComparison:
         flat = flattened(corpus, tmp_path)
         noise = torch.rand(len(split.query_ids), len(split), generator=torch.Generator().manual_seed(0))
         with pack(flat, "test", cache_dir=tmp_path / "cache") as equal:
-            found = compare_zero_shot(report_from_scores(noise, equal), flat, equal)
-            assert found.sumr.value > 0
-            assert found.sumr.p_value < 0.05
+            found = compared(report_from_scores(noise, equal), equal)
+            assert found.sumr["zero-shot"].value > 0
+            assert found.sumr["zero-shot"].p_value < 0.05
             assert "better than zero-shot" not in found.verdict
             assert not found.model_wins
             assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
             assert "Zero-shot gives the right video and a wrong one equal scores for 100%" in found.verdict
             assert "All frame features of toy-tiny test are equal" in found.verdict
             right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)
-            assert compare_zero_shot(right, flat, equal).verdict.startswith("This model is better than zero-shot")
+            assert compared(right, equal).verdict.startswith("This model is better than zero-shot")
 
     @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
     def test_ties_are_no_success_however_they_are_counted(self, packed: tuple[Corpus, PackedSplit], ties: str) -> None:
-        corpus, split = packed
+        _, split = packed
         report = report_from_scores(torch.zeros(len(split.query_ids), len(split)), split, EvaluationConfig(ties=ties))
         assert not report.above_chance
-        verdict = compare_zero_shot(report, corpus, split).verdict
+        verdict = compared(report, split).verdict
         assert "This model is better" not in verdict
         assert "This model gives the right video and a wrong one equal scores for 100%" in verdict
 
@@ -231,7 +243,7 @@ class TestComparison:
         report = report_from_scores(
             -torch.from_numpy(split.relevant_matrix).float(), split, EvaluationConfig(bootstrap=0)
         )
-        out = printed(zero_shot_table(compare_zero_shot(report, corpus, split), "a note"))
+        out = printed(baselines_table(compared(report, split), "a note"))
         rows = re.findall(r"^ *(\S.*?)((?: +\d+\.\d){5}) *$", out, flags=re.MULTILINE)
         values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
         assert values["chance"][-1] == pytest.approx(report.chance, abs=0.06)
@@ -249,11 +261,11 @@ class TestComparison:
         assert show(toy_root, "toy-tiny", report).split() == out.replace("a note", "").split()
 
     def test_another_gallery_is_refused(self, packed: tuple[Corpus, PackedSplit]) -> None:
-        corpus, split = packed
+        _, split = packed
         part = split.subset(range(10))
         report = report_from_scores(torch.rand(len(part.query_ids), 10), part, EvaluationConfig(bootstrap=0))
         with pytest.raises(DataError, match="are not those of"):
-            compare_zero_shot(report, corpus, split)
+            compared(report, split)
 
     def test_what_cannot_be_compared_is_said(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
         corpus, split = packed

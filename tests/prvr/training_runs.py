@@ -32,6 +32,7 @@ def make_config(cache: str, **changes: Any) -> Config:
         "optim": {"lr": 3e-3},
         "data": {"collection": "toy-tiny", "cache_dir": cache},
         "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},
+        "fit": {"baseline": "never"},
     }
     for key, value in changes.items():
         group, _, name = key.partition("__")

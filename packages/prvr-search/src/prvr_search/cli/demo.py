@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from prvr.data import Corpus
     from prvr.evaluation.moments import ExampleQuery
 
-_QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
+_QUICK = {
+    "train.epochs": 6,
+    "train.hard_negatives_from": 6,
+    "train.batch_size": 24,
+    "optim.lr": 0.002,
+    "fit.features": [0],
+}
 """Keys of `gmmformer-toy`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _WHOLE = {"train.average": 5}
 """Keys of `best-toy`. The few sentences of `val` cannot tell which of its last epochs is best."""

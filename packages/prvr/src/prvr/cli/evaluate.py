@@ -3,8 +3,9 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -30,12 +31,16 @@ from prvr.cli.options import (
     app,
     parsed_keys,
 )
-from prvr.errors import DataError, MissingExtraError
+from prvr.errors import PrvrError
 
 if TYPE_CHECKING:
+    import torch
+
     from prvr.config import Config
+    from prvr.data import PackedSplit
     from prvr.evaluation.report import EvaluationReport
-    from prvr.evaluation.zero_shot import ZeroShotComparison
+    from prvr.evaluation.zero_shot import Comparison
+    from prvr.stages import FirstStage
     from prvr.systems import System as OpenSystem
     from prvr.types import Untrained
 
@@ -81,6 +86,8 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
     not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
 
+    The model is compared with the linear map of its training split, unless --fit.baseline is never.
+
     SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by frames or by moments.
     """
     from prvr.systems import open_system, parse_stage
@@ -91,6 +98,7 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
         evaluate_alone(args, chosen_data(args.preset or _TOY, None, system, data), system, keys)
         return
     values = parsed_keys(keys)
+    data |= {key: values.pop(key) for key in ("fit.baseline",) if key in values}
     for key in values:
         if not key.startswith("model."):
             raise CommandError(f"--{key}: only keys of the model (--model.KEY VALUE) can be changed after training.")
@@ -162,7 +170,11 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
         (report,) = reports.values()
         show_report(console, report, text_to_video=_ranks_sets(args, config))
         if labels == "original":
-            show_baselines(console, replace(config, model=system.pipeline.first.config), report, split)
+            is_own = system.config is not None and system.config.data.collection == config.data.collection
+            fit = config.fit if is_own else replace(config.fit, baseline="never")
+            first, device = system.pipeline.first, device_of(args.device)
+            here = replace(config, model=first.config, fit=fit)
+            show_baselines(console, here, report, split, retriever=first, device=device)
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split)
@@ -368,11 +380,18 @@ def show_report(console: Console, report: "EvaluationReport", *, text_to_video: 
 
 
 def show_baselines(
-    console: Console, config: "Config", report: "EvaluationReport", split: str | None = None, note: str | None = None
-) -> "ZeroShotComparison | None":
-    """Prints a report next to chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
+    console: Console,
+    config: "Config",
+    report: "EvaluationReport",
+    split: str | None = None,
+    *,
+    note: str | None = None,
+    retriever: "FirstStage | None" = None,
+    device: "torch.device | str" = "cpu",
+) -> "Comparison | None":
+    """Prints a report next to chance, zero-shot and the linear map, as far as the corpus and its training split allow.
 
-    If the comparison cannot be made, the reason is printed instead of the table, and None is returned.
+    Where a comparison cannot be made, the reason is printed. None is returned where none is made.
 
     Args:
         console: the console to print on.
@@ -380,21 +399,39 @@ def show_baselines(
         report: the evaluation of the model.
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
+        retriever: the model, where it is at hand: its linear path is not fitted again.
+        device: where the linear map is fitted and evaluated.
     """
-    from prvr.evaluation.tables import zero_shot_table
-    from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot
-    from prvr.training import open_split
+    from prvr.evaluation import EvaluationConfig, evaluate
+    from prvr.evaluation.tables import baselines_table
+    from prvr.evaluation.zero_shot import compare_baselines, has_zero_shot, untrained_baselines
+    from prvr.training import linear_baseline, open_split
     from prvr.training.splits import run_corpus
 
-    try:
-        corpus = run_corpus(config)
-        if not has_zero_shot(corpus):
+    with ExitStack() as stack:
+
+        @cache
+        def packed() -> "PackedSplit":
+            return stack.enter_context(closing(open_split(config, split or config.data.eval_split)))
+
+        def zero_shot() -> "dict[str, EvaluationReport]":
+            return untrained_baselines(report, packed()) if has_zero_shot(run_corpus(config)) else {}
+
+        def linear() -> "dict[str, EvaluationReport]":
+            return {
+                name: evaluate(path, packed(), EvaluationConfig(ties=report.ties, seed=report.seed), device=device)
+                for name, path in linear_baseline(config, retriever, device).items()
+            }
+
+        baselines: dict[str, EvaluationReport] = {}
+        for name, evaluations in (("zero-shot", zero_shot), ("linear", linear)):
+            try:
+                baselines |= evaluations()
+            except PrvrError as error:  # the report itself is complete without it
+                console.print(f"\nno comparison with {name}: {error}", markup=False, soft_wrap=True)
+        if not baselines:
             return None
-        with closing(open_split(config, split or config.data.eval_split)) as packed:
-            comparison = compare_zero_shot(report, corpus, packed)
-    except (DataError, MissingExtraError) as error:  # the report itself is complete without it
-        console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
-        return None
+        comparison = compare_baselines(report, packed(), baselines)
     console.print()
-    console.print(zero_shot_table(comparison, note))
+    console.print(baselines_table(comparison, note))
     return comparison

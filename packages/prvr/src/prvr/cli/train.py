@@ -17,7 +17,7 @@ from prvr.cli.folders import check_corpus, chosen_data, device_of, fresh_folder,
 from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, import_listed, parsed_keys
 
 if TYPE_CHECKING:
-    from prvr.evaluation.zero_shot import ZeroShotComparison
+    from prvr.evaluation.zero_shot import Comparison
     from prvr.training import RerankerResult, RunResult
 
 _DATA = ("data.", "train.protocol", "train.holdout_fraction")
@@ -90,10 +90,15 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         stack.enter_context(threads(args.threads))
         trained = train(config, output, args.device, resume=args.resume, trackers=args.trackers)
     if rank == 0:
+        from prvr.models import load_pretrained
+
         console, written = stdout(), prvr.load_config(trained.output / "config.yaml")
         show_report(console, trained.report)
-        comparison = show_baselines(console, written, trained.report)
-        show_folder(trained, is_fitted=getattr(written.model, "start", "drawn") == "linear")
+        is_fitted = getattr(written.model, "start", "drawn") == "linear"
+        best = load_pretrained(trained.output / "best") if is_fitted else None
+        device = device_of(args.device)
+        comparison = show_baselines(console, written, trained.report, retriever=best, device=device)
+        show_folder(trained, is_fitted=is_fitted)
         show_next(*_next(written, trained.output, comparison), *import_options(written.imports))
 
 
@@ -159,7 +164,7 @@ def show_folder(result: "RunResult", *, is_fitted: bool = False) -> None:
     )
 
 
-def _next(config: "prvr.Config", output: Path, comparison: "ZeroShotComparison | None") -> list[object]:
+def _next(config: "prvr.Config", output: Path, comparison: "Comparison | None") -> list[object]:
     """The search of the videos that the model was trained on, where they are known; else its evaluation."""
     from prvr.config import ModelConfig
     from prvr.corpora.caption_corpus import videos_folder

@@ -178,3 +178,6 @@ class FitConfig:
         default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0), min_length=1, max_length=64
     )
     """Shares of the blocks in the score, see `model.start`."""
+    baseline: Literal["auto", "always", "never"] = "auto"
+    """Compare a model that is trained or evaluated with the linear map of its training split; auto: where fitting it
+    takes minutes, see `prvr.training.linear_baseline`."""

@@ -9,10 +9,17 @@ from rich.text import Text
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.zero_shot import ZeroShotComparison
+from prvr.evaluation.zero_shot import Comparison
 
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 _PARTS = ("queries", *_RECALLS, "MdR", "MnR")
+_BASELINES = {
+    "zero-shot": "zero-shot (joint encoder, no training)",
+    "training-free": "training-free (the same, by moments)",
+    "linear": "linear (a map in closed form)",
+    "linear, first setting": "linear (closed form, first setting)",
+    "linear path": "linear (the path of this model)",
+}
 
 
 def metrics_table(report: EvaluationReport) -> Table:
@@ -75,19 +82,19 @@ def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
     return table
 
 
-def zero_shot_table(comparison: ZeroShotComparison, note: str | None = None) -> Table:
-    """Recalls of chance, the joint encoder alone and the model, with the verdict as caption.
+def baselines_table(comparison: Comparison, note: str | None = None) -> Table:
+    """Recalls of chance, the baselines and the model, with the verdict as caption.
 
     Args:
-        comparison: the comparison of a model with zero-shot retrieval.
+        comparison: the comparison of a model with baselines.
         note: a further line of the caption.
     """
     caption = comparison.verdict if note is None else f"{comparison.verdict}\n{note}"
     table = new_table("% of queries with a relevant video among the best k", caption, [""], _RECALLS)
     table.add_row("chance", *(f"{value:.1f}" for value in comparison.chance))
-    table.add_row("zero-shot (joint encoder, no training)", *metric_cells(comparison.zero_shot, _RECALLS))
-    table.add_row("training-free (the same, by moments)", *metric_cells(comparison.training_free, _RECALLS))
-    table.add_row("this model", *metric_cells(comparison.model, _RECALLS))
+    rows = {_BASELINES[name]: metrics for name, metrics in comparison.baselines.items()}
+    for name, metrics in {**rows, "this model": comparison.model}.items():
+        table.add_row(name, *metric_cells(metrics, _RECALLS))
     return table
 
 

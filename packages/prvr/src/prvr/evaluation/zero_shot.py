@@ -1,6 +1,7 @@
-"""Zero-shot retrieval, by the joint encoder of frames and texts alone, and a model compared with it."""
+"""Zero-shot retrieval, by the joint encoder of frames and texts alone, and a model compared with baselines."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from prvr.config import preset_names
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.encoders import TextFeaturizer
@@ -25,32 +27,36 @@ _DEGENERATE = 0.5
 
 
 @dataclass(frozen=True)
-class ZeroShotComparison:
-    """A trained model compared with zero-shot retrieval on the same queries, text to video.
+class Comparison:
+    """A trained model compared with baselines on the same queries, text to video.
 
     Args:
         split: collection and split.
         chance: R@1, 5, 10, 100 and SumR of a random order of the gallery, in percent.
-        zero_shot, training_free: metrics of the joint encoder alone, by frames and by moments.
+        baselines: metrics of `zero-shot` and `training-free`, the joint encoder alone by frames and by moments, and of
+            a linear map (`prvr.training.linear_baseline`); of those that there are.
         model: metrics of the trained model.
-        sumr: SumR of the model minus SumR of zero-shot, paired by query and resampled by video.
-        above_chance: whether zero-shot, and the model, are shown to be better than chance.
+        sumr: SumR of the model minus SumR of a baseline, paired by query and resampled by video; all but
+            `training-free`.
+        above_chance: those that are shown to be better than chance, among them `model`.
         warnings: problems of the features, in sentences.
     """
 
     split: str
     chance: tuple[float, ...]
-    zero_shot: RetrievalMetrics
-    training_free: RetrievalMetrics
+    baselines: Mapping[str, RetrievalMetrics]
     model: RetrievalMetrics
-    sumr: Difference
-    above_chance: tuple[bool, bool] = (True, True)
+    sumr: Mapping[str, Difference]
+    above_chance: Collection[str] = ("model", "zero-shot", "linear")
     warnings: tuple[str, ...] = ()
 
     @property
     def model_wins(self) -> bool:
-        """Whether the model is shown to be better than zero-shot, and better than chance."""
-        return self.sumr.p_value < _LEVEL and self.sumr.value > 0 and self.above_chance[1]
+        """Whether to search with the model: it is shown to be better than zero-shot and chance, or is all there is."""
+        zero_shot = self.sumr.get("zero-shot")
+        return zero_shot is None or (
+            zero_shot.p_value < _LEVEL and zero_shot.value > 0 and "model" in self.above_chance
+        )
 
     @property
     def verdict(self) -> str:
@@ -60,30 +66,59 @@ class ZeroShotComparison:
             >>> from prvr.evaluation.significance import Interval
             >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
             >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)
-            >>> print(ZeroShotComparison("films test", (1.0,) * 5, metrics, metrics, metrics, worse).verdict)
+            >>> for name in ("zero-shot", "linear"):
+            ...     print(Comparison("tvr test", (1.0,) * 5, {name: metrics}, metrics, {name: worse}).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
+            The linear map is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Train with --preset
+            linear-tvr or --model.start linear.
         """
-        value, interval, p = self.sumr.value, self.sumr.interval, self.sumr.p_value
-        difference = f"SumR {value:+.1f} (95% {interval.low:+.1f} .. {interval.high:+.1f}, "
-        difference += "p < 0.001)" if p < 0.001 else f"p = {p:.3f})"
-        better, worse = ("This model", "zero-shot") if value > 0 else ("Zero-shot", "this model")
-        if not any(self.above_chance):
-            verdict = (
-                f"Neither this model nor zero-shot is shown to be better than chance (SumR {self.chance[-1]:.1f})."
-            )
-        elif p >= _LEVEL:
-            verdict = f"This model does not differ significantly from zero-shot: {difference}."
-        elif not self.above_chance[value > 0]:
-            verdict = f"{better} is not shown to be better than chance, so {difference} is not meaningful."
-        else:
-            verdict = f"{better} is better than {worse}: {difference}."
-        choice = [] if self.model_wins else ["Search with zero-shot."]
+        tied = {_label(name): self.baselines[name].tied for name in self.sumr} | {"this model": self.model.tied}
         degenerate = [
-            f"{name} gives the right video and a wrong one equal scores for {metrics.tied:.0%} of the queries."
-            for name, metrics in (("Zero-shot", self.zero_shot), ("This model", self.model))
-            if metrics.tied >= _DEGENERATE
+            f"{_capital(name)} gives the right video and a wrong one equal scores for {share:.0%} of the queries."
+            for name, share in tied.items()
+            if share >= _DEGENERATE
         ]
-        return " ".join([verdict, *choice, *degenerate, *self.warnings])
+        return " ".join([*map(self._sentences, self.sumr), *degenerate, *self.warnings])
+
+    def _sentences(self, baseline: str) -> str:
+        """The result beside a baseline, and what follows from it."""
+        sumr, name = self.sumr[baseline], _label(baseline)
+        difference = f"SumR {sumr.value:+.1f} (95% {sumr.interval.low:+.1f} .. {sumr.interval.high:+.1f}, "
+        difference += "p < 0.001)" if sumr.p_value < 0.001 else f"p = {sumr.p_value:.3f})"
+        wins = sumr.value > 0
+        better, worse = ("this model", name) if wins else (name, "this model")
+        advice = "" if self.model_wins or baseline != "zero-shot" else " Search with zero-shot."
+        if not {baseline, "model"} & {*self.above_chance}:
+            verdict = f"Neither this model nor {name} is shown to be better than chance (SumR {self.chance[-1]:.1f})."
+        elif sumr.p_value >= _LEVEL:
+            verdict = f"This model does not differ significantly from {name}: {difference}."
+        elif ("model" if wins else baseline) not in self.above_chance:
+            verdict = f"{_capital(better)} is not shown to be better than chance, so {difference} is not meaningful."
+        else:
+            verdict = f"{_capital(better)} is better than {worse}: {difference}."
+            if not wins and baseline != "zero-shot":
+                start = "" if baseline == "linear path" else " or --model.start linear"
+                advice = f" Train with --preset {linear_preset(self.split)}{start}."
+        return verdict + advice
+
+
+def _label(baseline: str) -> str:
+    return "the linear map" if baseline.startswith("linear") else baseline
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def linear_preset(collection: str) -> str:
+    """The `linear-*` preset of a collection; where none is its own, `linear-tvr`, which reads features of any width.
+
+    Examples:
+        >>> linear_preset("toy-tiny"), linear_preset("films")
+        ('linear-toy', 'linear-tvr')
+    """
+    name = f"linear-{re.split('[- ]', collection, maxsplit=1)[0]}"
+    return name if name in preset_names() else "linear-tvr"
 
 
 def zero_shot_scores(
@@ -140,35 +175,56 @@ def evaluate_untrained(name: Untrained, split: PackedSplit, config: EvaluationCo
     return report_from_scores(scores, split, config)
 
 
-def compare_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> ZeroShotComparison:
-    """A report compared with zero-shot retrieval and chance.
+def untrained_baselines(report: EvaluationReport, split: PackedSplit) -> dict[str, EvaluationReport]:
+    """Zero-shot and training-free, evaluated as a report was; neither for a corpus without a joint encoder.
+
+    Args:
+        report: the evaluation of a model.
+        split: its split, packed.
+
+    Raises:
+        prvr.data.DataError: the corpus is damaged, or of another version.
+    """
+    if not has_zero_shot(split.source.corpus):
+        return {}
+    config = EvaluationConfig(ties=report.ties, seed=report.seed)
+    return {
+        "zero-shot": evaluate_untrained("zero-shot", split, config),
+        "training-free": evaluate_untrained("training-free", split, replace(config, bootstrap=0)),
+    }
+
+
+def compare_baselines(
+    report: EvaluationReport, split: PackedSplit, baselines: Mapping[str, EvaluationReport]
+) -> Comparison:
+    """A report compared with chance and with baselines.
 
     Args:
         report: the evaluation of a model on the whole split.
-        corpus: the corpus of the split, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
-        split: the same split, packed.
+        split: the split, packed.
+        baselines: their evaluations on it, by the names of [Comparison][prvr.evaluation.zero_shot.Comparison].
 
     Raises:
-        prvr.data.DataError: the corpus has no zero-shot score, or the report has other queries.
+        prvr.data.DataError: the report has other queries.
     """
-    config, name = EvaluationConfig(ties=report.ties, seed=report.seed), str(split.files.about["split"])
-    alone = report_from_scores(zero_shot_scores(corpus, name), split, config)
-    if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
-        raise DataError(
-            f"{report.split}: its queries or videos are not those of {split.name}. Evaluate the whole split."
-        )
+    for baseline in baselines.values():
+        if (baseline.query_ids, baseline.video_ids) != (report.query_ids, report.video_ids):
+            raise DataError(
+                f"{report.split}: its queries or videos are not those of {split.name}. Evaluate the whole split."
+            )
     relevant = torch.tensor([len(videos) for videos in split.relevant])
     chance = [chance_recall(len(split), relevant, k) for k in RECALLS]
-    return ZeroShotComparison(
+    return Comparison(
         split=report.split,
         chance=(*chance, sum(chance)),
-        zero_shot=alone.text_to_video,
-        training_free=report_from_scores(
-            zero_shot_scores(corpus, name, inputs="moments"), split, replace(config, bootstrap=0)
-        ).text_to_video,
+        baselines={name: baseline.text_to_video for name, baseline in baselines.items()},
         model=report.text_to_video,
-        sumr=paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"],
-        above_chance=(alone.above_chance, report.above_chance),
+        sumr={
+            name: paired_test(baseline.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"]
+            for name, baseline in baselines.items()
+            if name != "training-free"
+        },
+        above_chance=[name for name, each in {**baselines, "model": report}.items() if each.above_chance],
         warnings=split.constant,
     )
 

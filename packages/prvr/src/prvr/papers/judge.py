@@ -100,8 +100,8 @@ def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdic
         finished: the results of each row, by its name.
     """
     assert table.rule is not None
-    base, *arms = [row for row in table.rows if row.kind not in (None, "plot") and not row.hidden]
-    judged = {row.name: Verdict("", ()) for row in table.rows if row.kind is not None}
+    base, *arms = [row for row in table.rows if row.is_arm]
+    judged = {row.name: Verdict("", ()) for row in table.rows if row.kind is not None and row.judged}
     judged |= {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
     p_values = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}
     for name, p_value in zip(p_values, holm(list(p_values.values()), len(arms)), strict=True):

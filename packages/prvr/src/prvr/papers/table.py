@@ -115,6 +115,8 @@ class Row:
     """Of an arm: the row that has all but the idea, such as as many parameters; the arm must beat that as well."""
     teacher: str | None = None
     """The row above whose system teaches this one, which must be trained; `loss.distillation` is its weight."""
+    judged: bool = True
+    """False, in a table of arms: a row to compare with by eye, such as a baseline, that no rule judges."""
     removes: bool = False
     """Of an arm: it is the base without a part, and what is judged is the part."""
     cost: float | None = Field(default=None, gt=0)
@@ -139,6 +141,11 @@ class Row:
     def _ways(self) -> list[Kind]:
         ways: list[Kind] = ["stage", "evaluate", "plot", "checkpoint", "untrained", "history"]
         return [way for way in ways if getattr(self, way) is not None]
+
+    @property
+    def is_arm(self) -> bool:
+        """Whether a rule judges the row, or others by it."""
+        return self.kind not in (None, "plot") and not self.hidden and self.judged
 
     @property
     def kind(self) -> Kind | None:
@@ -200,7 +207,7 @@ class Table:
             raise InputError(f"rows named twice: {', '.join(twice)}")
         if len(self.search) > 1 or (self.search and any(row.kind not in ("train", None) for row in self.rows)):
             raise InputError("search: expected one key, and only rows that train with its values")
-        if self.rule is not None and (self.rows[0].kind in (None, "plot") or self.rows[0].hidden):
+        if self.rule is not None and not self.rows[0].is_arm:
             raise InputError(f"arms: {self.rows[0].name!r} is the base, as the first of them: it must run and be shown")
         for column in (*self.columns, *((self.sweep.column,) if self.sweep else ())):
             if column.removeprefix("v2t_") not in COLUMNS:

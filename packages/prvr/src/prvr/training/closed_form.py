@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 _VIDEOS, _QUERIES = 64, 1024  # read at a time
 _CHOOSE = 1000  # videos, counted once for each fold that is held out, at most
 _SAMPLE = 1000  # rows between which distances are measured
+VERSION = 1
+"""Raised with every change after which a fit gives another map."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ def _places(split: PackedSplit) -> np.ndarray:
     return np.array([int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") for name in split.video_ids])
 
 
-def choose(config: Config, captions: Captions, selection: Captions | None = None) -> Choice:
+def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
     """Windows with a penalty, then features with a penalty, then the temperature, by SumR on held-out videos.
 
     Maps to choose among are fitted to equal shares, for the temperature to shares of one iteration.
@@ -243,8 +245,11 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
         config: the configuration of the run.
         captions: the training split, parts of which are held out.
         selection: the split that selects, which is held out too; None: it has to be left alone, since it is reported.
+        level: at which comparisons are logged.
     """
     fit, split, identity = config.fit, captions.split, config.fit.toward == "identity"
+    if all(len(options) == 1 for options in (fit.windows, fit.features, fit.penalties, fit.temperatures)):
+        return Choice(PathConfig(fit.windows[0], fit.features[0]), fit.penalties[0], fit.temperatures[0])
     order = np.argsort(_places(split))
     parts = [np.sort(order[fold :: fit.folds]) for fold in range(min(fit.folds, len(split)))]
     folds = [
@@ -261,7 +266,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
             return options[0]
         means = [sum(weight * score(fold, option) for fold, weight in enumerate(weights)) for option in options]
         listed = ", ".join(f"{option} {mean:.1f}" for option, mean in zip(options, means, strict=True))
-        logger.info("fit: SumR on held-out videos by %s: %s", what, listed)
+        logger.log(level, "fit: SumR on held-out videos by %s: %s", what, listed)
         return options[max(range(len(options)), key=means.__getitem__)]
 
     plain = [train.standard(identity) for train, _ in folds]
@@ -325,6 +330,7 @@ def fit_path(
     dtype: torch.dtype = torch.float32,
     *,
     selection: PackedSplit | None = None,
+    level: int = logging.INFO,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Chooses and fits the linear path of a retriever.
 
@@ -333,7 +339,7 @@ def fit_path(
         split: the training split.
         device: where sums are computed.
         dtype: of the products that are summed.
-        selection: as of `choose`.
+        selection, level: as of `choose`.
 
     Returns:
         The configuration of the retriever with what was chosen, and the tensors of its `LinearPath`.
@@ -349,11 +355,11 @@ def fit_path(
             f"{model.video_dim} and {model.query_dim} and fit.features={list(config.fit.features)}"
         )
     captions = Captions(split, torch.device(device), dtype)
-    choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype))
+    choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype), level)
     features = captions.standard(identity)
     features = fourier(features, captions, choice.path.windows, choice.path.features, config.train.seed)
     weight, bias = fit_map(captions, features, choice, config.fit.iterations, identity=identity)
-    logger.info("fit: %s, penalty %g, temperature %g", choice.path, choice.penalty, choice.temperature)
+    logger.log(level, "fit: %s, penalty %g, temperature %g", choice.path, choice.penalty, choice.temperature)
     model = replace(model, path=choice.path)
     path = LinearPath(model)
     with torch.no_grad():

@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,12 +20,14 @@ from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import encode_split
+from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
+from prvr.models.linear_path import LinearPath
 from prvr.objective import Objective
 from prvr.stages import EncodedSplit
 from prvr.training.card import retriever_card
@@ -37,7 +39,7 @@ from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, training_batches, with_widths
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
-from prvr.types import Batch, Labels, tensors_of, with_tensors
+from prvr.types import Batch, Labels, TextEmbedding, tensors_of, with_tensors
 from regdiff.registers import RegisterDenoiser, RegisterGenerator
 
 logger = logging.getLogger(__name__)
@@ -284,14 +286,32 @@ class RetrievalTask:
         if path is None:
             return self._evaluate(self.selection, **options), {}
         path.gate.zero_()
-        encoded = self._encode(self.selection)
-        reports = {}
-        for gate in self.config.fit.gates if epoch >= 0 else (0.0,):
-            path.gate.fill_(gate)
-            reports[gate] = self._evaluate(self.selection, encoded, **options)
+        blocks, linear = self._scores_of_both(path)
+        config = EvaluationConfig.of_run(self.config.train, **options)
+        gates = self.config.fit.gates if epoch >= 0 else (0.0,)
+        reports = {gate: report_from_scores(linear.lerp(blocks, gate), self.selection, config) for gate in gates}
         gate = max(reports, key=lambda gate: reports[gate].text_to_video.sumr)  # of equal ones the first
         path.gate.fill_(gate)
         return reports[gate], {"gate": gate}
+
+    def _scores_of_both(self, path: LinearPath) -> tuple[Tensor, Tensor]:
+        """Scores `(q, v)` of the blocks and of the path on the split that selects, each computed once for all gates."""
+        encoded, device, train = self._encode(self.selection), self.accelerator.device, self.config.train
+        retriever, texts = self.retriever, encoded.text
+        assert isinstance(texts, TextEmbedding)
+        columns = []
+        with self._eager(), evaluation_mode(retriever, device, train.seed):
+            for part in encoded.videos:
+                video = retriever.for_scoring(part)
+                alone, mapped = replace(video, path=None), video.path
+                assert mapped is not None
+                rows = [
+                    (retriever.score(text, alone).total, path.score(text.path, mapped))
+                    for text in texts.split(train.eval_queries)
+                ]
+                columns.append([torch.cat(scores) for scores in zip(*rows, strict=True)])
+        blocks, linear = (torch.cat(scores, 1) for scores in zip(*columns, strict=True))
+        return blocks, linear
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
