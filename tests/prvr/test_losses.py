@@ -291,6 +291,6 @@ def test_geometry_of_text_needs_the_words_of_all_processes() -> None:
     term = prvr.Objective(LossConfig({"text_angles": 1.0}), ModelConfig(video_dim=4, query_dim=4)).text_angles
     labels, words = Labels(2, torch.tensor([0, 0, 1])), torch.randn(3, 4)
     expected = angle_geometry_loss(output.text, words)
-    assert torch.equal(term(LossInputs(output, replace(labels, last_words=words))), expected)
+    assert torch.equal(term(LossInputs(output, replace(labels, words=words[:, None], word_mask=torch.ones(3, 1, dtype=torch.bool)))), expected)
     with pytest.raises(InputError, match=r"several processes lack: train with one process, or set its weight to 0"):
         term(LossInputs(output, labels))
