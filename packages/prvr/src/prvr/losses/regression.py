@@ -1,7 +1,6 @@
 """Regression of the rows of a video on its sentences, the loss of the linear path, for a model that is trained."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
