@@ -366,12 +366,10 @@ class Library:
         from prvr.search.teaching import teach  # here, since a search needs no statistics
 
         features = self.features()
-        self.taught()
-        with Library(self.folder, encoder=self._encoder_name, model=ZERO_SHOT, device=self._device) as alone:
-            model = alone._search_model(features.spec)
-        assert isinstance(model, JointModel)
-        taught, comparison = teach(captions, self.folder, features, model, _WINDOW)
+        self.taught()  # a file that is not ours is refused before the work, and not replaced
+        taught, comparison = teach(captions, self.folder, features, self._joint_model(features.spec), _WINDOW)
         write_taught(self.storage, self.folder, features.spec, taught)
+        self._forget_model()
         return comparison
 
     def taught(self) -> Taught | None:
@@ -388,7 +386,17 @@ class Library:
         Raises:
             DataError: as `taught`, or the library cannot be written.
         """
+        self._forget_model()
         return self.spec is not None and forget_taught(self.storage, self.folder, self.spec)
+
+    def _forget_model(self) -> None:
+        with self._lock:
+            self.close()
+            self._opened_model = None
+
+    def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
+        text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
+        return JointModel(spec, text, self._device, taught)
 
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
@@ -516,13 +524,12 @@ class Library:
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
         if self._opened_model is None:
             text, name = None, self._encoder_name
+            if (taught := self._taught_model(spec)) is not None:
+                self._opened_model = self._joint_model(spec, taught)
+                return self._opened_model
             if name is not None and (self._is_encoder_alone or is_own(name)):  # a run knows what read its captions
                 text = open_featurizer(name, self._device, download=self._download)
-            if (taught := self._taught_model(spec)) is not None:
-                text = text or open_featurizer(spec.encoder, self._device)
-                self._opened_model = JointModel(spec, text, self._device, taught)
-            else:
-                self._opened_model = open_model(self._model or ZERO_SHOT, spec, self._device, text)
+            self._opened_model = open_model(self._model or ZERO_SHOT, spec, self._device, text)
         return self._opened_model
 
     def _taught_model(self, spec: FeatureSpec) -> Taught | None:

@@ -11,7 +11,6 @@ differ in from all sentences says nothing about which picture a sentence describ
 """
 
 import base64
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from prvr.corpora.caption_corpus import CaptionLine, match_captions
 from prvr.corpora.user_captions import Problems, read_table
 from prvr.errors import DataError
-from prvr.evaluation.metrics import RetrievalMetrics, ranks
+from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.search.joint import JointModel
 from prvr.search.sync import cut
@@ -81,9 +80,9 @@ class _Pairs:
     def scores(
         self,
         products: Float[np.ndarray, "r 2n"],
-        starts: Sequence[int],
+        starts: Int[np.ndarray, " v"],
         queries: Int[np.ndarray, " q"],
-        used: Int[np.ndarray, " s"],
+        support: Int[np.ndarray, " s"],
         penalty: float,
     ) -> Float[np.ndarray, "q v"]:
         """The highest cosine of sentences with the rows of each video, by the map that some captions give.
@@ -92,19 +91,19 @@ class _Pairs:
             products: of the rows of some videos, one after the other.
             starts: the first row of each.
             queries: numbers of the sentences.
-            used: numbers of the captions that the map is fitted to; none: the encoder alone.
+            support: numbers of the captions that the map is fitted to; none: the encoder alone.
             penalty: of the map.
         """
         with_x, with_y = np.split(products, 2, 1)
-        found, lengths = with_y[:, queries], np.ones(len(products))
-        if len(used):
-            some = np.ix_(used, used)
-            xx, xy, yy = self.xx[some], self.xy[some], self.yy[some]
-            shares = (with_x[:, used] - xx.mean(0)) @ _dual(xx, penalty, self.dim)
-            found = found + shares @ (self.yy - self.xy)[np.ix_(used, queries)]
-            along, gaps = with_y[:, used] - with_x[:, used], yy - xy - xy.T + xx
-            lengths = lengths + (shares * (2 * along + shares @ gaps)).sum(1)
-        return np.maximum.reduceat(found / np.sqrt(np.maximum(lengths, 1e-12))[:, None], starts, axis=0).T
+        dots, squares = with_y[:, queries], np.ones(len(products))
+        if len(support):
+            block = np.ix_(support, support)
+            xx, xy, yy = self.xx[block], self.xy[block], self.yy[block]
+            shares = (with_x[:, support] - xx.mean(0)) @ _dual(xx, penalty, self.dim)
+            dots = dots + shares @ (self.yy - self.xy)[np.ix_(support, queries)]
+            along, gaps = with_y[:, support] - with_x[:, support], yy - xy - xy.T + xx
+            squares = squares + (shares * (2 * along + shares @ gaps)).sum(1)
+        return np.maximum.reduceat(dots / np.sqrt(np.maximum(squares, 1e-12))[:, None], starts, axis=0).T
 
     def map(self, penalty: float) -> Float[np.ndarray, "e d"]:
         """W^T, then b, of all captions."""
@@ -155,52 +154,50 @@ def teach(
     def products(number: int) -> Float[np.ndarray, "r 2n"]:
         entry, rows = features.entries[videos[number]], features.read(videos[number])
         windows = cut(len(rows), entry.duration, features.rate, window, window)
-        encoded = model.encode_windows([rows[one.first : one.stop] for one in windows])
-        return pairs.products(np.concatenate([one.frames for one in encoded]))
+        vectors = model.encode_windows([rows[span.first : span.stop] for span in windows])
+        return pairs.products(np.concatenate([vector.frames for vector in vectors]))
 
-    captioned = np.unique(own)
-    near = {number: products(number) for number in captioned.tolist()}
-    known, starts = np.concatenate([*near.values()]), np.cumsum([0, *map(len, near.values())])[:-1]
+    captioned, everything = np.unique(own), np.arange(len(lines))
+    cache = {number: products(number) for number in captioned.tolist()}
+    gallery, starts = np.concatenate([*cache.values()]), np.cumsum([0, *map(len, cache.values())])[:-1]
 
-    def penalty(some: Int[np.ndarray, " s"]) -> float:
-        """The penalty whose maps rank these captions best, each without the video, among the captioned ones."""
-        groups = _groups(np.unique(own[some]), _FOLDS)
+    def best_penalty(captions: Int[np.ndarray, " s"]) -> float:
+        """The one whose maps rank these captions best among captioned videos, each without its own."""
         quality = dict.fromkeys(_PENALTIES, 0.0)
-        for group in groups:
-            out = np.isin(own[some], group)
-            used = some[~out & ~relevant[np.ix_(some, group)].any(1)]
-            for value in _PENALTIES:
-                scores = pairs.scores(known, starts, some[out], used, value)
-                quality[value] += (1 / _ranks(scores, relevant[np.ix_(some[out], captioned)])).sum()
+        for group in _groups(np.unique(own[captions]), _FOLDS):
+            queries = captions[np.isin(own[captions], group)]
+            support = captions[~relevant[np.ix_(captions, group)].any(1)]
+            for penalty in _PENALTIES:
+                scores = pairs.scores(gallery, starts, queries, support, penalty)
+                quality[penalty] += (1 / _ranks(scores, relevant[np.ix_(queries, captioned)])).sum()
         return max(quality, key=quality.__getitem__)
 
     plans = []
     for group in _groups(captioned, _MOST):
-        out, used = np.flatnonzero(np.isin(own, group)), np.flatnonzero(~relevant[:, group].any(1))
-        plans.append((out, used, penalty(used) if len(used) else _PENALTIES[0]))
-    alone, taught = np.zeros(relevant.shape), np.zeros(relevant.shape)
-    everything, none = np.arange(len(lines)), np.arange(0)
+        support = np.flatnonzero(~relevant[:, group].any(1))
+        plans.append((np.flatnonzero(np.isin(own, group)), support, best_penalty(support)))
+    alone, taught, first = np.zeros(relevant.shape), np.zeros(relevant.shape), np.zeros(1, int)
     for number in range(len(numbers)):
-        rows = near[number] if number in near else products(number)
-        alone[:, number] = pairs.scores(rows, [0], everything, none, 0)[:, 0]
-        for out, used, value in plans:
-            taught[out, number] = pairs.scores(rows, [0], out, used, value)[:, 0]
+        rows = cache[number] if number in cache else products(number)
+        alone[:, number] = pairs.scores(rows, first, everything, everything[:0], 0)[:, 0]
+        for queries, support, penalty in plans:
+            taught[queries, number] = pairs.scores(rows, first, queries, support, penalty)[:, 0]
     before, after = _ranks(alone, relevant), _ranks(taught, relevant)
-    both = [RetrievalMetrics.from_ranks(torch.from_numpy(some)) for some in (before, after)]
-    comparison = Comparison(len(numbers), *both, paired_test(before, after, own))
-    matrix = pairs.map(penalty(everything)).astype("<f4")
-    found = Taught(
+    metrics = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
+    comparison = Comparison(len(numbers), *metrics, differences=paired_test(before, after, own))
+    matrix = pairs.map(best_penalty(everything)).astype("<f4")
+    record = Taught(
         folder=str(folder),
         encoder=encoder_key(features.spec),
         captions=len(lines),
         videos=len(captioned),
-        zero_shot=both[0].sumr,
-        taught=both[1].sumr,
+        zero_shot=comparison.zero_shot.sumr,
+        taught=comparison.taught.sumr,
         better=comparison.is_better,
         dim=pairs.dim,
         map=base64.b64encode(matrix.tobytes()).decode(),
     )
-    return found, comparison
+    return record, comparison
 
 
 def _sentences(
@@ -236,4 +233,4 @@ def _groups(videos: Int[np.ndarray, " v"], most: int) -> list[Int[np.ndarray, " 
 
 
 def _ranks(scores: Float[np.ndarray, "q v"], relevant: Bool[np.ndarray, "q v"]) -> Int[np.ndarray, " q"]:
-    return ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).numpy()
+    return count_ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).ranks().numpy()
