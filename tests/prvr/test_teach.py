@@ -35,9 +35,9 @@ def vectors(sentences: Sequence[str]) -> np.ndarray:
 
 
 def library(folder: Path, turn: float) -> Path:
-    """A video of 10 s for each sentence, which shows it from 2 to 8 s; `turn` of each frame is that of another one."""
+    """A video of 10 s for each sentence, which shows it from 2 to 8 s; `turn` of each frame is that of the next colour."""
     right, noise = vectors(SENTENCES), np.random.default_rng(1)
-    wrong = np.roll(right, 5, axis=0)
+    wrong = np.roll(right, len(SHAPES), axis=0)
     shown = (1 - turn) * right + turn * wrong
     videos = {}
     for number, row in enumerate(shown):
