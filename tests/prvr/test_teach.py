@@ -1,4 +1,4 @@
-"""`prvr teach`: captions of some videos correct the encoder of a folder, and search uses them only if that is better."""
+"""`prvr teach`: captions of some videos correct the encoder of a folder; search uses them only if that is better."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def vectors(sentences: Sequence[str]) -> np.ndarray:
 
 
 def library(folder: Path, turn: float) -> Path:
-    """A video of 10 s for each sentence, which shows it from 2 to 8 s; `turn` of each frame is that of the next colour."""
+    """A video of 10 s for each sentence, shown from 2 to 8 s; `turn` is the share of the next colour in its frames."""
     right, noise = vectors(SENTENCES), np.random.default_rng(1)
     wrong = np.roll(right, len(SHAPES), axis=0)
     shown = (1 - turn) * right + turn * wrong
