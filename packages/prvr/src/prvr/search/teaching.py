@@ -32,7 +32,8 @@ from prvr.video.arrays import encoder_key
 
 _PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """In mean variances of the rows; of those that rank alike, the first is chosen."""
-_MOST, _FOLDS = 100, 5  # groups of videos that are left out in turn, and within each to choose the penalty
+_FOLDS = 5  # groups of videos that are left out in turn to choose the penalty
+_WORK, _FEWEST = 1e12, 10  # products of all these choices, above which videos are left out in groups; at least so many
 _LEVEL = 0.05
 
 
@@ -125,9 +126,9 @@ def teach(
 ) -> tuple[Taught, Comparison]:
     """Fits the map of a folder to captions, and compares it with the encoder alone.
 
-    Each video is left out in turn: its captions are ranked among all videos by a map that was fitted to the captions of
-    the others, with the penalty that ranked them best. Copies are one video, and each video with the same caption is
-    relevant.
+    Each video is left out in turn, of very many a group of them: its captions are ranked among all videos by a map that
+    was fitted to the captions of the others, with the penalty that ranked them best. Copies are one video, and each
+    video with the same caption is relevant.
 
     Args:
         path: a table that `prvr.corpora.read_user_captions` reads.
@@ -173,7 +174,8 @@ def teach(
         return max(quality, key=quality.__getitem__)
 
     plans = []
-    for group in _groups(captioned, _MOST):
+    most = _WORK / (4 * _FOLDS * len(_PENALTIES) * len(gallery) * len(lines) ** 2)
+    for group in _groups(captioned, max(_FEWEST, int(most))):
         support = np.flatnonzero(~relevant[:, group].any(1))
         plans.append((np.flatnonzero(np.isin(own, group)), support, best_penalty(support)))
     alone, taught, first = np.zeros(relevant.shape), np.zeros(relevant.shape), np.zeros(1, int)
