@@ -1,7 +1,6 @@
 """`prvr teach`: captions of some videos correct the encoder of a folder; search uses them only if that is better."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -231,16 +230,23 @@ def test_a_map_is_of_one_folder_and_new_videos_are_searched_with_it(turned: Path
     assert ranking(other) == ranking(other, model="zero-shot")
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs permissions that hold")
-def test_a_library_that_cannot_be_written(turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = tmp_path / "data" / "prvr" / "library"
-    for path in [home, *home.rglob("*")]:
-        path.chmod(0o500 if path.is_dir() else 0o400)
+def test_what_is_there_stays_when_it_cannot_be_replaced(
+    turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        opened.teach(table(tmp_path / "captions.csv"))
+        before = opened.taught()
+    few = str(table(tmp_path / "few.csv", range(5)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        assert "Free space or fix" in explained(["teach", str(turned), str(table(tmp_path / "c.csv"))], capsys)
+        assert "the disk is full" in explained(["teach", str(turned), few], capsys)
     finally:
-        for path in [home, *home.rglob("*")]:
-            path.chmod(0o700)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Library(turned, encoder="toy") as opened:
+        assert opened.taught() == before
+    assert not list(tmp_path.rglob("*.prvr-tmp"))
 
 
 def test_either_captions_or_forget(turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
