@@ -32,7 +32,7 @@ from prvr.video.arrays import encoder_key
 
 _PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """In mean variances of the rows; of those that rank alike, the first is chosen."""
-_FOLDS = 5  # groups of videos that are left out in turn to choose the penalty
+_FOLDS, _SAMPLE = 5, 64  # groups of videos that are left out in turn to choose the penalty, and rows of each video
 _WORK, _FEWEST = 1e12, 10  # products of all these choices, above which videos are left out in groups; at least so many
 _LEVEL = 0.05
 
@@ -160,7 +160,8 @@ def teach(
 
     captioned, everything = np.unique(own), np.arange(len(lines))
     cache = {number: products(number) for number in captioned.tolist()}
-    gallery, starts = np.concatenate([*cache.values()]), np.cumsum([0, *map(len, cache.values())])[:-1]
+    samples = [rows[:: -(-len(rows) // _SAMPLE)] for rows in cache.values()]
+    gallery, starts = np.concatenate(samples), np.cumsum([0, *map(len, samples)])[:-1]
 
     def best_penalty(captions: Int[np.ndarray, " s"]) -> float:
         """The one whose maps rank these captions best among captioned videos, each without its own."""
