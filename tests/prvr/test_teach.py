@@ -61,8 +61,8 @@ def turned(tmp_path: Path) -> Path:
     return library(tmp_path / "films", 0.7)
 
 
-def ranking(folder: Path, sentence: str = OTHER, **options: str) -> list[tuple[str, float]]:
-    with Library(folder, encoder="toy", device="cpu", **options) as opened:
+def ranking(folder: Path, sentence: str = OTHER, model: str | None = None) -> list[tuple[str, float]]:
+    with Library(folder, encoder="toy", device="cpu", model=model) as opened:
         return [(hit.video_id, hit.score) for hit in opened.search(sentence, k=30).hits]
 
 
