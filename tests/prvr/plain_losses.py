@@ -46,3 +46,14 @@ def query_structure(text: Tensor, owner: list[int], temperature: float) -> Tenso
             total = total - (own - logits.logsumexp(0)).mean()
             counted += 1
     return total / max(counted, 1)
+
+
+def regression(rows: Tensor, valid: Tensor, targets: Tensor, owner: list[int], temperature: float) -> Tensor:
+    """1 - cosine of each sentence with the valid rows of its video, shared out by a softmax that is constant."""
+    total = rows.new_zeros(())
+    for target, v in zip(targets, owner, strict=True):
+        cosines = torch.stack([F.cosine_similarity(target, row, dim=0) for row in rows[v][valid[v]]])
+        weights = (cosines / temperature).exp().tolist()
+        for cosine, weight in zip(cosines, weights, strict=True):
+            total = total + weight / sum(weights) * (1 - cosine) / len(owner)
+    return total

@@ -30,7 +30,7 @@ def add_distribution(folder: Path, name: str, extensions: str, commands: str = "
     (about / "entry_points.txt").write_text(f"[prvr.extensions]\n{name} = {name}:EXTENSIONS\n")
 
 
-@pytest.mark.parametrize("command", ["search", "serve", "library", "export", "clip", "demo"])
+@pytest.mark.parametrize("command", ["search", "serve", "library", "export", "clip", "demo", "teach"])
 def test_a_command_that_is_not_installed_says_what_to_install(command: str) -> None:
     done = run(ALONE, command, "films", "--encoder", "toy")
     assert (done.returncode, done.stdout) == (2, "")

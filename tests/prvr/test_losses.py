@@ -28,10 +28,13 @@ from prvr.losses import (
     matching_loss,
     proxy_matching_loss,
     query_structure_loss,
+    regression_loss,
     triplet_loss,
     triplet_pairs_loss,
 )
 from prvr.losses.proxies import divergence
+from prvr.models import build_retriever
+from prvr.models.linear_path import sentences
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 from regdiff.registers import Gaussian
 
@@ -289,8 +292,61 @@ def test_geometry_of_text_is_plain_loops_over_pairs_and_triples(
 def test_geometry_of_text_needs_the_words_of_all_processes() -> None:
     output = RetrieverOutput(torch.randn(3, 4), VideoEmbedding(), Scores(torch.zeros(3, 2)))
     term = prvr.Objective(LossConfig({"text_angles": 1.0}), ModelConfig(video_dim=4, query_dim=4)).text_angles
-    labels, words = Labels(2, torch.tensor([0, 0, 1])), torch.randn(3, 4)
-    expected = angle_geometry_loss(output.text, words)
-    assert torch.equal(term(LossInputs(output, replace(labels, last_words=words))), expected)
+    labels, words, mask = Labels(2, torch.tensor([0, 0, 1])), torch.randn(3, 2, 4), torch.ones(3, 2, dtype=torch.bool)
+    mask[2, 1] = False
+    expected = angle_geometry_loss(output.text, torch.stack([words[0, 1], words[1, 1], words[2, 0]]))
+    assert torch.equal(term(LossInputs(output, replace(labels, words=words, word_mask=mask))), expected)
     with pytest.raises(InputError, match=r"several processes lack: train with one process, or set its weight to 0"):
         term(LossInputs(output, labels))
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.05, 0.3, 1e6]))
+def test_regression_is_the_plain_loop_and_its_shares_are_constants(seed: int, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows, targets = (torch.randn(*shape, 5, generator=generator, dtype=torch.float64) for shape in ((3, 4), (5,)))
+    rows, owner = rows.requires_grad_(), torch.tensor([0, 0, 1, 2, 2])
+    valid = torch.arange(4) < torch.tensor([[4], [1], [3]])
+    losses = (
+        regression_loss(rows, valid, targets, owner, temperature),
+        plain.regression(rows, valid, targets, owner.tolist(), temperature),
+    )
+    torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
+    gradients = [torch.autograd.grad(loss, rows)[0] for loss in losses]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+    every = torch.ones_like(valid)
+    assert torch.equal(*(regression_loss(rows, mask, targets, owner, temperature) for mask in (None, every)))
+
+
+@pytest.mark.parametrize("pooling", ["none", "attention"])
+def test_regression_trains_rows_toward_the_raw_sentences_and_moves_no_query(pooling: str) -> None:
+    sizes: Any = {"hidden": 8, "heads": 2, "num_clips": 4, "max_frames": 8}
+    retriever: Any = build_retriever(ModelConfig(video_dim=16, query_dim=12, frame_pooling=pooling, **sizes))
+    batch = prvr.Batch(
+        clips=torch.randn(2, 4, 16),
+        frames=torch.randn(2, 6, 16),
+        frame_mask=torch.arange(6) < torch.tensor([[6], [3]]),
+        words=torch.randn(3, 5, 12),
+        word_mask=torch.arange(5) < torch.tensor([[5], [2], [1]]),
+        query_to_video=torch.tensor([0, 0, 1]),
+    )
+    assert "regression" not in prvr.Objective(LossConfig(), retriever.config).active
+    objective = prvr.Objective(LossConfig({"regression": {"weight": 0.5, "temperature": 0.2}}), retriever.config)
+    term: Any = objective.get_submodule("regression")
+    out, targets = retriever(batch), sentences(batch.words, batch.word_mask)
+    found = objective(out, batch)
+    for branch, rows, valid in (
+        ("clips", out.video.clips, torch.ones(2, 4, dtype=torch.bool)),
+        ("frames", out.video.frames, batch.frame_mask if pooling == "none" else torch.ones(2, 1, dtype=torch.bool)),
+    ):
+        expected = 0.5 * plain.regression(term.head(rows), valid, targets, batch.query_to_video.tolist(), 0.2)
+        torch.testing.assert_close(found[f"regression_{branch}"], expected)
+    (found["regression_clips"] + found["regression_frames"]).backward()
+    assert all(p.grad is None for p in retriever.query.parameters())
+    assert all(p.grad is not None and p.grad.any() for p in term.parameters())
+    optimizer = torch.optim.Adam([*retriever.parameters(), *term.parameters()], lr=0.01)
+    for _ in range(30):
+        optimizer.zero_grad()
+        losses = objective(retriever(batch), batch)
+        (losses["regression_clips"] + losses["regression_frames"]).backward()
+        optimizer.step()
+    assert losses["regression_clips"] < 0.7 * found["regression_clips"]

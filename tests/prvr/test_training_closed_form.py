@@ -1,5 +1,7 @@
 """The fit in closed form: plain loops, laws, and runs that consist of it or start from it."""
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from prvr.evaluation import evaluate
 from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
 from prvr.models.linear_path import window_means
 from prvr.training.closed_form import Captions, Choice, Features, Sums, choose, fit_map, fit_path, fourier, ridge
-from prvr.training.splits import Splits
+from prvr.training.splits import Splits, open_splits
 
 CPU = torch.device("cpu")
 FIT: dict[str, Any] = {
@@ -166,16 +168,27 @@ def test_what_is_chosen_is_best_on_held_out_videos(captions: Captions, cache: st
 def test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none(runs: Runs, splits: Splits) -> None:
     """On the few videos that it is fitted to, the smaller penalty is the better one; on others it is the worse."""
     few = splits.train.subset(range(30))
-    runs.splits = Splits(few, few, few)
     fit = {"windows": [[1]], "features": [0], "penalties": [10.0, 0.001], "temperatures": [0.1]}
-    for protocol, selection, penalty in (("paper", None, 10.0), ("val", few, 0.001)):
-        config = runs.config(**ALONE | {"fit": fit, "train": {"epochs": 0, "protocol": protocol}})
-        captions = Captions(few, CPU)
+    for name, val, penalty in (("paper", None, 10.0), ("paper-val", few, 0.001), ("val", None, 0.001)):
+        runs.splits = Splits(few, few, few, val)
+        config = runs.config(**ALONE | {"fit": fit, "train": {"epochs": 0, "protocol": name.split("-")[0]}})
+        captions, selection = Captions(few, CPU), few if penalty < 1 else None
         assert choose(config, captions, None if selection is None else captions).penalty == penalty
-        result = runs.train(config, name=protocol)
+        result = runs.train(config, name=name)
         _, tensors = fit_path(config, few, selection=selection)
         saved = load_pretrained(result.output / "best").get_submodule("path").state_dict()
         assert all(torch.equal(saved[name], tensor) for name, tensor in tensors.items())
+
+
+def test_val_helps_to_choose_where_another_split_is_reported(cache: str) -> None:
+    config = make_config(cache, **ALONE | {"train": {"epochs": 0, "protocol": "paper"}})
+    with closing(open_splits(config)) as splits:
+        choosing = splits.choosing(config)
+        assert choosing is not None
+        assert choosing.files.about["split"] == "val"
+    reported = replace(config, data=replace(config.data, eval_split="val"))
+    with closing(open_splits(reported)) as splits:
+        assert splits.choosing(reported) is None
 
 
 def test_a_run_that_is_a_fit(runs: Runs, splits: Splits) -> None:

@@ -25,7 +25,7 @@ from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr_search.backends import read_signed, write_signed
 from prvr_search.manifest import Manifest
-from prvr_search.model import SearchModel
+from prvr_search.model import TAUGHT, SearchModel
 from prvr_search.ranking import window_scores
 from prvr_search.snapshot import RowBlock
 from prvr_search.vectors import unit, unpack_rows
@@ -114,7 +114,9 @@ def _bank_file(model: SearchModel) -> Path:
     text = asdict(model.identity.text)
     if not is_own(text["name"]):
         text.pop("name")  # it may lie in two places; weights of others' code are named by hand
-    body = json.dumps([1, model.identity.weights, text, unrelated_sentences()], sort_keys=True)
+    is_taught = model.identity.kind == TAUGHT  # only its frames differ from those of zero-shot
+    weights = model.identity.frames.weights if is_taught else model.identity.weights
+    body = json.dumps([1, weights, text, unrelated_sentences()], sort_keys=True)
     return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.npy"
 
 

@@ -15,7 +15,8 @@ from prvr.data.sampling import segment_mean
 from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 from prvr.errors import DataError
 from prvr.types import JointInputs
-from prvr_search.model import TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
+from prvr_search.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
+from prvr_search.taught import Taught
 from prvr_search.vectors import unit
 
 
@@ -91,6 +92,7 @@ class JointModel:
         encoder: what the features are.
         text: the text side of the same encoder.
         device: torch device of the side of the pictures, which is opened when it is first needed.
+        taught: a map of the rows; None: they count as they are.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
@@ -100,19 +102,24 @@ class JointModel:
     clip_weight, frame_weight, frames_by_clip, frame_means = 0.0, 1.0, False, True
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
-    def __init__(self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> None:
-        self._joint, self._device = JointEncoder(encoder, text), device
+    def __init__(
+        self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu", taught: Taught | None = None
+    ) -> None:
+        self._joint, self._device, self._taught = JointEncoder(encoder, text), device, taught
         self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
         self.dim = self._joint.dim
         self.identity = ModelIdentity(
             ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
         )
+        if taught is not None:
+            name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
+            self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """The frames and means of each window, and as clips means of its frames."""
         found = []
         for given, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
-            steps, frames = len(given), rows["frames"]
+            steps, frames = len(given), self._mapped(rows["frames"])
             found.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
         return found
 
@@ -131,7 +138,10 @@ class JointModel:
                 )
             self._pictures = found
         rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
-        return unit(rows[:, : self.dim].astype(np.float32, copy=False))[0]
+        return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
+
+    def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+        return rows if self._taught is None else unit(self._taught(rows))
 
 
 class MomentModel:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -32,18 +32,23 @@ from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
+from prvr_search.joint import JointModel
 from prvr_search.manifest import index_key
-from prvr_search.model import UNTRAINED, ZERO_SHOT, SearchModel
+from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.said import KnownVideos, checked_queries, search_lines
+from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
 from prvr_search.toy_videos import foreign_video, is_toy_video, refuse_foreign
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
 from prvr_search.video.listing import below, by_suffix
 from prvr_search.video.storage import encoder_key
+
+if TYPE_CHECKING:
+    from prvr_search.teaching import Comparison
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +72,9 @@ class Library:
         folder: the folder of videos; it is searched with all folders below it.
         encoder: an encoder as `prvr.encoders.open_encoder` takes it; default: the one last used for the folder, else
             the CLIP or SigLIP on this computer that was last used.
-        model: a trained model or pipeline, see `prvr_search.open_model`; default: `zero-shot`, the encoder alone, by
-            frames and means of frames; `training-free`: the encoder alone, by moments.
+        model: a trained model or pipeline, see `prvr_search.open_model`; `zero-shot`: the encoder alone, by frames and
+            means of frames; `training-free`: the encoder alone, by moments; `taught`: zero-shot with what `teach` made
+            for the folder; default: the last one if it was shown to be better, else zero-shot.
         device: torch device of encoder and model; `auto` is a GPU where there is one.
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.
@@ -93,7 +99,7 @@ class Library:
         folder: Path | str,
         *,
         encoder: str | None = None,
-        model: Path | str = ZERO_SHOT,
+        model: Path | str | None = None,
         device: Any = "auto",
         download: bool = False,
         backend: str = "auto",
@@ -106,8 +112,9 @@ class Library:
         self.report: UpdateReport | None = None
         self.remembers = True
         self._encoder_name = None if encoder is None else ALIASES.get(encoder, encoder)
-        self._model = str(model)
-        if self._model not in UNTRAINED:
+        self._model = None if model is None else str(model)
+        self._is_encoder_alone = self._model in (None, TAUGHT, *UNTRAINED)
+        if model is not None and not self._is_encoder_alone:
             from prvr.models.pretrained import shipped_model  # here, since the encoder alone needs no retriever
 
             if shipped_model(model) is None:
@@ -337,6 +344,56 @@ class Library:
             others=listing.others,
         )
 
+    def teach(self, captions: Path | str) -> "Comparison":
+        """Fits a correction of the encoder to captions of some of the videos that are encoded, and keeps it.
+
+        Later searches without `model` use it if it was shown to be better than the encoder alone.
+
+        Args:
+            captions: a table that `prvr.corpora.read_user_captions` reads.
+
+        Returns:
+            Both, compared on the same captions.
+
+        Raises:
+            DataError: lines that cannot be used; captions of a single video; the library cannot be written, or holds a
+                file that prvr did not make.
+        """
+        from prvr_search.teaching import teach  # here, since a search needs no statistics
+
+        features = self.features()
+        self.taught()  # a file that is not ours is refused before the work, and not replaced
+        taught, comparison = teach(captions, self.folder, features, self._joint_model(features.spec), _WINDOW)
+        write_taught(self.storage, self.folder, features.spec, taught)
+        self._forget_model()
+        return comparison
+
+    def taught(self) -> Taught | None:
+        """What `teach` made for the folder and its encoder; None if there is nothing.
+
+        Raises:
+            DataError: the file is damaged, or prvr did not make it.
+        """
+        return None if self.spec is None else read_taught(self.storage, self.folder, self.spec)
+
+    def forget(self) -> bool:
+        """Deletes what `teach` made; False if there is nothing.
+
+        Raises:
+            DataError: as `taught`, or the library cannot be written.
+        """
+        self._forget_model()
+        return self.spec is not None and forget_taught(self.storage, self.folder, self.spec)
+
+    def _forget_model(self) -> None:
+        with self._lock:
+            self.close()
+            self._opened_model = None
+
+    def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
+        text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
+        return JointModel(spec, text, self._device, taught)
+
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
 
@@ -443,7 +500,7 @@ class Library:
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
         spec = features.spec
-        model, stride = self._search_model(spec), _WINDOW / (1 if self._model in UNTRAINED else 2)
+        model, stride = self._search_model(spec), _WINDOW / (1 if self._is_encoder_alone else 2)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
         name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
 
@@ -463,10 +520,31 @@ class Library:
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
         if self._opened_model is None:
             text, name = None, self._encoder_name
-            if name is not None and (self._model in UNTRAINED or is_own(name)):  # a run knows what read its captions
+            if (taught := self._taught_model(spec)) is not None:
+                self._opened_model = self._joint_model(spec, taught)
+                return self._opened_model
+            if name is not None and (self._is_encoder_alone or is_own(name)):  # a run knows what read its captions
                 text = open_featurizer(name, self._device, download=self._download)
-            self._opened_model = open_model(self._model, spec, self._device, text)
+            self._opened_model = open_model(self._model or ZERO_SHOT, spec, self._device, text)
         return self._opened_model
+
+    def _taught_model(self, spec: FeatureSpec) -> Taught | None:
+        """What `teach` made, if it is asked for, or was shown to be better and no model is named."""
+        if self._model == TAUGHT:
+            if (taught := self.taught()) is None:
+                raise DataError(
+                    f"{self.folder}: nothing was taught with {spec.encoder.name}. Run prvr teach FOLDER CAPTIONS.csv, "
+                    "or search without --model."
+                )
+            return taught
+        if self._model is not None:
+            return None
+        try:
+            taught = self.taught()
+        except DataError as error:
+            logger.warning("%s Until then, the encoder alone ranks the videos.", error)
+            return None
+        return taught if taught is not None and taught.better else None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from prvr.encoders import Identity
 from prvr.types import UNTRAINED
 
 ZERO_SHOT, TRAINING_FREE = UNTRAINED
+TAUGHT = "taught"
+"""The name of the encoder alone with what `prvr teach` made for the folder."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
 
     Args:
-        kind: a trained retriever, `zero-shot` or `training-free`, or a pipeline of a trained retriever and stages.
+        kind: a trained retriever, `zero-shot`, `training-free` or `taught`, or a pipeline of a trained retriever and
+            stages.
         name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other.
@@ -27,7 +30,7 @@ class ModelIdentity:
         text: encoder of the words or sentences that the model reads.
     """
 
-    kind: Literal["trained", "zero-shot", "training-free", "pipeline"]
+    kind: Literal["trained", "zero-shot", "training-free", "taught", "pipeline"]
     name: str = field(compare=False)
     weights: str
     frames: Identity

@@ -118,7 +118,7 @@ class Labels:
         teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
         teacher_frames: `(q, l)` the teacher's cosines of queries with the frames of their videos, -inf past their ends.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
-        last_words: `(q, e)` the last word of each query, which stands for the sentence in features of CLIP.
+        words, word_mask: `(q, w, e)` and `(q, w)`, as of a batch.
         shares: where several processes train, the numbers of videos and queries that each of them encodes.
 
     Examples:
@@ -133,7 +133,8 @@ class Labels:
     teacher: Float[Tensor, "q v"] | None = None
     teacher_frames: Float[Tensor, "q l"] | None = None
     most_queries: int | None = None
-    last_words: Float[Tensor, "q e"] | None = None
+    words: Float[Tensor, "q w e"] | None = None
+    word_mask: Bool[Tensor, "q w"] | None = None
     shares: tuple[tuple[int, int], ...] | None = None
 
     @cached_property
@@ -266,8 +267,8 @@ class Batch:
         frames = self.teacher_frames
         if frames is not None:
             frames = frames.masked_fill(~self.frame_mask[self.query_to_video], -torch.inf)
-        last = self.words[torch.arange(len(self.words), device=self.words.device), self.word_mask.sum(1) - 1]
-        return Labels(len(self.clips), self.query_to_video, self.relevant, self.teacher, frames, most, last)
+        owner, relevant, words = self.query_to_video, self.relevant, (self.words, self.word_mask)
+        return Labels(len(self.clips), owner, relevant, self.teacher, frames, most, *words)
 
     @property
     def valid_frames(self) -> int | None:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
+from prvr.errors import DataError
 from prvr.reading import printable
 from prvr_search.cli.options import VIDEOS, Download
 
@@ -55,7 +56,8 @@ class SearchOptions(LibraryOptions):
 
     Args:
         model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; or the encoder alone:
-            zero-shot, by frames and their means, or training-free, by moments (default: zero-shot)
+            zero-shot, by frames and their means, or training-free, by moments; or taught, zero-shot with what prvr
+            teach made (default: taught if that was shown to be better, else zero-shot)
         no_update: search what is encoded so far, without looking for new videos
         backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
     """
@@ -85,11 +87,10 @@ def opened_library(
     """
     from prvr.encoders import DownloadNeeded
     from prvr_search import Library
-    from prvr_search.model import ZERO_SHOT
 
     options = {}
     if isinstance(args, SearchOptions):
-        options = {"model": args.model or ZERO_SHOT, "backend": args.backend}
+        options = {"model": args.model, "backend": args.backend}
 
     def opened(download: bool) -> Library:
         library = Library(
@@ -294,6 +295,7 @@ def _show(library: "Library") -> None:
         "videos": f"{state.encoded} of {state.videos} encoded ({state.seconds / 3600:.2f} hours)",
         "not seen now": f"{state.missing} (kept; --prune deletes what is kept of them)" if state.missing else "",
         "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
+        "taught": _taught(library),
         "features": f"{state.bytes / 1e6:,.1f} MB",
         "library": str(library.storage.home),
         "other files": by_suffix(state.others),
@@ -304,6 +306,14 @@ def _show(library: "Library") -> None:
     stdout().print(table)
     for video in state.unreadable:
         print(printable(f"cannot be read: {video.id}: {video.reason}. {video.remedy}"))
+
+
+def _taught(library: "Library") -> str:
+    """What `prvr teach` made, in a sentence; empty if there is nothing."""
+    try:
+        return str(library.taught() or "")
+    except DataError as error:
+        return str(error)
 
 
 def _videos(count: int, one: str = "", more: str = "") -> str:

@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,10 @@ class Storage:
     def version(self) -> tuple[int, int]:
         """Changes when something is written; cheap to read."""
         return self._database.version
+
+    def writable(self) -> AbstractContextManager[None]:
+        """Explains, inside the `with` statement, why the library cannot be written."""
+        return self._database.writable()
 
     @property
     def damages(self) -> int:

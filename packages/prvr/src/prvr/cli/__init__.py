@@ -24,7 +24,7 @@ from prvr.extensions import extensions, missing
 __all__ = ["add_commands", "app", "main"]
 
 _PIPE_CLOSED = 141  # as a shell reports SIGPIPE
-_OF_SEARCH = ("clip", "demo", "export", "library", "search", "serve")
+_OF_SEARCH = ("clip", "demo", "export", "library", "search", "serve", "teach")
 
 _GROUPS = {
     "convert": (CORPORA, "Convert released checkpoints, your own captions or public benchmarks."),

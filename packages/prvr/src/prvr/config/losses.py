@@ -35,7 +35,7 @@ NEEDS = {
 }
 """What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently.
 
-A loss that needs `last_words`, the features of the last word of every query of a batch, is refused where several
+A loss that needs `last_words`, the features of the words of the queries of a batch, is refused where several
 processes share a batch (`prvr.training`).
 """
 
@@ -251,6 +251,15 @@ _loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC
 _loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "pooled", "last_words")(
     LossSettings
 )
+
+
+@_loss("regression", "regression:Regression", "Regression of rows on their sentences.", "pooled", "last_words")
+@dataclass(frozen=True, config=STRICT)
+class RegressionSettings(LossSettings):
+    """Draws the rows of a video to the sentences that they fit, as `prvr.training.closed_form` does in one step."""
+
+    temperature: Temperature = 0.1
+    """Of the softmax over the rows of a video that shares a sentence out among them."""
 
 
 @_loss("alignment", "alignment:Alignment", "Frames find their segment, segments their frames (MSC-PRVR).", "merged")

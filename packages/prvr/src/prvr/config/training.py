@@ -147,7 +147,8 @@ class TrainConfig(TrainerConfig):
 class FitConfig:
     """The fit of `model.start: linear`: choices among which held-out videos decide, one after the other.
 
-    These are parts of the training videos and, but for `train.protocol: paper`, the split that selects.
+    These are parts of the training videos and the split that selects or, with `train.protocol: paper`, which selects on
+    the reported one, the split `val` if there is one.
 
     First the windows, each with its best penalty, then features with their penalty, then the temperature. See
     `prvr.training.closed_form`.

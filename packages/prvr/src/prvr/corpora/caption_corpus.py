@@ -92,7 +92,7 @@ def write_captions(
     path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
     problems = Problems(path)
     table = read_table(problems)
-    lines = _match(table, store, problems)
+    lines = match_captions(table, store, problems)
     by_column = any(line.caption.split for line in lines)
     by_name = _named_splits(lines, store, problems) if by_column else {}
     problems.refuse()
@@ -100,7 +100,7 @@ def write_captions(
     split_of = by_name or split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
     used = [split for split in SPLITS if split in split_of.values()]
-    by_split, counts = {split: list[tuple[Caption, _Line]]() for split in used}, Counter[str]()
+    by_split, counts = {split: list[tuple[Caption, CaptionLine]]() for split in used}, Counter[str]()
     for line in lines:
         caption = Caption(f"{ids[line.video]}#enc#{counts[line.video]}", ids[line.video], line.caption.text)
         counts[line.video] += 1
@@ -152,7 +152,7 @@ def write_captions(
     return Conversion(folder, numbers, [note for note, holds in notes.items() if holds])
 
 
-def _named_splits(lines: Sequence["_Line"], store: VideoFeatures, problems: Problems) -> dict[str, str]:
+def _named_splits(lines: Sequence["CaptionLine"], store: VideoFeatures, problems: Problems) -> dict[str, str]:
     """The split of each video as the table names it; videos in two splits, copies too, are problems."""
     split_of, contents = dict[str, str](), dict[str, tuple[str, str]]()
     for line in lines:
@@ -197,7 +197,7 @@ def videos_folder(corpus: Corpus) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _Line:
+class CaptionLine:
     """A caption, the video that it is of, and its moment cut to the video."""
 
     caption: UserCaption
@@ -206,9 +206,15 @@ class _Line:
     cut: bool
 
 
-def _match(captions: Sequence[UserCaption], store: VideoFeatures, problems: Problems) -> list[_Line]:
-    """Each caption with the video that it names, repeated ones once; names and times that do not fit are problems."""
-    lines: dict[tuple[object, ...], _Line] = {}
+def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, problems: Problems) -> list[CaptionLine]:
+    """Each caption with the video that it names, repeated ones once; names and times that do not fit are problems.
+
+    Args:
+        captions: as `read_table` gives them.
+        store: the videos.
+        problems: what is wrong is added to them; refuse them before using any line.
+    """
+    lines: dict[tuple[object, ...], CaptionLine] = {}
     for caption in captions:
         if not caption.video:  # the row has a problem already
             continue
@@ -232,13 +238,13 @@ def _match(captions: Sequence[UserCaption], store: VideoFeatures, problems: Prob
             times = f"{start:g} - {end:g} s"
             problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
         moment = Moment(start, duration if end > duration else end, duration)
-        line = _Line(caption, video, moment, cut=end > duration)
+        line = CaptionLine(caption, video, moment, cut=end > duration)
         lines.setdefault((video, *caption.content[1:]), line)
     return list(lines.values())
 
 
 def _relevance(
-    pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoFeatures
+    pairs: Sequence[tuple[Caption, CaptionLine]], ids: Mapping[str, str], store: VideoFeatures
 ) -> dict[str, set[str]]:
     """The relevant videos of captions that several videos have, or of which there are copies."""
     copies, relevant = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)

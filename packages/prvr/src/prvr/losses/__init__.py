@@ -18,6 +18,7 @@ from prvr.losses.matching import (
 )
 from prvr.losses.proxies import proxy_matching_loss
 from prvr.losses.queries import angle_geometry_loss, distance_geometry_loss, diversity_loss, query_structure_loss
+from prvr.losses.regression import regression_loss
 from prvr.losses.term import LossInputs, Negatives, Term
 from prvr.losses.transport import intra_video_loss, matching_loss, transport_targets
 
@@ -44,6 +45,7 @@ __all__ = [
     "matching_loss",
     "proxy_matching_loss",
     "query_structure_loss",
+    "regression_loss",
     "segment_contrast",
     "transport_targets",
     "triplet_loss",

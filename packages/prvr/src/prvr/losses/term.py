@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Generic, Literal, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
@@ -38,18 +38,24 @@ class LossInputs:
         return query_vectors(self.output.text)
 
     @property
-    def last_words(self) -> Float[Tensor, "q e"]:
-        """`(q, e)`: the features of the last word of each query.
+    def words(self) -> tuple[Float[Tensor, "q w e"], Bool[Tensor, "q w"]]:
+        """The features of the words of each query, and their mask.
 
         Raises:
             InputError: the labels are without them, as where several processes train.
         """
-        if self.labels.last_words is None:
+        if self.labels.words is None or self.labels.word_mask is None:
             raise InputError(
-                "this loss needs the last word of every query of a batch, which labels gathered from several processes "
+                "this loss needs the words of every query of a batch, which labels gathered from several processes "
                 "lack: train with one process, or set its weight to 0"
             )
-        return self.labels.last_words
+        return self.labels.words, self.labels.word_mask
+
+    @property
+    def last_words(self) -> Float[Tensor, "q e"]:
+        """`(q, e)`: the features of the last word of each query, which stands for the sentence in features of CLIP."""
+        words, mask = self.words
+        return words[torch.arange(len(words), device=words.device), mask.sum(1) - 1]
 
 
 class Term(nn.Module, ABC, Generic[S]):

@@ -82,7 +82,7 @@ def first_setting(fit: FitConfig) -> FitConfig:
 def _fitted(config: Config, model: ModelConfig, device: torch.device | str) -> Retriever:
     """The map of a configuration from the cache, where it is put first if it is not there, or not as it was."""
     with closing(open_splits(config)) as splits:
-        selection = None if config.train.protocol == "paper" else splits.selection
+        selection = splits.choosing(config)
         folder = cache_folder(config) / "linear" / f"{config.data.collection}-{_key(config, splits.train, selection)}"
         try:
             if folder.exists():

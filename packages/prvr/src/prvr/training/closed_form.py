@@ -244,7 +244,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
     Args:
         config: the configuration of the run.
         captions: the training split, parts of which are held out.
-        selection: the split that selects, which is held out too; None: it has to be left alone, since it is reported.
+        selection: a split that is held out too; None: there is none but the reported one, which is left alone.
         level: at which comparisons are logged.
     """
     fit, split, identity = config.fit, captions.split, config.fit.toward == "identity"

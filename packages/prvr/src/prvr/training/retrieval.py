@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, ModelConfig, TokenModelConfig, load_config
+from prvr.config import Config, TokenModelConfig, load_config
 from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
@@ -36,7 +36,7 @@ from prvr.training.closed_form import fit_path
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits, Teacher, open_splits, teacher_scores, training_batches, with_widths
+from prvr.training.splits import Splits, Teacher, fitted, open_splits, teacher_scores, training_batches, with_widths
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, TextEmbedding, tensors_of, with_tensors
@@ -136,18 +136,12 @@ def train(
     )
 
 
-def fitted(config: Config) -> bool:
-    """Whether a run starts from a fit, see `model.start`."""
-    return isinstance(config.model, ModelConfig) and config.model.start == "linear"
-
-
 def start(config: Config, run: Run, splits: Splits) -> AnyRetriever:
     """A new retriever, with the linear path that is fitted to the training split where the configuration has one."""
     if not fitted(config):
         return build_retriever(config.model)
     with run.stop.at_once():  # nothing is trained yet
-        selection = None if config.train.protocol == "paper" else splits.selection
-        model, path = fit_path(config, splits.train, run.accelerator.device, selection=selection)
+        model, path = fit_path(config, splits.train, run.accelerator.device, selection=splits.choosing(config))
     retriever = build_retriever(model)
     retriever.get_submodule("path").load_state_dict(path)
     return retriever

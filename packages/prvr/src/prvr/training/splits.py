@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import LOSSES, Config, TrainConfig, load_config
+from prvr.config import LOSSES, Config, ModelConfig, TrainConfig, load_config
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import (
     COLLECTIONS,
@@ -53,6 +53,8 @@ _SHARE = 0.5
 class Splits:
     """What a run reads: `train` is learned from, `selection` chooses the epoch, `report` gives the final numbers.
 
+    `val` is the split of that name where `selection` is the reported split: it helps to choose the settings of a fit.
+
     Raises:
         TrainingError: fewer than two training videos.
     """
@@ -60,6 +62,7 @@ class Splits:
     train: PackedSplit
     selection: PackedSplit
     report: PackedSplit
+    val: PackedSplit | None = None
 
     def __post_init__(self) -> None:
         if len(self.train) < 2:
@@ -70,8 +73,13 @@ class Splits:
 
     def close(self) -> None:
         """Closes the stores."""
-        for split in (self.train, self.selection, self.report):
-            split.close()
+        for split in (self.train, self.selection, self.report, self.val):
+            if split is not None:
+                split.close()
+
+    def choosing(self, config: Config) -> PackedSplit | None:
+        """The split that helps to choose the settings of a fit: never the reported one."""
+        return self.val if config.train.protocol == "paper" else self.selection
 
 
 def cache_folder(config: Config) -> Path:
@@ -143,7 +151,15 @@ def open_splits(config: Config) -> Splits:
     training, report = open_split(config, "train"), open_split(config, config.data.eval_split)
     if config.train.protocol == "holdout":
         return Splits(*holdout(training, config.train.holdout_fraction), report)
-    return Splits(training, report if config.train.protocol == "paper" else open_split(config, "val"), report)
+    if config.train.protocol == "val":
+        return Splits(training, open_split(config, "val"), report)
+    has_val = config.data.eval_split != "val" and run_corpus(config).caption_file("val").is_file()
+    return Splits(training, report, report, open_split(config, "val") if has_val and fitted(config) else None)
+
+
+def fitted(config: Config) -> bool:
+    """Whether a run starts from a fit, see `model.start`."""
+    return isinstance(config.model, ModelConfig) and config.model.start == "linear"
 
 
 def training_batches(

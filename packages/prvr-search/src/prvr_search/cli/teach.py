@@ -1,0 +1,74 @@
+"""`prvr teach`: a few captions of a folder's videos make its search better, if they do."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from prvr.cli.console import CommandError, load, show_next, stdout
+from prvr.cli.options import app
+from prvr_search.cli.libraries import Folder, LibraryOptions, opened_library
+from prvr_search.cli.options import VIDEOS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from prvr_search.teaching import Comparison
+
+
+@app.command(name="teach", group=VIDEOS)
+def run(
+    folder: Folder,
+    captions: Annotated[Path | None, Parameter(metavar="CAPTIONS.csv")] = None,
+    /,
+    *,
+    library: LibraryOptions = LibraryOptions(),
+    forget: bool = False,
+) -> None:
+    """Improve the search of a folder with a few captions.
+
+    Correct the encoder by some dozens of captions of videos in the folder, in seconds. Each captioned video is left out
+    in turn, and its captions are ranked among all videos; so the table shows what captions of other videos are worth.
+    Searches use them only if SumR is shown to be higher than zero-shot. New videos are encoded first.
+
+    Args:
+        captions: a CSV file with a header, or JSON lines: video, text; start and end if known
+        forget: delete what was taught; searches are zero-shot again
+    """
+    if (captions is None) == (not forget):
+        raise CommandError("Expected either a table of captions or --forget: prvr teach FOLDER CAPTIONS.csv")
+    load("prvr_search.teaching")
+    with opened_library(folder, library, update=captions is not None) as opened:
+        if captions is None:
+            print("forgotten: searches are zero-shot" if opened.forget() else "nothing was taught for this folder")
+            return
+        comparison = opened.teach(captions)
+        taught = opened.taught()
+    assert taught is not None
+    stdout().print(_table(comparison, f"{taught.captions:,} captions of {taught.videos:,} videos"))
+    if comparison.is_better:
+        print("Taught is better than zero-shot: searches of this folder use it from now on.")
+        show_next("prvr", "search", folder, "a person opens the fridge")
+    else:
+        print(
+            "Taught is not shown to be better than zero-shot: searches stay zero-shot. More videos with captions may "
+            "show it; --model taught searches with it all the same."
+        )
+
+
+def _table(comparison: "Comparison", title: str) -> "Table":
+    """A row per metric: both, and their difference with its interval and p-value."""
+    from prvr.evaluation.tables import new_table
+
+    title = f"{title}, each ranked among {comparison.gallery:,} videos"
+    note = "paired by caption, resampled by video; each video was left out when its captions were ranked"
+    table = new_table(title, note, [""], ("zero-shot", "taught", "difference", "95% interval", "p"))
+    for name, difference in comparison.differences.items():
+        table.add_row(
+            "SumR" if name == "sumr" else f"R@{name[1:]}",
+            *(f"{getattr(metrics, name):.1f}" for metrics in (comparison.zero_shot, comparison.taught)),
+            f"{difference.value:+.1f}",
+            f"{difference.interval.low:+.1f} .. {difference.interval.high:+.1f}",
+            f"{difference.p_value:.3f}",
+        )
+    return table

@@ -1,0 +1,255 @@
+"""`prvr teach`: captions of some videos correct the encoder of a folder; search uses them only if that is better."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import cells, explained
+from search_files import TOY, make_features, make_library
+
+from prvr.cli import main
+from prvr.data.hashes import signed
+from prvr.data.sampling import growing_means
+from prvr.encoders import open_featurizer
+from prvr.training.closed_form import Sums, ridge
+from prvr_search import Library
+from prvr_search.taught import taught_file
+from prvr_search.teaching import _Pairs
+
+COLOURS, SHAPES = ("red", "green", "blue", "yellow", "white", "pink"), ("circle", "square", "star", "moon")
+SENTENCES = [f"a {colour} {shape}" for colour in COLOURS for shape in SHAPES]
+OTHER = "a blue square"
+RNG = np.random.default_rng(0)
+
+
+def vectors(sentences: Sequence[str]) -> np.ndarray:
+    text = open_featurizer("toy")
+    return np.stack([text.sentence(sentence) for sentence in sentences])
+
+
+def library(folder: Path, turn: float) -> Path:
+    """A video of 10 s for each sentence, shown from 2 to 8 s; `turn` is the share of the next colour in its frames."""
+    right, noise = vectors(SENTENCES), np.random.default_rng(1)
+    wrong = np.roll(right, len(SHAPES), axis=0)
+    shown = (1 - turn) * right + turn * wrong
+    videos = {}
+    for number, row in enumerate(shown):
+        rows = 0.05 * noise.standard_normal((20, TOY.dim))
+        rows[4:16, : TOY.joint_dim] += row
+        videos[f"v{number:02}.mp4"] = rows.astype(np.float32)
+    return make_library(folder, make_features(videos))
+
+
+def table(path: Path, videos: Sequence[int] = range(len(SENTENCES)), times: str = ",2,8") -> Path:
+    lines = [f"v{video:02},{SENTENCES[video]}{times}" for video in videos]
+    path.write_text("\n".join(["video,text,start,end", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def turned(tmp_path: Path) -> Path:
+    """Videos whose frames are mostly those of other sentences."""
+    return library(tmp_path / "films", 0.7)
+
+
+def ranking(folder: Path, sentence: str = OTHER, model: str | None = None) -> list[tuple[str, float]]:
+    with Library(folder, encoder="toy", device="cpu", model=model) as opened:
+        return [(hit.video_id, hit.score) for hit in opened.search(sentence, k=30).hits]
+
+
+class TestMap:
+    def setup_method(self) -> None:
+        self.x, self.y, self.rows = (RNG.standard_normal((n, 6)) for n in (9, 9, 20))
+        for rows in (self.x, self.y, self.rows):
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        self.pairs = _Pairs(self.x, self.y)
+
+    def test_it_is_ridge_towards_the_identity_on_centred_rows(self) -> None:
+        x, y = self.x - self.x.mean(0), self.y - self.y.mean(0)
+        ones = np.ones((9, 1))
+        tall = torch.from_numpy(np.concatenate([x, ones], 1))
+        plain, _ = ridge(Sums(tall.T @ tall, tall.T @ torch.from_numpy(y)), 3.0, identity=True)
+        matrix = self.pairs.map(3.0)
+        assert np.abs(matrix[:-1] - plain.numpy()).max() < 1e-10
+        mean = self.x.mean(0)
+        assert np.abs(mean @ matrix[:-1] + matrix[-1] - mean).max() < 1e-12  # the mean row stays
+
+    def test_scores_are_those_of_mapped_rows(self) -> None:
+        support = np.array([0, 2, 3, 5, 8])
+        matrix = _Pairs(self.x[support], self.y[support]).map(3.0)
+        mapped = self.rows @ matrix[:-1] + matrix[-1]
+        mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
+        cosines = self.y[[1, 4]] @ mapped.T
+        starts = np.array([0, 7, 12])
+        expected = np.stack([cosines[:, :7].max(1), cosines[:, 7:12].max(1), cosines[:, 12:].max(1)], 1)
+        scores = self.pairs.scores(self.pairs.products(self.rows), starts, np.array([1, 4]), support, 3.0)
+        assert np.abs(scores - expected).max() < 1e-10
+
+    def test_no_caption_and_a_large_penalty_are_the_encoder_alone(self) -> None:
+        products, starts, queries = self.pairs.products(self.rows), np.arange(20), np.arange(9)
+        assert np.abs(self.pairs.map(1e12) - np.eye(7, 6)).max() < 1e-10
+        for support, penalty in ((queries[:0], 1.0), (queries, 1e12)):
+            scores = self.pairs.scores(products, starts, queries, support, penalty)
+            assert np.abs(scores - self.y @ self.rows.T).max() < 1e-10
+
+
+def test_search_uses_what_is_shown_to_be_better_until_it_is_forgotten(
+    turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captions = table(tmp_path / "captions.csv", [n for n in range(len(SENTENCES)) if SENTENCES[n] != OTHER])
+    before, right = ranking(turned), f"v{SENTENCES.index(OTHER):02}.mp4"
+    assert before[0][0] != right
+    assert main(["teach", str(turned), str(captions)]) == 0
+    out = capsys.readouterr().out
+    assert "23 captions of 23 videos, each ranked among 24 videos" in cells(out)
+    assert "Taught is better than zero-shot" in out
+    after = ranking(turned)
+    assert after[0][0] == right
+    assert ranking(turned, model="zero-shot") == before
+    assert ranking(turned, model="taught") == after
+    assert main(["library", str(turned)]) == 0
+    assert "search uses them" in cells(capsys.readouterr().out)
+    assert main(["teach", str(turned), "--forget"]) == 0
+    assert ranking(turned) == before
+    assert "nothing was taught with toy" in explained(["search", str(turned), OTHER, "--model", "taught"], capsys)
+    assert main(["teach", str(turned), "--forget"]) == 0
+    assert "nothing was taught" in capsys.readouterr().out
+
+
+def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Path, tmp_path: Path) -> None:
+    """With one penalty there is nothing to choose: maps without a video, and real searches, give the same ranks."""
+    captions = table(tmp_path / "captions.csv", range(8))
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("prvr_search.teaching._PENALTIES", (10.0,))
+            comparison = opened.teach(captions)
+        zero_shot = [[hit.video_id for hit in opened.search(text, k=30).hits] for text in SENTENCES[:8]]
+        features = opened.features()
+        rows = [features.read(video)[:, : TOY.joint_dim].astype(float) for video in features.video_ids]
+    own = [f"v{number:02}.mp4" for number in range(8)]
+    assert comparison.zero_shot.mnr == np.mean([1 + ids.index(v) for ids, v in zip(zero_shot, own, strict=True)])
+    y, ranks = vectors(SENTENCES[:8]).astype(float), []
+    x = np.stack([growing_means(some)[4:16].mean(0) for some in rows[:8]])
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for number in range(8):
+        matrix = _Pairs(np.delete(x, number, 0), np.delete(y, number, 0)).map(10.0)
+        scores = []
+        for some in rows:
+            mapped = growing_means(some) @ matrix[:-1] + matrix[-1]
+            scores.append((mapped @ y[number] / np.linalg.norm(mapped, axis=1)).max())
+        ranks.append(1 + sum(score > scores[number] for score in scores))
+    assert comparison.taught.mnr == np.mean(ranks)
+
+
+def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = library(tmp_path / "films", 0.0)
+    before = ranking(folder)
+    assert main(["teach", str(folder), str(table(tmp_path / "captions.csv"))]) == 0
+    assert "not shown to be better than zero-shot: searches stay zero-shot" in cells(capsys.readouterr().out)
+    assert ranking(folder) == before
+    assert ranking(folder, model="taught") != before
+    assert main(["library", str(folder)]) == 0
+    assert "not shown to be better, so search is zero-shot" in cells(capsys.readouterr().out)
+
+
+def test_few_videos_show_nothing(turned: Path, tmp_path: Path) -> None:
+    """Five videos that all gain: the interval is above 0, and p is not below 0.05."""
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        comparison = opened.teach(table(tmp_path / "captions.csv", range(5)))
+    assert comparison.differences["sumr"].p_value > 0.05
+    assert not comparison.is_better
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("", "no captions"),
+        ("v01,a red star,,\n", "captions of 1 video. Expected captions of several"),
+        ("v01,a red star,,\nv99,a moon,,\nv02,a moon,20,30\n", "2 problems. Line 3: no video fits 'v99'"),
+        ("v01,,,\n", "Line 2: text: expected words"),
+    ],
+)
+def test_tables_that_cannot_be_used_change_nothing(
+    rows: str, says: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text(f"video,text,start,end\n{rows}")
+    assert says in explained(["teach", str(turned), str(path)], capsys)
+    with Library(turned, encoder="toy") as opened:
+        assert opened.taught() is None
+
+
+@pytest.mark.parametrize("content", ["edited", "folder", "foreign", "map", "folder of its name"])
+def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
+    content: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, captions = ranking(turned), table(tmp_path / "captions.csv")
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        opened.teach(captions)
+        path = taught_file(opened.storage, opened.folder, TOY)
+    values = json.loads(path.read_text())
+    del values["sha256"]
+    if content == "edited":
+        path.write_text(path.read_text().replace('"taught": ', '"taught": 1'))
+    elif content == "foreign":
+        path.write_bytes(b"\x93NUMPY")
+    elif content == "folder of its name":
+        path.unlink()
+        path.mkdir()
+    else:
+        path.write_text(signed(values | {"folder": {"folder": "/elsewhere"}, "map": {"map": "AAAA"}}[content]))
+    capsys.readouterr()
+    assert main(["search", str(turned), OTHER, "--paths"]) == 0
+    out, err = capsys.readouterr()
+    assert [Path(line).name for line in out.splitlines()] == [video for video, _ in before][:10]
+    assert err.startswith(str(path))
+    assert "the encoder alone ranks the videos" in err
+    for command in (["teach", str(turned), str(captions)], ["teach", str(turned), "--forget"]):
+        assert str(path) in explained(command, capsys)
+        assert path.exists()
+
+
+def test_a_map_is_of_one_folder_and_new_videos_are_searched_with_it(turned: Path, tmp_path: Path) -> None:
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        assert opened.teach(table(tmp_path / "captions.csv")).is_better
+        hits = opened.search(OTHER).hits  # the same library, without opening it again
+        assert hits[0].video_id == f"v{SENTENCES.index(OTHER):02}.mp4"
+    make_library(turned, make_features({"new.mp4": np.random.default_rng(5).random((8, 512), np.float32)}))
+    assert "new.mp4" in dict(ranking(turned))
+    assert dict(ranking(turned))[hits[0].video_id] == pytest.approx(hits[0].score, abs=1e-6)
+    other = library(tmp_path / "others", 0.7)
+    assert ranking(other) == ranking(other, model="zero-shot")
+
+
+def test_what_is_there_stays_when_it_cannot_be_replaced(
+    turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    with Library(turned, encoder="toy", device="cpu") as opened:
+        opened.teach(table(tmp_path / "captions.csv"))
+        before = opened.taught()
+    few = str(table(tmp_path / "few.csv", range(5)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        assert "the disk is full" in explained(["teach", str(turned), few], capsys)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Library(turned, encoder="toy") as opened:
+        assert opened.taught() == before
+    assert not list(tmp_path.rglob("*.prvr-tmp"))
+
+
+def test_either_captions_or_forget(turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    captions = str(table(tmp_path / "captions.csv"))
+    for words in ([str(turned)], [str(turned), captions, "--forget"]):
+        assert "Expected either a table of captions or --forget" in explained(["teach", *words], capsys)
