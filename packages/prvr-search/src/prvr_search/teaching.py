@@ -74,13 +74,13 @@ class _Pairs:
         gram = (self.both @ self.both.T).reshape(2, len(x), 2, len(x))
         self.xx, self.xy, self.yy = gram[0, :, 0], gram[0, :, 1], gram[1, :, 1]
 
-    def products(self, rows: Float[np.ndarray, "r d"]) -> Float[np.ndarray, "r 2n"]:
+    def products(self, rows: Float[np.ndarray, "r d"]) -> Float[np.ndarray, "r m"]:
         """Rows with all x, then with all y."""
         return rows @ self.both.T
 
     def scores(
         self,
-        products: Float[np.ndarray, "r 2n"],
+        products: Float[np.ndarray, "r m"],
         starts: Int[np.ndarray, " v"],
         queries: Int[np.ndarray, " q"],
         support: Int[np.ndarray, " s"],
@@ -152,7 +152,7 @@ def teach(
     pairs = _Pairs(np.stack([_moment(line, features, model) for line in lines]), sentences)
     videos = {numbers[entry.sha256]: video for video, entry in reversed(features.entries.items())}
 
-    def products(number: int) -> Float[np.ndarray, "r 2n"]:
+    def products(number: int) -> Float[np.ndarray, "r m"]:
         entry, rows = features.entries[videos[number]], features.read(videos[number])
         windows = cut(len(rows), entry.duration, features.rate, window, window)
         vectors = model.encode_windows([rows[span.first : span.stop] for span in windows])
@@ -182,7 +182,7 @@ def teach(
     alone, taught, first = np.zeros(relevant.shape), np.zeros(relevant.shape), np.zeros(1, int)
     for number in range(len(numbers)):
         rows = cache[number] if number in cache else products(number)
-        alone[:, number] = pairs.scores(rows, first, everything, everything[:0], 0)[:, 0]
+        alone[:, number] = pairs.scores(rows, first, everything, everything[:0], 0.0)[:, 0]
         for queries, support, penalty in plans:
             taught[queries, number] = pairs.scores(rows, first, queries, support, penalty)[:, 0]
     before, after = _ranks(alone, relevant), _ranks(taught, relevant)
