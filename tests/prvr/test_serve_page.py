@@ -666,6 +666,24 @@ def test_the_page_keeps_to_the_limits_of_the_server(
         assert len([one for one in asked if one.endswith("/api/session")]) <= 3  # the timer of a year is no loop
 
 
+def test_who_searches_before_the_page_has_started_is_answered_once(
+    open_page: Callable[..., Any], made: tuple[Served, list[str]]
+) -> None:
+    waiting: list[Any] = []
+    asked: list[str] = []
+    with listening(made[0], ServeSettings(token=TOKEN)) as address:
+        page = open_page(1280)
+        page.add_init_script(f"sessionStorage.setItem('prvr-token', {TOKEN!r})")
+        page.on("request", lambda request: asked.append(request.url))
+        page.route("**/api/session", lambda route: waiting.append(route))
+        page.goto(address)
+        until(page, "document.querySelector('#query').maxLength > 0")
+        results(page, made[1][1])
+        waiting.pop().continue_()
+        until(page, "document.querySelector('#about').textContent")
+        assert len([url for url in asked if "/api/search?" in url]) == 1
+
+
 def test_on_a_phone(open_page: Callable[..., Any], address: str, told: list[str]) -> None:
     page = open_page(360, 740, has_touch=True, is_mobile=True)
     page.goto(address)

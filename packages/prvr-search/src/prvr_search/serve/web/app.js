@@ -477,8 +477,9 @@ async function start() {
     input.maxLength = option("without").maxLength = option("said").maxLength = info.query_characters;
     element("choose").hidden = element("by-picture").hidden = !info.pictures;
     await openSession();
-    if (hasQuery(addressQuery())) search(addressQuery()); // the field is left alone: somebody may be typing already
-    else welcome(true);
+    // Somebody may be typing already, so the field is left alone, or may have searched already.
+    if (!hasQuery(addressQuery())) welcome(true);
+    else if (!running) search(addressQuery());
     await showInfo(info);
   } catch (error) {
     problem.textContent = error.message;
