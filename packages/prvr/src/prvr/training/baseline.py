@@ -60,13 +60,17 @@ def linear_baseline(
     alone = ModelConfig(branches="none", start="linear", **same)
     name, frames = "linear", len(corpus.split("train").video_ids) * model.max_frames
     most = _GPU if torch.device(device).type == "cuda" else 1
-    if fit.baseline == "auto" and frames * max(model.video_dim, *fit.features) ** 2 > most * _MOST[name]:
+
+    def products() -> int:
+        """Multiplications of a pass."""
+        return frames * max(model.video_dim, *fit.features) ** 2
+
+    if fit.baseline == "auto" and products() > most * _MOST[name]:
         name, fit = "linear, first setting", first_setting(fit)
-        passes = frames * max(model.video_dim, *fit.features) ** 2
-        if passes > most * _MOST[name]:
+        if products() > most * _MOST[name]:
             raise DataError(
-                f"fitting the linear map would take {passes:.0e} multiplications and more. Set fit.baseline to always, "
-                "or train a linear-* preset."
+                f"fitting the linear map would take {products():.0e} multiplications and more. Set fit.baseline to "
+                "always, or train a linear-* preset."
             )
     same = {name: getattr(config.train, name) for name in ("protocol", "holdout_fraction", "seed")}
     train = TrainConfig(epochs=0, **same)
@@ -86,9 +90,9 @@ def _fitted(config: Config, model: ModelConfig, device: torch.device | str) -> R
         folder = cache_folder(config) / "linear" / f"{config.data.collection}-{_key(config, splits.train, selection)}"
         try:
             if folder.exists():
-                kept = load_pretrained(folder)
-                if isinstance(kept, Retriever) and replace(kept.config, path=model.path) == model:
-                    return kept
+                cached = load_pretrained(folder)
+                if isinstance(cached, Retriever) and replace(cached.config, path=model.path) == model:
+                    return cached
                 raise DataError(f"{folder}: a model of another kind.")
         except PrvrError as error:
             logger.warning("%s Fitting it again now.", error)
