@@ -37,6 +37,9 @@ __all__ = [
     "preset_names",
 ]
 
+LEAVES = ("prvr.released",)
+"""Packages that the rest of prvr does not name; each says in `EXTENSIONS` what it adds, see `prvr.extensions`."""
+
 # Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.
 _LATER = {
     "prvr.config": "Config ConfigError load_config preset_names",

@@ -1,8 +1,9 @@
-"""What other distributions add: commands of `prvr`, and what its own commands take from them.
+"""What is added to the core: by the packages `prvr.LEAVES`, by prvr-search, and by other distributions.
 
-A distribution names a mapping in the entry-point group `prvr.extensions`: from what it adds to "module:attribute". That
-of prvr-search is also found by import, and before the others: then everything runs from PYTHONPATH, where no metadata
-are installed, and a command does not wait until those of all distributions have been read.
+Each says in a mapping what it adds: from a kind to "module" or "module:attribute". That of a package of this repository
+is its `EXTENSIONS`, found by import: everything runs from PYTHONPATH, where no metadata are installed, and a command
+does not wait until those of all distributions have been read. Another distribution names its mapping in the entry-point
+group `prvr.extensions`.
 """
 
 import logging
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any
 
+from prvr import LEAVES
 from prvr.errors import MissingExtraError
 
 GROUP = "prvr.extensions"
@@ -21,16 +23,18 @@ logger = logging.getLogger(__name__)
 
 
 def extensions(what: str, others: bool = True) -> Iterator[Any]:
-    """What each distribution adds of a kind, that of prvr-search first.
+    """What is added of a kind: first by the packages of this repository.
 
     Args:
-        what: "commands", a module that registers commands when it is imported; "start", a function that may run a
-            command before the command line is imported: it takes its words, and gives its exit code or None;
-            "features", "frames" or "write_videos", see `prvr_search.EXTENSIONS`.
-        others: False gives that of prvr-search alone, without reading the metadata of all distributions.
+        what: "commands", a module that registers commands when it is imported; the name of a registry, such as
+            "encoder", a module that registers parts; "start", a function that may run a command before the command line
+            is imported: it takes its words, and gives its exit code or None; or what one command takes from elsewhere:
+            "converters", "features", "frames", "write_videos", see `prvr_search.EXTENSIONS`.
+        others: False leaves out other distributions, and reads no metadata.
     """
-    if find_spec(SIBLING) is not None:
-        yield resolve_name(import_module(SIBLING).EXTENSIONS[what])
+    for name in (*LEAVES, SIBLING):
+        if find_spec(name) is not None and (place := import_module(name).EXTENSIONS.get(what)) is not None:
+            yield resolve_name(place)
     if not others:
         return
     from importlib.metadata import entry_points  # takes time, too

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
 from prvr.errors import InputError, unknown_name
-from prvr.extensions import SIBLING
+from prvr.extensions import SIBLING, extensions
 
 P = TypeVar("P")
 
@@ -50,7 +50,8 @@ class Registry(Generic[P]):
     """Parts by name, in the order of registration.
 
     Reading a configuration must not import torch. So a part in a module that imports torch is registered as
-    "module:attribute", beside its settings, and imported only when `Entry.part` is read.
+    "module:attribute", beside its settings, and imported only when `Entry.part` is read. What the packages
+    `prvr.LEAVES` have for a registry is added when it is first read, after the parts of the core.
 
     Args:
         what: what the parts are, in the singular, for messages.
@@ -74,7 +75,16 @@ class Registry(Generic[P]):
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._entries: dict[str, Entry[P]] = {}
+        self._registered: dict[str, Entry[P]] = {}
+        self._is_complete = False
+
+    @property
+    def _entries(self) -> dict[str, Entry[P]]:
+        if not self._is_complete:
+            self._is_complete = True  # now: what is imported may read this registry
+            for _ in extensions(self.what, others=False):  # importing a module registers its parts
+                pass
+        return self._registered
 
     def register(
         self, name: str, part: P | str, description: str, settings: type | None = None, needs: Iterable[str] = ()
@@ -91,10 +101,10 @@ class Registry(Generic[P]):
         Raises:
             InputError: the name is taken.
         """
-        if name in self._entries:
+        if name in self._registered:
             raise InputError(f"{self.what} {name!r} is already registered: choose another name")
         module = sys._getframe(1).f_globals.get("__name__", "__main__")
-        self._entries[name] = Entry(name, part, settings, description, tuple(needs), module)
+        self._registered[name] = Entry(name, part, settings, description, tuple(needs), module)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.released.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
-from prvr.released.names import known_names
+from prvr.released.tensor_names import known_names
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction

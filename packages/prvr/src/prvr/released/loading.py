@@ -13,7 +13,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.names import UNUSED, known_names, names
+from prvr.released.tensor_names import UNUSED, known_names, names
 
 _MOST_BLOCKS = 64
 

@@ -225,7 +225,7 @@ def parameter_groups(
 
 def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
     """For each parameter (by id) that the authors have: does their optimiser decay it?"""
-    names = released_part("names:names")
+    names = released_part("tensor_names:names")
     return {
         id(ours[entry.ours]): not any(part in entry.authors for part in _NOT_DECAYED)
         for root in roots
