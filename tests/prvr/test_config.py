@@ -248,7 +248,7 @@ def test_a_registry_takes_each_name_once() -> None:
     assert ("first" in registry, registry.names, [entry.part for entry in registry]) == (True, ("first",), [dict])
     with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
         registry.register("first", list, "A list.")
-    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first. For a part of your own"):
+    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first. For your own part"):
         registry["second"]
 
 

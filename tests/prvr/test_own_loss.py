@@ -110,7 +110,7 @@ def test_its_settings_are_keys_like_all_others(folder: Path, cache: str) -> None
     assert load_config(path, {"loss.centring": 0.5}).loss["centring"].power == 3.0
     path.write_text(dump_config(config).replace("- own_losses", ""), encoding="utf-8")
     forget()
-    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*of your own, pass --import MODULE"):
+    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*For your own loss, pass --import MODULE"):
         load_config(path)
 
 

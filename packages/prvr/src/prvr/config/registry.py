@@ -77,7 +77,8 @@ class Registry(Generic[P]):
         >>> functions["squareroot"]
         Traceback (most recent call last):
         ...
-        prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power. For one of your own, pass --import MODULE, or import its module first
+        prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power. For
+        your own function, pass --import MODULE, or import its module first
     """
 
     def __init__(self, what: str) -> None:
@@ -132,7 +133,7 @@ class Registry(Generic[P]):
             InputError: the name is unknown; the message lists the closest names and all names.
         """
         if name not in self._all:
-            own = "For one of your own, pass --import MODULE, or import its module first"
+            own = f"For your own {self.what}, pass --import MODULE, or import its module first"
             raise InputError(f"{unknown_name(self.what, name, self._all)}. {own}")
         return self._all[name]
 
