@@ -166,8 +166,6 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"optim.lr": math.nan}, r"optim\.lr: .*finite number, got nan"),
         ({"model.blocks": [{"width": 1e300}]}, r"model\.blocks\.0\.width: .*less than or equal to 1000000"),
         ({"model.hidden": 1_000_000}, r"model\.hidden: .*less than or equal to 65536, got 1000000"),
-        ({"model.hidden": 40_000}, r"model would hold about .* lower hidden"),
-        ({"model.max_frames": 60_000}, r"model would hold about .* lower hidden"),
         ({"train.seed": 2**40}, r"train\.seed: .*less than or equal to 4294967295"),
         ({"loss.triplet": 10**5000}, r"loss\.triplet\.weight: .*valid number, got a very long number"),
         ({"model.lorentz_dim": 3}, r"lorentz_dim=3: .* at least 8, a time and a space"),

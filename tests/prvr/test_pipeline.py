@@ -42,7 +42,7 @@ from prvr.stages import (
     fingerprint,
     merge_top_k,
 )
-from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
+from prvr.types import Features, Scores, Texts, VideoEmbedding, query_vectors
 from prvr_search import Passage, Query, SearchResult, open_model
 from prvr_search.pipeline import PipelineModel
 
@@ -110,7 +110,7 @@ class OwnRetrieverStage(Stage):
     """Brings a retriever of its own, for which an index stores rows without knowing this class."""
 
     kind = "own_retriever"
-    inputs = "features"
+    inputs = Features()
     top_k = 7
 
     def __init__(self, encoder: TokenRetriever) -> None:

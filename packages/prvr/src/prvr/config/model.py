@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.registry import Entry, Registry, own_modules, registered
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
 BLOCKS: Registry[Callable[..., Any]] = Registry("space")
@@ -292,7 +292,6 @@ class ModelConfig:
     def _consistent(self) -> "ModelConfig":
         for problem in self._problems():
             raise InputError(problem)
-        expect_size("model", self._size, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks")
         return self
 
     def _problems(self) -> Iterator[str]:
@@ -390,19 +389,6 @@ class ModelConfig:
         if self.padded_rows != "fixed":
             return length
         return min((size for size in (-(-most // 4), -(-most // 2), most) if size >= length), default=length)
-
-    @property
-    def _size(self) -> int:
-        """About how many numbers weights and tables hold; rather more than fewer."""
-        width, points, registers = self.hidden, self.lorentz_dim + 1, self.registers
-        has_lorentz = any(block.space == "lorentz" for block in self.blocks)
-        has_windows = self.compat.window == "printed" or any(block.width is not None for block in self.blocks)
-        block = 13 * width**2 + (3 * points + 2 * width) * points * has_lorentz
-        block += (self.max_frames**2 + self.num_clips**2) * has_windows
-        inputs = 4 * self.video_dim + 2 * self.query_dim + self.max_words + 4 * (self.max_frames + self.num_clips)
-        generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
-        both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
-        return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
 
 
 def merge_stages(rows: int, clips: int) -> list[int]:

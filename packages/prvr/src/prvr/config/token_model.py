@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config.model import ModelConfig
 from prvr.config.registry import Entry, Registry, own_modules, registered
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
 __all__ = ["TOKEN_COMPAT", "AnyModelConfig", "TokenCompat", "TokenModelConfig"]
@@ -119,9 +119,6 @@ class TokenModelConfig:
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
                     f"{key}_projection='linear'"
                 )
-        layers, tokens = self.depth + self.word_depth, self.max_frames + self.max_words
-        numbers = (12 * layers + 8) * self.hidden**2 + (self.video_dim + self.query_dim + tokens) * self.hidden
-        expect_size("model", numbers, "hidden, depth, word_depth, max_frames or max_words")
         return self
 
 

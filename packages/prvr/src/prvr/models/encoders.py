@@ -123,30 +123,17 @@ class FrameQuery(nn.Module):
             mask = torch.ones_like(mask[:, :1])
         return TextEmbedding(sentence, encoded, mask, self.weights(unit_rows(encoded), mask))
 
-    def scores(
-        self, text: Texts, video: VideoEmbedding, dots: bool
-    ) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
-        """Weighted maxima of cosines and, with `dots`, of products of words and frames.
 
-        Raises:
-            InputError: the texts are single vectors, or the videos have no frames.
-        """
-        if not isinstance(text, TextEmbedding) or video.frames is None:
-            lacking = "texts have no words" if video.frames is not None else "videos have no frames"
-            raise InputError(f"this retriever compares words with frames, and these {lacking}: encode them with it")
-        pairs = (video.frames, video.frame_mask)
-        cosines = word_scores(text.words, text.mask, text.weights, *pairs)
-        if not dots:
-            return cosines, None
-        return cosines, word_scores(text.words, text.mask, self.weights(text.words, text.mask), *pairs, dots=True)
-
-
-class SecondQuery(FrameQuery):
+class SecondQuery(nn.Module):
     """A second `QueryEncoder`, whose vector frames are compared with (DL-DKD)."""
 
     def __init__(self, config: ModelConfig) -> None:
-        nn.Module.__init__(self)
-        self.encoder, self.weigh, self.pools = QueryEncoder(config), None, True
+        super().__init__()
+        self.encoder = QueryEncoder(config)
+
+    def weights(self, words: Float[Tensor, "q 1 d"], mask: Bool[Tensor, "q 1"]) -> Float[Tensor, "q 1"]:
+        """1 for each vector."""
+        return mask.to(words.dtype)
 
     def forward(
         self,
@@ -159,6 +146,30 @@ class SecondQuery(FrameQuery):
         """The vector for frames, as the one word, beside the one for clips."""
         vector, mask = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
         return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
+
+
+def frame_scores(
+    query: FrameQuery | SecondQuery, text: Texts, video: VideoEmbedding, dots: bool
+) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
+    """Weighted maxima of cosines and, with `dots`, of products of words and frames.
+
+    Args:
+        query: the encoder of the texts.
+        text: the words.
+        video: the frames.
+        dots: whether products are asked for.
+
+    Raises:
+        InputError: the texts are single vectors, or the videos have no frames.
+    """
+    if not isinstance(text, TextEmbedding) or video.frames is None:
+        lacking = "texts have no words" if video.frames is not None else "videos have no frames"
+        raise InputError(f"this retriever compares words with frames, and these {lacking}: encode them with it")
+    pairs = (video.frames, video.frame_mask)
+    cosines = word_scores(text.words, text.mask, text.weights, *pairs)
+    if not dots:
+        return cosines, None
+    return cosines, word_scores(text.words, text.mask, query.weights(text.words, text.mask), *pairs, dots=True)
 
 
 class BlockStack(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from prvr.config import CLIPS, COMPAT, POOLINGS, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks, frame_scores
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
@@ -229,7 +229,7 @@ class Retriever(PretrainedModel):
             if video.clips is not None:
                 clips, clips_dot = max_scores(vectors, video.clips, None, dots, unit=unit)
             if self.frame_query is not None:
-                frames, frames_dot = self.frame_query.scores(text, video, dots)
+                frames, frames_dot = frame_scores(self.frame_query, text, video, dots)
             elif video.frames is not None:
                 frames, frames_dot = max_scores(vectors, video.frames, video.frame_mask, dots, unit=unit)
         if clips is not None and frames is not None:

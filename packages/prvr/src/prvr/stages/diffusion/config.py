@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.registry import Registry, registered
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
 COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("pooling", "decoder", "output")}
@@ -103,5 +103,4 @@ class RerankerConfig:
                 raise InputError(problem)
         if self.process == "one_step" and self.sampling_steps not in (None, 1):
             raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
-        expect_size("re-ranker", 16 * self.width**2 + self.steps * self.width, "width")
         return self
