@@ -98,15 +98,16 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
         return parse_record(CorpusEncoders, about["encoders"], f"{path}: encoders")
     if "encoder" not in about:
         return None
-    collection = drawn_collection(corpus)  # its corpora hold a hash of the weights alone
-    encoders = None if collection is None else collection.encoders()
-    if encoders is None or about["encoder"] != encoders.frames.weights:
-        expected = "but nothing here draws such a corpus" if encoders is None else f"expected {encoders.frames.weights}"
+    # a drawn corpus names the weights alone
+    known = {encoders.frames.weights: encoders for encoders in (entry.part.encoders() for entry in DRAWN_COLLECTIONS)}
+    weights = about["encoder"]
+    if not isinstance(weights, str) or weights not in known:
+        expected = " or ".join(known) or "none, as nothing here draws a corpus"
         raise DataError(
-            f"{path}: features of the encoder {short(about['encoder'])}, {expected}. "
+            f"{path}: features of the encoder {short(weights)}, expected {expected}. "
             "Make a toy corpus of this version: prvr data make."
         )
-    return encoders
+    return known[weights]
 
 
 def write_encoded(

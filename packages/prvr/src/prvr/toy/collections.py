@@ -1,7 +1,7 @@
 """The corpora of the toy world as collections that need no data on disk."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ def _open(size: str, cache: Path, progress: Progress | None) -> Corpus:
     return write_corpus(cache / corpus_key(), size, progress=progress)
 
 
+@cache
 def _encoders() -> CorpusEncoders:
     return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
 
