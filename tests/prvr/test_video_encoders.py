@@ -136,7 +136,7 @@ def test_one_weight_makes_another_model(tmp_path: Path) -> None:
 
 
 def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ENCODERS, "_registered", dict(ENCODERS._registered))
+    monkeypatch.setattr(ENCODERS, "_entries", dict(ENCODERS._entries))
     encoder = open_encoder("toy")
     ENCODERS.register("frames-only", EncoderFamily(frames=lambda name, device: encoder, bundled=True), "frames alone")
     assert open_encoder("frames-only") is encoder
