@@ -46,24 +46,23 @@ _YUV = _to_yuv().T.astype(np.float32)
 def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: float = FPS, scale: int = 4) -> None:
     """Writes frames as H.264 (yuv420p) that any player shows; the file appears whole or not at all.
 
-        Each pixel becomes a block of scale x scale: H.264 keeps colour at half the resolution, and so loses none of it.
-        The conversion to BT.709 is our own and rounds to the nearest: libswscale's is a whole step too dark.
+    Each pixel becomes a block of scale x scale: H.264 keeps colour at half the resolution, and so loses none of it.
+    The conversion to BT.709 is our own and rounds to the nearest: libswscale's is a whole step too dark.
 
-        Args:
-            path: the file to write; its folder exists.
-            frames: red green blue.
-            fps: frames per second.
-            scale: even.
+    Args:
+        path: the file to write; its folder exists.
+        frames: red green blue.
+        fps: frames per second.
+        scale: even.
 
-        Raises:
-            ValueError: no frame, an odd scale, or a rate that is not positive.
-            prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
-            OSError: the file cannot be written.
+    Raises:
+        ValueError: no frame, an odd scale, or a rate that is not positive.
+        prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
+        OSError: the file cannot be written.
 
-        Examples:
-            >>> from prvr.toy.featurizers import TOY
-    from prvr.toy.rendering import render
-            >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
+    Examples:
+        >>> from prvr.toy import render
+        >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
     """
     if not frames.size or scale < 2 or scale % 2 or not fps > 0:
         raise InputError(
