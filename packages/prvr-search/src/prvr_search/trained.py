@@ -181,12 +181,12 @@ def _encoders(config: Config) -> tuple[Identity, Identity] | None:
     """What the features of a run's frames and words are of; None where its corpus does not say, or is gone."""
     root, name = config.data.root, config.data.collection
     if root is None:
-        found = DRAWN_COLLECTIONS[name].part.encoders() if name in DRAWN_COLLECTIONS else None
+        encoders = DRAWN_COLLECTIONS[name].part.encoders() if name in DRAWN_COLLECTIONS else None
     elif (Path(root).expanduser() / name / "corpus.json").is_file():
-        found = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
+        encoders = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
     else:
-        found = None
-    return None if found is None else (found.frames, found.text)
+        encoders = None
+    return None if encoders is None else (encoders.frames, encoders.text)
 
 
 def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:

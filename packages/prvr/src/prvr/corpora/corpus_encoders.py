@@ -99,15 +99,17 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     if "encoder" not in about:
         return None
     # a drawn corpus names the weights alone
-    known = {encoders.frames.weights: encoders for encoders in (entry.part.encoders() for entry in DRAWN_COLLECTIONS)}
+    encoders_of = {
+        encoders.frames.weights: encoders for encoders in (entry.part.encoders() for entry in DRAWN_COLLECTIONS)
+    }
     weights = about["encoder"]
-    if not isinstance(weights, str) or weights not in known:
-        expected = " or ".join(known) or "none, as nothing here draws a corpus"
+    if not isinstance(weights, str) or weights not in encoders_of:
+        expected = " or ".join(encoders_of) or "none, as nothing here draws a corpus"
         raise DataError(
             f"{path}: features of the encoder {short(weights)}, expected {expected}. "
             "Make a toy corpus of this version: prvr data make."
         )
-    return known[weights]
+    return encoders_of[weights]
 
 
 def write_encoded(

@@ -30,11 +30,11 @@ def _frames(corpus: Corpus, split: str, count: int) -> Callable[[str, float, flo
 
     videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}
 
-    def drawn(video_id: str, start: float, end: float) -> np.ndarray:
+    def frames(video_id: str, start: float, end: float) -> np.ndarray:
         video = videos[video_id]
         return render_frames(video, moment_frames(video, start, end, count))
 
-    return drawn
+    return frames
 
 
 for _name, _size in COLLECTIONS.items():

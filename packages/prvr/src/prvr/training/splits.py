@@ -99,10 +99,10 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
     if data.root is not None:
         return open_corpus(data.root, name, feature=data.feature)
     if name not in DRAWN_COLLECTIONS:
-        drawn = ", ".join(DRAWN_COLLECTIONS.names)
+        names = ", ".join(DRAWN_COLLECTIONS.names)
         raise TrainingError(
             f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData"
-            + f", or set data.collection to one of {drawn}" * bool(drawn)
+            + f", or set data.collection to one of {names}" * bool(names)
         )
     return DRAWN_COLLECTIONS[name].part.open(cache_folder(config), progress)
 
