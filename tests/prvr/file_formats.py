@@ -15,19 +15,7 @@ from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config,
 from prvr.corpora import benchmark, benchmark_of
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
 from prvr.corpora.user_captions import read_user_captions
-from prvr.data import (
-    Caption,
-    Moment,
-    PackedSplit,
-    PackSettings,
-    TextData,
-    load_encoder,
-    open_corpus,
-    pack,
-    write_corpus,
-    write_layout,
-)
-from prvr.data.synthetic.scenes import draw_split, read_scenes, write_scenes
+from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import GroupMetrics, TagMetrics
@@ -36,6 +24,8 @@ from prvr.models import Retriever, TokenRetriever, load_pretrained
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
+from prvr.toy import load_encoder, write_corpus
+from prvr.toy.scenes import draw_split, read_scenes, write_scenes
 from prvr.training import is_reranker_run, read_reranker_config
 
 
@@ -171,7 +161,7 @@ def scenes(folder: Path) -> Path:
 
 def encoder(folder: Path) -> Path:
     for name in ("encoder.json", "encoder.safetensors"):
-        shutil.copyfile(resources.files("prvr.data.synthetic") / name, folder / name)
+        shutil.copyfile(resources.files("prvr.toy") / name, folder / name)
     return folder / "encoder.json"
 
 

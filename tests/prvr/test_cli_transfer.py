@@ -15,16 +15,16 @@ from prvr.cli import main
 from prvr.corpora import benchmark
 from prvr.corpora.benchmark_corpus import convert_benchmark
 from prvr.corpora.corpus_encoders import CorpusEncoders
-from prvr.data import DataError, load_encoder, open_corpus, write_corpus
-from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.render import LOOKS, with_look
-from prvr.data.synthetic.scenes import SPLITS, draw_split
-from prvr.data.synthetic.toy_corpus import frame_features
+from prvr.data import DataError, open_corpus
 from prvr.encoders import Identity, open_featurizer
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import target_split
 from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
+from prvr.toy import load_encoder, read_toy_scenes, render, write_corpus
+from prvr.toy.rendering import LOOKS, with_look
+from prvr.toy.scenes import SPLITS, draw_split
+from prvr.toy.toy_corpus import frame_features
 from prvr.training import save_rerankers
 
 ENCODERS = CorpusEncoders(TOY.encoder, open_featurizer("toy").identity, 2.0, 512, 48, 256)

@@ -12,6 +12,35 @@ from prvr_search.backends import BACKENDS
 
 ALONE = "import sys; sys.modules['prvr_search'] = None; from prvr.command import command; sys.exit(command())"
 """The command where prvr-search is not installed."""
+WITHOUT_TOY = ALONE.replace("prvr_search", "prvr.toy")
+OF_FILES = """\
+import sys
+from pathlib import Path
+
+sys.modules["prvr.toy"] = None
+import numpy as np
+
+import prvr
+from prvr.cli import main
+from prvr.data import Caption, TextData, write_layout
+from prvr.training import train
+
+root, rng = Path(sys.argv[1]), np.random.default_rng(0)
+captions = {split: [Caption(f"{split}{i}#0", f"{split}{i}", "a dog") for i in range(4)] for split in ("train", "test")}
+lines = [caption for some in captions.values() for caption in some]
+write_layout(
+    root / "noise",
+    TextData(captions),
+    videos=((line.video_id, rng.standard_normal((20, 8), np.float32)) for line in lines),
+    queries=((line.id, rng.standard_normal((4, 6), np.float32)) for line in lines),
+)
+small = {"hidden": 16, "num_clips": 4, "max_frames": 8, "video_dim": 0, "query_dim": 0}
+data = {"root": str(root), "collection": "noise", "cache_dir": str(root / "cache"), "feature": None}
+keys = {f"model.{key}": value for key, value in small.items()} | {f"data.{key}": value for key, value in data.items()}
+config = prvr.load_config("gmmformer-charades", keys | {"train.epochs": 1})
+train(config, output=root / "run", device="cpu")
+sys.exit(main(["evaluate", str(root / "run")]))
+"""
 
 
 def run(program: str, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,3 +106,19 @@ def test_features_of_a_folder_of_videos_need_prvr_search(
 
 def test_parts_of_prvr_search_are_no_parts_of_the_user() -> None:
     assert [entry.name for entry in BACKENDS if entry.is_own] == []
+
+
+def test_corpora_of_files_need_no_toy_world(tmp_path: Path) -> None:
+    done = run(OF_FILES, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "noise test: 4 queries, 4 videos" in done.stdout
+
+
+def test_a_collection_that_nothing_draws_needs_files() -> None:
+    done = run(WITHOUT_TOY, "train", "--preset", "gmmformer-toy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        "data.root is not set: give the folder that holds toy-demo/FeatureData and toy-demo/TextData\n" in done.stderr
+    )
+    with_toy = run(ALONE, "train", "--preset", "gmmformer-toy", "--data.collection", "toy-vast")
+    assert "or set data.collection to one of toy-tiny, toy-demo, toy-bench, toy-large\n" in with_toy.stderr

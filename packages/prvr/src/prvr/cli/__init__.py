@@ -28,7 +28,6 @@ _OF_SEARCH = ("clip", "demo", "export", "library", "search", "serve", "teach")
 
 _GROUPS = {
     "convert": (CORPORA, "Convert released checkpoints, your own captions or public benchmarks."),
-    "data": (CORPORA, "Make and view the toy corpus: videos that prvr draws."),
     "papers": (MODELS, "Reproduce a table or figure of a paper, next to the published numbers."),
     "plot": (MODELS, "Plot what a system computes, as PNG."),
 }

@@ -162,10 +162,6 @@ Transfer = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="the device; auto uses a GPU if there is one")]
 Seed = Annotated[Whole, Parameter(help="the random seed")]
 Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for small models on a busy machine")]
-Size = Annotated[
-    Literal["tiny", "demo", "bench", "large"],
-    Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
-]
 
 
 def keys_help() -> str:

@@ -215,8 +215,8 @@ def report_from_scores(
             of range.
 
     Examples:
-        >>> from prvr.data import pack, write_corpus
-        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> from prvr.data import open_corpus, pack
+        >>> split = pack(open_corpus("data", "toy-tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
         >>> oracle = report_from_scores(torch.from_numpy(split.relevant_matrix).float(), split)  # doctest: +SKIP
         >>> oracle.text_to_video.sumr  # doctest: +SKIP
         400.0

@@ -166,8 +166,8 @@ def evaluate_untrained(name: Untrained, split: PackedSplit, config: EvaluationCo
         prvr.data.DataError: the corpus of the split has no joint space.
 
     Examples:
-        >>> from prvr.data import pack, write_corpus
-        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> from prvr.data import open_corpus, pack
+        >>> split = pack(open_corpus("data", "toy-tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
         >>> evaluate_untrained("training-free", split).text_to_video.r1  # doctest: +SKIP
         10.0
     """

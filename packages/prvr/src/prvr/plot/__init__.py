@@ -1,4 +1,4 @@
-"""Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system, of plain arrays or of drawn videos.
+"""Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system or of plain arrays.
 
 `draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it.
 
@@ -10,7 +10,6 @@
 | `prvr.plot.hyperbolic` | points in hyperbolic space |
 | `prvr.plot.reranker` | what a re-ranker generates, and its attention |
 | `prvr.plot.scores` | scores of pairs |
-| `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
     >>> from prvr.plot import sweep_figure
