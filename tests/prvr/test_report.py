@@ -51,7 +51,7 @@ def test_metrics_table(report):
     for part in (
         "tvr test: 5 queries, 2 videos",
         "chance: SumR 5.3",
-        "ties count against us; tied: 20.0% of queries, 0.0% of videos",
+        "ties: worst rank; tied: 20.0% of queries, 0.0% of videos",
         "95% interval",
     ):
         assert part in text

@@ -512,7 +512,7 @@ class Library:
         try:
             return opened(user_cache() / "search" / name)
         except IndexUnwritable as error:
-            logger.info("the index is made for this search alone: %s", error)
+            logger.info("index folder not writable; using a temporary index: %s", error)
             return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))
 
     def _search_model(self, spec: FeatureSpec) -> SearchModel:

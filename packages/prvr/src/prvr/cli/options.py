@@ -15,7 +15,7 @@ from prvr.errors import import_named
 
 MODELS = Group("Train and evaluate models", sort_key=1)
 CORPORA = Group("Prepare data", sort_key=2)
-EVERYWHERE = Group("Options of every command", sort_key=9)
+EVERYWHERE = Group("Global options", sort_key=9)
 """The sections of `prvr --help`."""
 
 _HELP = """\

@@ -128,7 +128,7 @@ class TrainConfig(TrainerConfig):
     hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
     """First epoch (from 0) whose triplets use hard negatives."""
     warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
-    """First epochs, in which `loss.evidence` takes every query at its word and `loss.transport` is off. The learning
+    """First epochs, in which `loss.evidence` uses the labels unchanged and `loss.transport` is off. The learning
     rate has a warm-up of its own, `optim.warmup`."""
     teacher: str | None = None
     """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder

@@ -24,7 +24,7 @@ _Size = Annotated[
     Literal["tiny", "demo", "bench", "large"],
     Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
 ]
-_Look = Annotated[str, Parameter(help="the light: day, or dusk or haze to test out of domain")]
+_Look = Annotated[str, Parameter(help="lighting: day, or dusk or haze to test out of domain")]
 
 
 @group.command

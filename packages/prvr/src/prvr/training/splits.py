@@ -204,7 +204,7 @@ def training_batches(
     taken = split_bytes(split)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
     if on_device == "auto" and taken > _SHARE * free:
-        logger.info("features of %.1f GB are read as training goes, %.1f GB are free", taken / 1e9, free / 1e9)
+        logger.info("streaming features from disk (%.1f GB needed, %.1f GB free)", taken / 1e9, free / 1e9)
         return loader.to(device)
     if taken > free:
         raise TrainingError(
@@ -271,7 +271,7 @@ class Teacher:
         """
         first = self.pipeline.first
         where, model = device_of(first, device), first.config
-        logger.info("%s teaches: it scores %d queries with %d videos", self.name, len(split.query_ids), len(split))
+        logger.info("computing teacher scores with %s (%d queries x %d videos)", self.name, len(split.query_ids), len(split))
         settings = PackSettings.of(model, self.keep_last_frame)
         sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
         sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
