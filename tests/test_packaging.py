@@ -307,14 +307,14 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page registers is removed after it."""
     from prvr.cli import add_commands, app
     from prvr.config import BLOCKS, CLIPS, FUSIONS, LOSSES, POOLINGS
-    from prvr.corpora import BENCHMARKS
     from prvr.encoders import ENCODERS
+    from prvr.papers.benchmarks import BENCHMARKS
     from prvr.plot import PLOTS
     from prvr.stages import STAGES
     from prvr_search.backends import BACKENDS
 
     for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_registered", dict(registry._entries))
     add_commands()
     commands = set(app)
     yield
