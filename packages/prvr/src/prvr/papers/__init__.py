@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
+    from prvr.papers.execution import Machine, perform, perform_all
     from prvr.papers.judge import due_cells
-    from prvr.papers.perform import Machine, perform, perform_all
     from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
     from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
     from prvr.papers.study import Study
@@ -52,7 +52,7 @@ __getattr__ = deferred(
     __name__,
     {
         "prvr.papers.judge": "due_cells",
-        "prvr.papers.perform": "Machine perform perform_all",
+        "prvr.papers.execution": "Machine perform perform_all",
         "prvr.papers.runs": "Cell Choices Run cells_of distinct_runs",
         "prvr.papers.show": "Shown latex markdown shown terminal_tables",
         "prvr.papers.study": "Study",
