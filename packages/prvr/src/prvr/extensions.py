@@ -35,7 +35,7 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
     """
     for name in (*LEAVES, SIBLING):
         if find_spec(name) is not None and (place := import_module(name).EXTENSIONS.get(what)) is not None:
-            yield resolve_name(place)
+            yield _part(place)
     if not others:
         return
     from importlib.metadata import entry_points  # takes time, too
@@ -45,12 +45,16 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
             continue
         try:
             places = point.load()
-            part = resolve_name(places[what]) if what in places else None
+            part = _part(places[what]) if what in places else None
         except Exception as error:  # of others' code: it does not stop the rest
             logger.warning("%s of the group %s cannot be imported (%s)", point.value, GROUP, error)
             continue
         if part is not None:
             yield part
+
+
+def _part(place: str) -> Any:
+    return resolve_name(place if ":" in place else f"{place}:")  # with a colon, errors of an import are its own
 
 
 def extension(what: str, purpose: str) -> Any:
