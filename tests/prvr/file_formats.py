@@ -12,7 +12,6 @@ from benchmark_files import WRITERS
 from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
-from prvr.corpora import benchmark, benchmark_of
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
 from prvr.corpora.user_captions import read_user_captions
 from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
@@ -21,6 +20,7 @@ from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.models import Retriever, TokenRetriever, load_pretrained
+from prvr.papers.benchmarks import BENCHMARKS
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
@@ -114,7 +114,7 @@ def annotations(name: str, file: str) -> Reader:
         WRITERS[name](folder)
         return folder / file
 
-    return Reader(write, benchmark(name).read)
+    return Reader(write, BENCHMARKS[name].part.read)
 
 
 def packed(root: Path) -> Path:
@@ -207,7 +207,7 @@ READERS = {
     "moments": Reader(of_corpus(f"{TEXT}/col_moments.jsonl"), split_of),
     "relevance": Reader(of_corpus(f"{TEXT}/col_relevance.jsonl"), split_of),
     "tags": Reader(of_corpus(f"{TEXT}/col_tags.jsonl"), split_of),
-    "corpus.json, benchmark": Reader(of_corpus("corpus.json"), lambda root: benchmark_of(open_corpus(root, "col"))),
+    "corpus.json, benchmark": Reader(of_corpus("corpus.json"), lambda root: open_corpus(root, "col").is_benchmark),
     "corpus.json, encoders": Reader(of_corpus("corpus.json"), lambda root: corpus_encoders(open_corpus(root, "col"))),
     "sentences": Reader(
         of_corpus("sentences.safetensors"), lambda root: read_sentences(open_corpus(root, "col"), "test"), rounds=20

@@ -1,6 +1,7 @@
 """What other distributions add to `prvr`, and what it says where they are absent."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ from commands import explained
 
 from prvr_search.backends import BACKENDS
 
-ALONE = "import sys; sys.modules['prvr_search'] = None; from prvr.command import command; sys.exit(command())"
+WHOLE = "import sys; from prvr.command import command; sys.exit(command())"
+ALONE = f"import sys; sys.modules['prvr_search'] = None; {WHOLE}"
 """The command where prvr-search is not installed."""
+CORE = f"import sys; sys.modules['prvr.papers'] = sys.modules['prvr.plot'] = None; {WHOLE}"
+"""The command where neither tables of papers nor pictures are there."""
 WITHOUT_TOY = ALONE.replace("prvr_search", "prvr.toy")
 OF_FILES = """\
 import sys
@@ -75,6 +79,24 @@ def test_prvr_alone_has_its_own_commands() -> None:
     assert "did you mean" in run(ALONE, "trian").stderr.lower()
 
 
+@pytest.mark.parametrize(
+    ("words", "absent"), [(["--help"], {"papers", "plot"}), (["convert", "--help"], {"benchmark"})]
+)
+def test_the_core_needs_neither_papers_nor_plot(words: list[str], absent: set[str]) -> None:
+    verbs = []
+    for program in (WHOLE, CORE):
+        done = run(program, *words)
+        assert done.returncode == 0, done.stderr
+        verbs.append(set(re.findall(r"^\W*(\w+)  ", done.stdout, re.MULTILINE)))
+    assert verbs[0] - verbs[1] == absent
+
+
+def test_a_command_of_an_absent_leaf_is_unknown() -> None:
+    done = run(CORE, "papers", "list")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'Unknown command "papers"' in done.stderr
+
+
 def test_another_distribution_adds_a_command_and_a_damaged_one_stops_nothing(tmp_path: Path) -> None:
     add_distribution(
         tmp_path,
@@ -84,7 +106,7 @@ def test_another_distribution_adds_a_command_and_a_damaged_one_stops_nothing(tmp
     )
     add_distribution(tmp_path, "damaged", "raise OSError('no disk')")
     add_distribution(tmp_path, "other", "EXTENSIONS = {'commands': 'other_commands'}", "import no_such_module")
-    for program in (ALONE, ALONE.replace("sys.modules['prvr_search'] = None; ", "")):
+    for program in (ALONE, WHOLE):
         done = run(program, "greet", "Ada", path=tmp_path)
         assert (done.returncode, done.stdout) == (0, "hello Ada\n")
         done = run(program, "--help", path=tmp_path)

@@ -328,11 +328,10 @@ def write_reports(
 
 def _ranks_sets(args: EvaluateOptions, config: "Config") -> bool:
     """Whether sets of captions are ranked too, as papers on text-to-video retrieval do."""
-    from prvr.corpora import benchmark_of
     from prvr.evaluation.transfer import corpus_on_disk
 
     corpus = corpus_on_disk(config) if args.table == "auto" else None
-    return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
+    return args.table == "t2v" or (corpus is not None and corpus.is_benchmark)
 
 
 def _rows(name: str, evaluation: "Reports") -> "dict[str, EvaluationReport | None]":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTENSIONS", "CheckpointError", "load_released", "names", "released_config", "tensors"]
 
-EXTENSIONS = dict.fromkeys(
+EXTENSIONS = {"converters": "prvr.released.cli"} | dict.fromkeys(
     (
         "compat.alignment",
         "compat.entailment",
@@ -29,7 +29,8 @@ EXTENSIONS = dict.fromkeys(
         "optim.decay",
     ),
     "prvr.released.parts",
-) | dict.fromkeys(("compat.decoder", "compat.output", "compat.pooling"), "prvr.released.reranker_parts")
+)
+EXTENSIONS |= dict.fromkeys(("compat.decoder", "compat.output", "compat.pooling"), "prvr.released.reranker_parts")
 """What this package adds, see `prvr.extensions`."""
 
 __getattr__ = deferred(
