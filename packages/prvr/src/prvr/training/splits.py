@@ -271,7 +271,9 @@ class Teacher:
         """
         first = self.pipeline.first
         where, model = device_of(first, device), first.config
-        logger.info("computing teacher scores with %s (%d queries x %d videos)", self.name, len(split.query_ids), len(split))
+        logger.info(
+            "computing teacher scores with %s (%d queries x %d videos)", self.name, len(split.query_ids), len(split)
+        )
         settings = PackSettings.of(model, self.keep_last_frame)
         sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
         sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
