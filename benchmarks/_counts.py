@@ -17,8 +17,7 @@ from torch import Tensor
 
 from _device import Traffic
 from prvr.config import Config, ModelConfig
-from prvr.data import PackedSplit
-from prvr.data.loader import VideoLoader
+from prvr.data import PackedSplit, VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.papers.plan import random_batch

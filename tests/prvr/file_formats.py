@@ -12,18 +12,17 @@ from benchmark_files import WRITERS
 from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
+from prvr.corpora import read_user_captions
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
-from prvr.corpora.user_captions import read_user_captions
 from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.compare import compare, comparison_table
-from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.models import Retriever, TokenRetriever, load_pretrained
 from prvr.papers.benchmarks import BENCHMARKS
 from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.stages import CandidateReranker
-from prvr.stages.diffusion.config import RerankerConfig
+from prvr.stages import CandidateReranker, RerankerConfig
 from prvr.toy import load_encoder, write_corpus
 from prvr.toy.scenes import draw_split, read_scenes, write_scenes
 from prvr.training import is_reranker_run, read_reranker_config

@@ -15,8 +15,7 @@ from search_files import make_features, make_library, some_videos
 
 import prvr
 from prvr.cli import main
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.models import load_pretrained
 from prvr.training import open_split
 

@@ -15,7 +15,7 @@ from prvr.cli import main
 from prvr.corpora.corpus_encoders import CorpusEncoders
 from prvr.data import DataError, open_corpus
 from prvr.encoders import Identity, open_featurizer
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport
 from prvr.evaluation.transfer import target_split
 from prvr.models import load_pretrained
 from prvr.papers.benchmarks import BENCHMARKS

@@ -25,7 +25,7 @@ from prvr.config import (
     preset_names,
     preset_text,
 )
-from prvr.models.auto import build_retriever
+from prvr.models import build_retriever
 from prvr.training import read_reranker_config
 
 

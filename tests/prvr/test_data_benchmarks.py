@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from prvr.config import load_config, preset_names
 from prvr.corpora import Conversion
-from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features
-from prvr.data.layout import Caption
+from prvr.data import Caption, Corpus, DataError, FeatureReader, open_corpus, open_features
 from prvr.encoders import Identity
 from prvr.errors import InputError
 from prvr.papers.benchmarks import BENCHMARKS, Annotations, Benchmark

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from prvr.encoders import open_encoder
-from prvr.toy.rendering import RGB, render
+from prvr.toy import render
+from prvr.toy.rendering import RGB
 from prvr.toy.world import FPS, Shot, Thing, Video
 from prvr_search import toy_videos
 from prvr_search.toy_videos import write_mp4

@@ -15,13 +15,13 @@ from torch import Tensor
 
 import prvr
 from prvr.config import ConfigError, load_config
-from prvr.losses import LossInputs, fuse_evidence, intra_video_loss, transport_targets
-from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, query_groups
+from prvr.losses import LossInputs, dissent_loss, fuse_evidence, intra_video_loss, transport_targets
+from prvr.losses.evidence import dirichlet_loss, evidence_of, query_groups
 from prvr.losses.transport import block_cosines, softmax_targets, unit_interval
 from prvr.models import build_retriever
-from prvr.released import CheckpointError, tensors
+from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.released.loading import released_config, released_sizes, system_of
+from prvr.released.loading import released_sizes, system_of
 from prvr.released.loss_parts import released_transport_targets, released_unit_interval
 from prvr.scoring import word_scores
 from prvr.training import Splits, train

@@ -21,8 +21,7 @@ from prvr.cli import main
 from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
 from prvr.errors import DataError, InputError
-from prvr.evaluation import evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport, evaluate
 from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
     Choices,

@@ -15,8 +15,7 @@ from search_files import TOY, make_features, make_index, tiny_model, walk, witho
 
 from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
-from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
-from prvr.data.features import open_features
+from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone

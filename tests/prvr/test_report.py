@@ -10,9 +10,9 @@ from reports import make_report, printed
 from rich.console import Console
 
 from prvr.cli.evaluate import show_report
-from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation import EvaluationReport, RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery, Hit
-from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.evaluation.tables import examples_table, groups_table, metrics_table, tags_table
 

@@ -25,8 +25,7 @@ from prvr.config import BlockConfig, Compat, PathConfig, RegisterConfig, TokenMo
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.data.sampling import growing_means, level_counts
 from prvr.encoders import Identity, TextFeaturizer, VideoFeatures, open_featurizer
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.moments import find_moments
+from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
 from prvr_search import SearchModel, SearchResult, VideoIndex, open_model
 from prvr_search.ranking import mean_lines

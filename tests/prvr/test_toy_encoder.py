@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from prvr.data import DataError
-from prvr.toy import JointEncoder, load_encoder
+from prvr.toy import JointEncoder, load_encoder, render
 from prvr.toy.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
 from prvr.toy.grammar import ACTION_WORDS
-from prvr.toy.rendering import render
 from prvr.toy.toy_corpus import frame_features
 from prvr.toy.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from prvr.toy.rendering import RGB, render, render_frames
+from prvr.toy import render, render_frames
+from prvr.toy.rendering import RGB
 from prvr.toy.scenes import draw_split
 from prvr.toy.staging import DRIFT
 from prvr.toy.world import (

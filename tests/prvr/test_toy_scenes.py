@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prvr.data import DataError, open_corpus
-from prvr.toy import read_toy_scenes
+from prvr.toy import Scenes, read_toy_scenes
 from prvr.toy.grammar import (
     ACTION_WORDS,
     BACKGROUND_WORDS,
@@ -17,7 +17,7 @@ from prvr.toy.grammar import (
     Claim,
 )
 from prvr.toy.near_misses import near_misses, relevance
-from prvr.toy.scenes import Scenes, draw_split, read_scenes, write_scenes
+from prvr.toy.scenes import draw_split, read_scenes, write_scenes
 from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, Shot, Thing, Video
 
 KEYS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from nightly import NIGHTLY
 
-from prvr.toy.rendering import render
-from prvr.toy.scenes import Sentence, draw_split
+from prvr.toy import Sentence, render
+from prvr.toy.scenes import draw_split
 from prvr.toy.sheets import moment_frames, video_figure
 from prvr.toy.world import Shot, Thing, Video
 

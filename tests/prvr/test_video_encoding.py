@@ -17,8 +17,7 @@ from video_files import MeanColour, noise, plain, write_video
 
 from prvr.data import open_corpus
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
-from prvr.toy.rendering import render
-from prvr.toy.toy_corpus import read_toy_scenes
+from prvr.toy import read_toy_scenes, render
 from prvr.toy.world import FPS
 from prvr_search.thumbnails import thumbnail
 from prvr_search.toy_videos import write_mp4

@@ -22,8 +22,7 @@ from prvr.corpora import SplitShares
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.data import Caption, Corpus, DataError, PackedSplit, TextData, open_corpus, pack, write_layout
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
-from prvr.evaluation import EvaluationConfig, report_from_scores
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
 from prvr.evaluation.tables import baselines_table
 from prvr.evaluation.zero_shot import (
     Comparison,
