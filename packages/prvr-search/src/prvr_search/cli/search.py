@@ -129,7 +129,6 @@ def run(
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
     min_confidence: NormFloat = 0.0,
-    stay: Annotated[Seconds | None, Parameter(env_var="PRVR_STAY")] = None,
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
@@ -141,7 +140,6 @@ def run(
         top: the number of results for each sentence
         moments: maximum moments per video in exported files
         min_confidence: omit results below this confidence, 0 to 1
-        stay: leave a process behind for as long, for example 10:00, so that the next search starts at once; 0 ends it
     """
     sentences, piped = _sentences(query, parts), _piped(args)
     load("prvr_search.library")
@@ -174,8 +172,6 @@ def run(
         _save(args, results, say)
     if args.open:
         _open(results, say)
-    if stay is not None:
-        _stay(stay)
 
 
 def _piped(args: OutputOptions) -> bool:
@@ -278,18 +274,6 @@ def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[
             say(clip_line(clip, hit.start))
     if failed and not written:
         raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
-
-
-def _stay(seconds: float) -> None:
-    """Leaves a process behind that has imported what a search needs, or ends it."""
-    import torch
-
-    from prvr_search.resident import stay
-
-    if seconds and torch.cuda.is_available():
-        logger.warning("--stay: searches on a GPU leave no process behind")
-    elif not stay(seconds):
-        logger.warning("--stay: only the command prvr on Linux can leave a process behind")
 
 
 def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
