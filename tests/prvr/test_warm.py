@@ -65,9 +65,8 @@ class Searches:
         return ["search", str(self.films), "--library", str(self.home), *words]
 
     def start(self, *words: str, program: str = WARM, **environment: str) -> subprocess.Popen[bytes]:
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = [sys.executable, "-P", "-c", program, *words]
-        return subprocess.Popen(command, env=self.environment | environment, **pipes)
+        command, pipe = [sys.executable, "-P", "-c", program, *words], subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment | environment, stdout=pipe, stderr=pipe)
 
     def run(self, *words: str, **options: Any) -> tuple[int, bytes, bytes]:
         with self.start(*self.words(*words), **options) as process:

@@ -39,7 +39,7 @@ from prvr.data.hashes import hash_file
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import parse_record, printable, read_json, short
-from prvr_search.home import MOVED, library_home, moved_to
+from prvr_search.home import MOVED, RECORDS, library_home, moved_to
 from prvr_search.video.arrays import (
     FEATURES,
     SPEC,
@@ -527,7 +527,7 @@ class Storage:
             unmark(target)  # or who uses it next does: until here, it can be begun again
             mark(home)
             shutil.rmtree(home / _CLAIMS, ignore_errors=True)
-            _remove(home, files)
+            _remove(home, [*files, *home.glob(RECORDS)])
         self._named = self._named and target
         self._database.home = target
 
