@@ -97,16 +97,22 @@ class Searches:
                 process.communicate()
 
 
+def address_of(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().split()[0].decode()
+
+
 @pytest.fixture(scope="module")
 def searches(tmp_path_factory: pytest.TempPathFactory) -> Searches:
     return Searches(tmp_path_factory.mktemp("warm"))
 
 
 @pytest.fixture(scope="module")
-def server(searches: Searches) -> Iterator[subprocess.Popen[bytes]]:
+def server(searches: Searches) -> Iterator[str]:
+    """The address of the page of a server."""
     assert searches.refused() == searches.refused("--verbose") == "silently"  # there is none
     with searches.served() as process:
-        yield process
+        yield address_of(process)
 
 
 def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: str) -> tuple[int, bytes, bytes]:
@@ -146,9 +152,8 @@ def test_the_output_suits_the_terminal(searches: Searches, variables: dict[str, 
     assert out != searches.run(QUERY)[1]
 
 
-@pytest.mark.usefixtures("server")
 def test_films_that_come_and_go_are_seen_at_once(
-    searches: Searches, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    searches: Searches, server: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     def same() -> bytes:
         answer = searches.run(QUERY, "--paths")
@@ -158,6 +163,7 @@ def test_films_that_come_and_go_are_seen_at_once(
     before = same()
     away = (searches.films / "green.mp4").rename(tmp_path / "green.mp4")
     assert same().splitlines() == [path for path in before.splitlines() if not path.endswith(b"green.mp4")]
+    wait_for(lambda: b"green" not in urlopen(f"{server}/api/videos").read(), 5)  # the page is told, too
     away.rename(searches.films / "green.mp4")
     assert same() == before
     new = film(tmp_path / "new.mp4", 0, 40).rename(searches.films / "new.mp4")
@@ -340,8 +346,7 @@ def test_a_server_of_other_videos_answers_nobody(searches: Searches) -> None:
     words = ["serve", str(searches.films), "--library", str(searches.home), "--exclude", "g*", "--port", "0"]
     with searches.start(*words, program=COMMAND) as process:
         try:
-            assert process.stdout is not None
-            address = process.stdout.readline().split()[0].decode()
+            address = address_of(process)
 
             def ready() -> bool:
                 with suppress(HTTPError), urlopen(f"{address}/ready") as answer:
