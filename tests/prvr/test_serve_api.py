@@ -300,19 +300,6 @@ def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str)
         assert len(list(container.decode(video=0))) == 20  # ten per second
 
 
-def test_formats_are_those_of_the_file(client: TestClient) -> None:
-    old, plain = (client.get(f"/api/videos/{keys_of(client)[name]}/formats") for name in ("old.avi", EVIL))
-    assert old.json() == {
-        "container": {"name": "AVI (Audio Video Interleaved)", "type": None},
-        "picture": {"name": "MPEG-4 Part 2 (DivX, Xvid)", "type": 'video/mp4; codecs="mp4v.20.8"'},
-        "sound": None,
-    }
-    assert (plain.json()["container"], plain.json()["picture"]["name"]) == (
-        {"name": "MP4", "type": "video/mp4"},
-        "H.264",
-    )
-
-
 def test_a_preview_has_an_end(client: TestClient) -> None:
     address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
     assert client.get(address, params={"start": 0, "end": 61}).status_code == 400
