@@ -54,7 +54,8 @@ def run(
     code = stamp()  # before anything else is imported
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
-    from prvr_search.serve import Answers, ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve.terminal import Answers
 
     token = read_token(token_file)
     check_bind(host, token, without_token)

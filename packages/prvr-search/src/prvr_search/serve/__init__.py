@@ -8,6 +8,5 @@ from prvr_search.serve.app import create_app
 from prvr_search.serve.security import read_token
 from prvr_search.serve.server import check_bind, serve
 from prvr_search.serve.settings import ServeLimits, ServeSettings
-from prvr_search.serve.terminal import Answers
 
-__all__ = ["Answers", "ServeLimits", "ServeSettings", "check_bind", "create_app", "read_token", "serve"]
+__all__ = ["ServeLimits", "ServeSettings", "check_bind", "create_app", "read_token", "serve"]
