@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +28,10 @@ from serving import wait_for
 
 import prvr_search
 from prvr.cli import main
+from prvr_search import Library
+from prvr_search.taught import Taught, write_taught
 from prvr_search.toy_videos import write_mp4
+from prvr_search.video.storage import encoder_key
 from prvr_search.warm import plain_search, proof, record_file
 
 COMMAND = "import sys; from prvr.command import command; sys.exit(command())"
@@ -358,3 +362,18 @@ def test_a_server_of_other_videos_answers_nobody(searches: Searches) -> None:
         finally:
             process.kill()
             process.communicate()
+
+
+def test_a_server_whose_encoder_or_model_is_no_longer_that_of_the_folder_answers_nobody(searches: Searches) -> None:
+    with searches.served(), Library(searches.films, home=searches.home, device="cpu") as library:
+        spec = library.spec
+        assert spec is not None
+        matrix = np.eye(spec.joint_dim + 1, spec.joint_dim, dtype="<f4")
+        facts = (str(library.folder), encoder_key(spec), 30, 17, 50.0, 60.0, True, spec.joint_dim)
+        write_taught(library.storage, library.folder, spec, Taught(*facts, b64encode(matrix.tobytes()).decode()))
+        assert searches.refused() == "silently"
+        assert searches.run("--said", "harbour")[0] == 0  # of lines alone, which no model reads
+        assert main(["teach", str(searches.films), "--library", str(searches.home), "--forget"]) == 0
+        assert not searches.refused()
+        assert main(searches.words(QUERY, "--rate", "1")) == 0  # remembered from now on
+        assert searches.refused() == "silently"
