@@ -73,8 +73,7 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def toy_cache(_caches: Path) -> Path:
     """A cache folder, for `data.cache_dir`, in which prvr finds the corpus toy-tiny made; the default on Linux."""
-    from prvr.data import write_corpus
-    from prvr.data.synthetic import corpus_key
+    from prvr.toy import corpus_key, write_corpus
 
     cache = _caches / "prvr"
     cache.mkdir(parents=True, exist_ok=True)
@@ -90,6 +89,6 @@ def toy_cache(_caches: Path) -> Path:
 @pytest.fixture(scope="session")
 def toy_root(toy_cache: Path) -> Path:
     """The folder that holds the corpus toy-tiny, for `open_corpus` and `data.root`; read only."""
-    from prvr.data.synthetic import corpus_key
+    from prvr.toy import corpus_key
 
     return toy_cache / corpus_key()

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from _device import Traffic
 from prvr.config import Config, ModelConfig
-from prvr.data import PackedSplit
-from prvr.data.loader import VideoLoader
+from prvr.data import PackedSplit, VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
+from prvr.papers.plan import random_batch
 from prvr.training import RetrievalTask
-from prvr.training.cost import meta_batch
 from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
@@ -78,7 +77,8 @@ def batch_of_shapes(model: ModelConfig, videos: int, captions: int = 5, frames: 
     rng = np.random.default_rng(0)
     long = torch.from_numpy(rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(np.int64))
     words = torch.from_numpy(rng.integers(5, model.max_words + 1, videos * captions))
-    return meta_batch(model, long.tolist(), words.tolist(), torch.arange(videos).repeat_interleave(captions))
+    owner = torch.arange(videos).repeat_interleave(captions)
+    return random_batch(model, long.tolist(), words.tolist(), owner, "meta")
 
 
 def meta_step(config: Config) -> TrainingStep:

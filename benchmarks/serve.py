@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx2
 
 from _harness import environment, option, parse_options, show, write_figures
-from prvr.data import write_corpus
+from prvr.toy import write_corpus
 from prvr_search.toy_videos import write_videos
 
 QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape in ("circle", "square", "star")

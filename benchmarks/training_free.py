@@ -61,7 +61,8 @@ from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, Split, open_corpus
 from prvr.data.sampling import GROWTH, growing_means, level_counts
 from prvr.encoders import open_featurizer
-from prvr.evaluation.metrics import RetrievalMetrics, ranks
+from prvr.evaluation import RetrievalMetrics
+from prvr.evaluation.metrics import ranks
 from prvr.evaluation.significance import Interval, bootstrap_intervals, paired_test
 from prvr.evaluation.zero_shot import has_zero_shot
 from prvr.scoring import best_moment

@@ -19,10 +19,10 @@ import torch
 
 from prvr.config import load_config
 from prvr.corpora.caption_corpus import convert_captions
-from prvr.data.synthetic import render
-from prvr.data.synthetic.scenes import draw_split
 from prvr.encoders import open_encoder, open_featurizer
 from prvr.models import load_pretrained
+from prvr.toy import render
+from prvr.toy.scenes import draw_split
 from prvr.training import train
 from prvr_search import Library
 from prvr_search.toy_videos import write_mp4

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 import prvr
-from prvr.data import load_encoder
-from prvr.data.synthetic.encoder import split_words
 from prvr.scoring import best_moment, clip_scores
+from prvr.toy import load_encoder
+from prvr.toy.encoder import split_words
 from prvr.training import open_split, train
 from prvr.types import query_vectors
 

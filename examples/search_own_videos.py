@@ -12,9 +12,9 @@ import torch
 
 import prvr
 from prvr.corpora.caption_corpus import convert_captions
-from prvr.data.synthetic import render
-from prvr.data.synthetic.scenes import draw_split
 from prvr.encoders import open_featurizer
+from prvr.toy import render
+from prvr.toy.scenes import draw_split
 from prvr.training import train
 from prvr_search import Library
 from prvr_search.toy_videos import write_mp4

@@ -31,7 +31,7 @@ MUST_HOLD = {
         "prvr/papers/tables/",
         "prvr/papers/sets.yaml",
         "prvr/models/shipped/toy-world/model.safetensors",
-        "prvr/data/synthetic/encoder.safetensors",
+        "prvr/toy/encoder.safetensors",
     ],
     "prvr-search": ["prvr_search/serve/web/index.html"],
 }

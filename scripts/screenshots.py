@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from prvr.data import write_corpus
+from prvr.toy import write_corpus
 from prvr_search import Library
 from prvr_search.serve import serve
 from prvr_search.toy_videos import write_videos

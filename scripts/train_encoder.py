@@ -1,6 +1,6 @@
 """Train the joint encoder of the toy world and write its weights with their hash. At most 30 CPU minutes.
 
-    python scripts/train_encoder.py                     # into packages/prvr/src/prvr/data/synthetic
+    python scripts/train_encoder.py                     # into packages/prvr/src/prvr/toy
     python scripts/train_encoder.py --steps 20 --frames 2000 --output /tmp/encoder
 
 It sees single frames of videos that are in no corpus, with sentences about how things look and where they are: no
@@ -27,14 +27,14 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from prvr.data.atomic import replace_file
-from prvr.data.synthetic.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
-from prvr.data.synthetic.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article
-from prvr.data.synthetic.render import render_frames
-from prvr.data.synthetic.staging import draw_stage, progress
-from prvr.data.synthetic.timelines import draw_videos
-from prvr.data.synthetic.world import BACKGROUNDS, COLOURS, SHAPES, SIZES, Video, in_training
+from prvr.toy.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
+from prvr.toy.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article
+from prvr.toy.rendering import render_frames
+from prvr.toy.staging import draw_stage, progress
+from prvr.toy.timelines import draw_videos
+from prvr.toy.world import BACKGROUNDS, COLOURS, SHAPES, SIZES, Video, in_training
 
-FOLDER = Path(__file__).parent.parent / "packages/prvr/src/prvr/data/synthetic"
+FOLDER = Path(__file__).parent.parent / "packages/prvr/src/prvr/toy"
 SEED = 2_000_000_011  # no corpus has it: theirs start from [seed, attempt, split], this one from [SEED]
 BATCH, FOILS, THINGS, FACTORS = 256, 4, 4, 5  # shape, colour, size, column, row
 RATE = 3e-3

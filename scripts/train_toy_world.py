@@ -19,14 +19,15 @@ import torch
 from safetensors.torch import save
 
 from prvr.config import Config, dump_config, load_config
-from prvr.data import load_encoder, open_corpus, write_corpus
+from prvr.data import open_corpus
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import write_hashes
-from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import Comparison, compare_baselines, untrained_baselines
 from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, CONFIG, SHIPPED, WEIGHTS
+from prvr.toy import load_encoder, write_corpus
+from prvr.toy.toy_corpus import GENERATOR, VERSION
 from prvr.training import linear_baseline, open_split, terminal_bar, train
 
 NAME, SEED = "toy-world", 2_000_000_033  # the seed of no corpus that anybody makes by chance

@@ -12,30 +12,19 @@ from benchmark_files import WRITERS
 from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
-from prvr.corpora import benchmark, benchmark_of
+from prvr.corpora import read_user_captions
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
-from prvr.corpora.user_captions import read_user_captions
-from prvr.data import (
-    Caption,
-    Moment,
-    PackedSplit,
-    PackSettings,
-    TextData,
-    load_encoder,
-    open_corpus,
-    pack,
-    write_corpus,
-    write_layout,
-)
-from prvr.data.synthetic.scenes import draw_split, read_scenes, write_scenes
+from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.compare import compare, comparison_table
-from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.models import Retriever, TokenRetriever, load_pretrained
+from prvr.papers.benchmarks import BENCHMARKS
 from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.stages import CandidateReranker
-from prvr.stages.diffusion.config import RerankerConfig
+from prvr.stages import CandidateReranker, RerankerConfig
+from prvr.toy import load_encoder, write_corpus
+from prvr.toy.scenes import draw_split, read_scenes, write_scenes
 from prvr.training import is_reranker_run, read_reranker_config
 
 
@@ -124,7 +113,7 @@ def annotations(name: str, file: str) -> Reader:
         WRITERS[name](folder)
         return folder / file
 
-    return Reader(write, benchmark(name).read)
+    return Reader(write, BENCHMARKS[name].part.read)
 
 
 def packed(root: Path) -> Path:
@@ -171,7 +160,7 @@ def scenes(folder: Path) -> Path:
 
 def encoder(folder: Path) -> Path:
     for name in ("encoder.json", "encoder.safetensors"):
-        shutil.copyfile(resources.files("prvr.data.synthetic") / name, folder / name)
+        shutil.copyfile(resources.files("prvr.toy") / name, folder / name)
     return folder / "encoder.json"
 
 
@@ -217,7 +206,7 @@ READERS = {
     "moments": Reader(of_corpus(f"{TEXT}/col_moments.jsonl"), split_of),
     "relevance": Reader(of_corpus(f"{TEXT}/col_relevance.jsonl"), split_of),
     "tags": Reader(of_corpus(f"{TEXT}/col_tags.jsonl"), split_of),
-    "corpus.json, benchmark": Reader(of_corpus("corpus.json"), lambda root: benchmark_of(open_corpus(root, "col"))),
+    "corpus.json, benchmark": Reader(of_corpus("corpus.json"), lambda root: open_corpus(root, "col").is_benchmark),
     "corpus.json, encoders": Reader(of_corpus("corpus.json"), lambda root: corpus_encoders(open_corpus(root, "col"))),
     "sentences": Reader(
         of_corpus("sentences.safetensors"), lambda root: read_sentences(open_corpus(root, "col"), "test"), rounds=20

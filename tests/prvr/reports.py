@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport, RetrievalMetrics
 
 
 def make_report(ranks: Sequence[int], query_to_video: Sequence[int], **changes: Any) -> EvaluationReport:

@@ -16,9 +16,9 @@ from filelock import FileLock
 from video_files import plain, write_video
 
 from prvr.data import open_corpus
-from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.world import FPS
 from prvr.encoders import Identity, open_encoder, open_featurizer
+from prvr.toy import read_toy_scenes, render
+from prvr.toy.world import FPS
 from prvr_search import Library, VideoIndex
 from prvr_search.serve import ServeSettings, create_app
 from prvr_search.serve.server import Server

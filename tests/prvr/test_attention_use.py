@@ -14,8 +14,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from prvr.config import Compat, ModelConfig, load_config, preset_names
+from prvr.evaluation import EvaluationReport
 from prvr.evaluation.attention import BlockUse, watched
-from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import blocks_table
 from prvr.models import Retriever
 from prvr.models.blocks import Mixer

@@ -15,8 +15,8 @@ from PIL import Image
 
 from prvr.cli import main
 from prvr.data import Corpus, open_corpus
-from prvr.data.synthetic import read_toy_scenes
-from prvr.data.synthetic import toy_corpus as making
+from prvr.toy import read_toy_scenes
+from prvr.toy import toy_corpus as making
 from prvr_search import toy_videos
 
 

@@ -13,7 +13,7 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.config import load_config
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport
 from prvr.models import build_retriever, load_pretrained
 from prvr.stages import load_rerankers
 from prvr.training.checkpoint import derived_seed

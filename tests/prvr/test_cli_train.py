@@ -15,8 +15,7 @@ from search_files import make_features, make_library, some_videos
 
 import prvr
 from prvr.cli import main
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.models import load_pretrained
 from prvr.training import open_split
 
@@ -128,9 +127,12 @@ class TestEvaluate:
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         target = tmp_path / "new" / "scores.json"
-        assert main(["evaluate", str(work.a), "--output", str(target), "--device", "cpu"]) == 0
+        assert main(["evaluate", str(work.a), "--output", str(target), "--device", "cpu", "--diagnose"]) == 0
         assert "text to video" in capsys.readouterr().out
-        assert EvaluationReport.from_json(target) == EvaluationReport.from_json(work.a / "evaluation.json")
+        shown, trained = EvaluationReport.from_json(target), EvaluationReport.from_json(work.a / "evaluation.json")
+        assert shown == trained
+        assert trained.blocks == ()
+        assert {block.block.split(".")[0] for block in shown.blocks} == {"query", "guide", "clips", "frames"}
 
     def test_other_split_and_ties_go_to_a_file_of_their_own(self, work: SimpleNamespace) -> None:
         before = (work.a / "evaluation.json").read_bytes()

@@ -12,19 +12,19 @@ from runs_of_retrievers import write_run
 from search_files import TOY, noise_features
 
 from prvr.cli import main
-from prvr.corpora import benchmark
-from prvr.corpora.benchmark_corpus import convert_benchmark
 from prvr.corpora.corpus_encoders import CorpusEncoders
-from prvr.data import DataError, load_encoder, open_corpus, write_corpus
-from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.render import LOOKS, with_look
-from prvr.data.synthetic.scenes import SPLITS, draw_split
-from prvr.data.synthetic.toy_corpus import frame_features
+from prvr.data import DataError, open_corpus
 from prvr.encoders import Identity, open_featurizer
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport
 from prvr.evaluation.transfer import target_split
 from prvr.models import load_pretrained
+from prvr.papers.benchmarks import BENCHMARKS
+from prvr.papers.benchmarks.conversion import convert_benchmark
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
+from prvr.toy import load_encoder, read_toy_scenes, render, write_corpus
+from prvr.toy.rendering import LOOKS, with_look
+from prvr.toy.scenes import SPLITS, draw_split
+from prvr.toy.toy_corpus import frame_features
 from prvr.training import save_rerankers
 
 ENCODERS = CorpusEncoders(TOY.encoder, open_featurizer("toy").identity, 2.0, 512, 48, 256)
@@ -35,7 +35,7 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     """A benchmark as a corpus that says it is of these encoders."""
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
-    ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
+    ids = [video.id for videos in BENCHMARKS[name].part.read(annotations).splits.values() for video in videos]
     store, text = noise_features(TOY, ids), open_featurizer("toy")
     folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).path
     about = json.loads((folder / "corpus.json").read_text())

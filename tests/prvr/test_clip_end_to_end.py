@@ -21,16 +21,14 @@ from prvr.cli import main
 from prvr.config import Config, ModelConfig, dump_config, load_config
 from prvr.corpora.exported import read_export
 from prvr.data import PackSettings, open_corpus, pack, sample_video
-from prvr.data.synthetic import render
-from prvr.data.synthetic.scenes import draw_split
 from prvr.encoders import open_encoder, open_featurizer
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
-from prvr.training import open_split, resume, train
+from prvr.toy import render
+from prvr.toy.scenes import draw_split
+from prvr.training import open_split, open_splits, resume, train
 from prvr.training.checkpoint import derived_seed
-from prvr.training.splits import open_splits
 from prvr_search.toy_videos import write_mp4
 
 pytest.importorskip("av")

@@ -7,7 +7,8 @@ import pytest
 from reports import make_report, printed
 
 from prvr.errors import DataError
-from prvr.evaluation.compare import compare, compare_reports, comparison_table
+from prvr.evaluation import compare_reports
+from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.significance import paired_test
 
 OWNER = np.repeat(np.arange(30), 3)

@@ -25,7 +25,7 @@ from prvr.config import (
     preset_names,
     preset_text,
 )
-from prvr.models.auto import build_retriever
+from prvr.models import build_retriever
 from prvr.training import read_reranker_config
 
 
@@ -166,8 +166,6 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"optim.lr": math.nan}, r"optim\.lr: .*finite number, got nan"),
         ({"model.blocks": [{"width": 1e300}]}, r"model\.blocks\.0\.width: .*less than or equal to 1000000"),
         ({"model.hidden": 1_000_000}, r"model\.hidden: .*less than or equal to 65536, got 1000000"),
-        ({"model.hidden": 40_000}, r"model would hold about .* lower hidden"),
-        ({"model.max_frames": 60_000}, r"model would hold about .* lower hidden"),
         ({"train.seed": 2**40}, r"train\.seed: .*less than or equal to 4294967295"),
         ({"loss.triplet": 10**5000}, r"loss\.triplet\.weight: .*valid number, got a very long number"),
         ({"model.lorentz_dim": 3}, r"lorentz_dim=3: .* at least 8, a time and a space"),
@@ -248,7 +246,7 @@ def test_a_registry_takes_each_name_once() -> None:
     assert ("first" in registry, registry.names, [entry.part for entry in registry]) == (True, ("first",), [dict])
     with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
         registry.register("first", list, "A list.")
-    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first. For a part of your own"):
+    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first. For your own part"):
         registry["second"]
 
 

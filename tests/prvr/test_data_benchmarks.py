@@ -1,5 +1,6 @@
 """Readers of the text-to-video benchmarks, on files in their public formats, and the corpora made from them."""
 
+import copyreg
 import json
 import pickle
 import re
@@ -14,13 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prvr.config import load_config, preset_names
-from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
-from prvr.corpora.annotations import Conversion
-from prvr.corpora.benchmark_corpus import convert_benchmark, fit_words, match_videos
-from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features
-from prvr.data.layout import Caption
+from prvr.corpora import Conversion
+from prvr.data import Caption, Corpus, DataError, FeatureReader, open_corpus, open_features
 from prvr.encoders import Identity
 from prvr.errors import InputError
+from prvr.papers.benchmarks import BENCHMARKS, Annotations, Benchmark
+from prvr.papers.benchmarks.conversion import convert_benchmark, fit_words, match_videos
+
+
+def benchmark(name: str) -> Benchmark:
+    return BENCHMARKS[name].part
 
 
 def read(name: str, folder: Path) -> Annotations:
@@ -126,10 +130,16 @@ class TestBadAnnotations:
             ("msvd", "val_list.txt", "-4wsuPCjDBc_5_15\n", "in train and in val"),
             ("msvd", "raw-captions.pkl", pickle.dumps([]), "got list"),
             ("msvd", "raw-captions.pkl", pickle.dumps({"a": [["b"], {}]}), "a caption is of type dict"),
-            ("msvd", "raw-captions.pkl", pickle.dumps({("a",): [["b"]]}), "it asks for TUPLE1"),
+            ("msvd", "raw-captions.pkl", pickle.dumps({("a",): [["b"]]}), "it has tuples"),
+            # a hash of tuples in tuples would end the process; so would room for 2^32 objects
+            ("msvd", "raw-captions.pkl", b"\x80\x04})" + b"\x85" * 3_000_000 + b"]s.", "it has tuples"),
+            ("msvd", "raw-captions.pkl", b"\x80\x04}r\xff\xff\xff\xff.", "numbers more objects than it holds"),
+            ("msvd", "raw-captions.pkl", b"\x80\x04\x82\xf0.", "unregistered extension code 240"),
+            ("msvd", "raw-captions.pkl", b"\x80\x04\x95" + b"\xff" * 7 + b"\x7f}.", "not a pickle of plain captions"),
+            ("msvd", "raw-captions.pkl", b"ios\nsystem\n.", "not a pickle of plain captions"),
             ("msvd", "raw-captions.pkl", pickle.dumps({"a": ["b"]})[:-4], "not a pickle of plain captions"),
             ("msvd", "raw-captions.pkl", "captions", "not a pickle of plain captions"),
-            ("msvd", "raw-captions.pkl", "Pelsewhere\n.", "it asks for PERSID elsewhere"),
+            ("msvd", "raw-captions.pkl", "Pelsewhere\n.", "persistent id"),
             ("lsmdc", "LSMDC16_annos_val.csv", "a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
             ("didemo", "val_data.json", '[{"video": "a"}]', "expected entries with video and description"),
             ("didemo", "val_data.json", "[]", "none of the 1 videos of val has a caption"),
@@ -153,18 +163,31 @@ class TestBadAnnotations:
                 benchmark(name).read(tmp_path)
             path.write_bytes(content)
 
-    def test_a_pickle_that_would_run_something(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (b"cos\nsystem\n(Vtouch ran\ntR.", "it has tuples, as calls of functions have"),
+            (b"(Vtouch ran\nios\nsystem\n.", "it asks for os.system"),
+            (b"(cos\nsystem\nVtouch ran\no.", "it asks for os.system"),
+            (b"\x80\x02(\x82\xf0Vtouch ran\no.", "it asks for os.system"),
+        ],
+        ids=["REDUCE", "INST", "OBJ", "EXT1"],
+    )
+    def test_a_pickle_that_would_run_something(
+        self, content: bytes, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         WRITERS["msvd"](tmp_path)
-        target = tmp_path / "ran"
-
-        class Runs:
-            def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-                return Path.touch, (target,)
-
-        (tmp_path / "raw-captions.pkl").write_bytes(pickle.dumps({"a": [Runs()]}))
-        with pytest.raises(DataError, match="it asks for"):
-            benchmark("msvd").read(tmp_path)
-        assert not target.exists()
+        monkeypatch.chdir(tmp_path)
+        copyreg.add_extension("os", "system", 240)
+        try:
+            (tmp_path / "raw-captions.pkl").write_bytes(content)
+            with pytest.raises(DataError, match=expected):
+                benchmark("msvd").read(tmp_path)
+            assert not (tmp_path / "ran").exists()
+            pickle.loads(content)
+            assert (tmp_path / "ran").exists()  # pickle itself would have run it
+        finally:
+            copyreg.remove_extension("os", "system", 240)
 
     def test_an_unknown_benchmark(self) -> None:
         with pytest.raises(InputError, match=r"did you mean msrvtt.*Known: .*msrvtt, msrvtt-7k, "):
@@ -203,7 +226,7 @@ class TestCorpus:
         found = convert(name, tmp_path)
         assert found.path == tmp_path / "data" / name
         corpus = open_corpus(tmp_path / "data", name)
-        assert benchmark_of(corpus) == benchmark(name)
+        assert corpus.is_benchmark
         assert found.counts["missing"] == {}
         assert set(corpus.splits) == set(EXPECTED[name])
         for split, videos in EXPECTED[name].items():

@@ -10,9 +10,9 @@ from commands import cells, explained
 
 from prvr.cli import main
 from prvr.corpora.ground_truth import convert_moments
-from prvr.data import DataError
+from prvr.data import DataError, Moment
 from prvr.data.corpus import open_texts
-from prvr.data.layout import Moment, read_moments
+from prvr.data.layout import read_moments
 
 SAID = {
     "train": [("v_a", "A man's dog runs.", 1.0, 4.5, 20.0), ("v_a", "it  stops", 4.5, 9.0, 20.0)],

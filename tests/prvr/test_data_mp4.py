@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prvr.data.synthetic.render import RGB, render
-from prvr.data.synthetic.world import FPS, Shot, Thing, Video
 from prvr.encoders import open_encoder
+from prvr.toy import render
+from prvr.toy.rendering import RGB
+from prvr.toy.world import FPS, Shot, Thing, Video
 from prvr_search import toy_videos
 from prvr_search.toy_videos import write_mp4
 from prvr_search.video import open_video

@@ -23,11 +23,12 @@ from prvr.data import (
     TextData,
     open_corpus,
     pack,
+    sample_video,
     write_layout,
 )
 from prvr.data.hashes import digest
 from prvr.data.packed_files import FORMAT
-from prvr.data.sampling import normalise_rows, sample_video
+from prvr.data.sampling import normalise_rows
 
 LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
 CAPTIONS = [("one", 0), ("few", 0), ("edge", 0), ("many-日本", 0), ("one", 1), ("edge", 1)]

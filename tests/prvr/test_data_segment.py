@@ -9,14 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.data.sampling import (
-    growing_means,
-    level_counts,
-    normalise_rows,
-    sample_video,
-    segment_edges,
-    segment_mean,
-)
+from prvr.data import sample_video, segment_mean
+from prvr.data.sampling import growing_means, level_counts, normalise_rows, segment_edges
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 LENGTHS = [1, 5, 20, 31, 32, 33, 100, 128, 129, 140, 300]

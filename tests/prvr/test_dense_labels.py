@@ -13,11 +13,9 @@ from runs_of_retrievers import write_run
 from torch import Tensor
 
 from prvr.cli import main
-from prvr.data import open_corpus
-from prvr.data.packed import PackedSplit
-from prvr.evaluation import encode_split
+from prvr.data import PackedSplit, open_corpus
+from prvr.evaluation import EvaluationReport, encode_split
 from prvr.evaluation.compare import compare
-from prvr.evaluation.report import EvaluationReport
 from prvr.models import AnyRetriever
 from prvr.training import open_split
 

@@ -15,11 +15,18 @@ from prvr.config import BlockConfig, ModelConfig
 from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
 from prvr.errors import DataError
-from prvr.evaluation import EvaluationConfig, evaluate, moment_groups, report_from_scores, tag_metrics
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, ranks
-from prvr.evaluation.moments import find_moments
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import (
+    EvaluationConfig,
+    EvaluationReport,
+    RetrievalMetrics,
+    encode_split,
+    evaluate,
+    find_moments,
+    moment_groups,
+    report_from_scores,
+    tag_metrics,
+)
+from prvr.evaluation.metrics import RankCounts, ranks
 from prvr.stages import EncodedSplit
 from prvr.types import Scores, VideoEmbedding
 

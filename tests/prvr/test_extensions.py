@@ -1,6 +1,7 @@
 """What other distributions add to `prvr`, and what it says where they are absent."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,40 @@ from commands import explained
 
 from prvr_search.backends import BACKENDS
 
-ALONE = "import sys; sys.modules['prvr_search'] = None; from prvr.command import command; sys.exit(command())"
+WHOLE = "import sys; from prvr.command import command; sys.exit(command())"
+ALONE = f"import sys; sys.modules['prvr_search'] = None; {WHOLE}"
 """The command where prvr-search is not installed."""
+CORE = f"import sys; sys.modules['prvr.papers'] = sys.modules['prvr.plot'] = None; {WHOLE}"
+"""The command where neither tables of papers nor pictures are there."""
+WITHOUT_TOY = ALONE.replace("prvr_search", "prvr.toy")
+OF_FILES = """\
+import sys
+from pathlib import Path
+
+sys.modules["prvr.toy"] = None
+import numpy as np
+
+import prvr
+from prvr.cli import main
+from prvr.data import Caption, TextData, write_layout
+from prvr.training import train
+
+root, rng = Path(sys.argv[1]), np.random.default_rng(0)
+captions = {split: [Caption(f"{split}{i}#0", f"{split}{i}", "a dog") for i in range(4)] for split in ("train", "test")}
+lines = [caption for some in captions.values() for caption in some]
+write_layout(
+    root / "noise",
+    TextData(captions),
+    videos=((line.video_id, rng.standard_normal((20, 8), np.float32)) for line in lines),
+    queries=((line.id, rng.standard_normal((4, 6), np.float32)) for line in lines),
+)
+small = {"hidden": 16, "num_clips": 4, "max_frames": 8, "video_dim": 0, "query_dim": 0}
+data = {"root": str(root), "collection": "noise", "cache_dir": str(root / "cache"), "feature": None}
+keys = {f"model.{key}": value for key, value in small.items()} | {f"data.{key}": value for key, value in data.items()}
+config = prvr.load_config("gmmformer-charades", keys | {"train.epochs": 1})
+train(config, output=root / "run", device="cpu")
+sys.exit(main(["evaluate", str(root / "run")]))
+"""
 
 
 def run(program: str, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -46,6 +79,24 @@ def test_prvr_alone_has_its_own_commands() -> None:
     assert "did you mean" in run(ALONE, "trian").stderr.lower()
 
 
+@pytest.mark.parametrize(
+    ("words", "absent"), [(["--help"], {"papers", "plot"}), (["convert", "--help"], {"benchmark"})]
+)
+def test_the_core_needs_neither_papers_nor_plot(words: list[str], absent: set[str]) -> None:
+    verbs = []
+    for program in (WHOLE, CORE):
+        done = run(program, *words)
+        assert done.returncode == 0, done.stderr
+        verbs.append(set(re.findall(r"^\W*(\w+)  ", done.stdout, re.MULTILINE)))
+    assert verbs[0] - verbs[1] == absent
+
+
+def test_a_command_of_an_absent_leaf_is_unknown() -> None:
+    done = run(CORE, "papers", "list")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'Unknown command "papers"' in done.stderr
+
+
 def test_another_distribution_adds_a_command_and_a_damaged_one_stops_nothing(tmp_path: Path) -> None:
     add_distribution(
         tmp_path,
@@ -55,7 +106,7 @@ def test_another_distribution_adds_a_command_and_a_damaged_one_stops_nothing(tmp
     )
     add_distribution(tmp_path, "damaged", "raise OSError('no disk')")
     add_distribution(tmp_path, "other", "EXTENSIONS = {'commands': 'other_commands'}", "import no_such_module")
-    for program in (ALONE, ALONE.replace("sys.modules['prvr_search'] = None; ", "")):
+    for program in (ALONE, WHOLE):
         done = run(program, "greet", "Ada", path=tmp_path)
         assert (done.returncode, done.stdout) == (0, "hello Ada\n")
         done = run(program, "--help", path=tmp_path)
@@ -77,3 +128,19 @@ def test_features_of_a_folder_of_videos_need_prvr_search(
 
 def test_parts_of_prvr_search_are_no_parts_of_the_user() -> None:
     assert [entry.name for entry in BACKENDS if entry.is_own] == []
+
+
+def test_corpora_of_files_need_no_toy_world(tmp_path: Path) -> None:
+    done = run(OF_FILES, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "noise test: 4 queries, 4 videos" in done.stdout
+
+
+def test_a_collection_that_nothing_draws_needs_files() -> None:
+    done = run(WITHOUT_TOY, "train", "--preset", "gmmformer-toy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        "data.root is not set: give the folder that holds toy-demo/FeatureData and toy-demo/TextData\n" in done.stderr
+    )
+    with_toy = run(ALONE, "train", "--preset", "gmmformer-toy", "--data.collection", "toy-vast")
+    assert "or set data.collection to one of toy-tiny, toy-demo, toy-bench, toy-large\n" in with_toy.stderr

@@ -16,7 +16,7 @@ from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.corpora.feature_files import convert_features, read_features
 from prvr.data import DataError, open_corpus
 from prvr.encoders import open_featurizer
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport
 
 VIDEOS, SPLITS = 12, ["train"] * 7 + ["val"] * 2 + ["test"] * 3
 WRITERS = {

@@ -292,7 +292,7 @@ def test_what_cannot_be_read_now_is_named_with_its_reason(films: Path, capsys: p
         assert search(films) == 0
         out, err = capsys.readouterr()
         assert len(out.splitlines()) == 3
-        assert "lost.mp4: No such file or directory. It is tried again next time." in err
+        assert "lost.mp4: No such file or directory. Will retry on the next run." in err
 
 
 def test_a_library_of_somebody_else_is_explained(
@@ -619,7 +619,7 @@ def test_a_file_system_without_locks(
     assert search(films) == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
-    assert "the index is made for this search alone" in err
+    assert "index folder not writable; using a temporary index" in err
     assert "this file system has no locks" in err
     assert encoded(films) == 4
     for option in (["--prune"], ["--move", str(tmp_path / "new")]):
@@ -641,7 +641,7 @@ def test_who_waits_for_another_process_says_so(
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
     assert "waiting for another process, up to 2 s" in err
-    assert "the index is made for this search alone" in err
+    assert "index folder not writable; using a temporary index" in err
     assert "used by another process for 2 s" in err
 
 

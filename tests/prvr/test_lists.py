@@ -21,9 +21,8 @@ from torch import Tensor
 
 from prvr.cli import main
 from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
-from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate, report_from_scores
 from prvr.evaluation.lists import IOUS, positives_places
-from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.tables import metrics_table, moments_table
 from prvr.scoring import best_moment, ranked_moments, ranked_spans

@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from prvr.evaluation.metrics import (
-    RetrievalMetrics,
-    chance_recall,
-    count_ranks,
-    ranks,
-    recall_at_k,
-    text_to_text_ranks,
-)
+from prvr.evaluation import RetrievalMetrics
+from prvr.evaluation.metrics import chance_recall, count_ranks, ranks, recall_at_k, text_to_text_ranks
 from prvr.evaluation.streaming import stream_counts
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_metrics.npz"

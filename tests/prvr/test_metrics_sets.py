@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from reports import make_report, printed
 
-from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport, RetrievalMetrics
 from prvr.evaluation.streaming import stream_set_counts
 from prvr.evaluation.tables import text_video_table
 

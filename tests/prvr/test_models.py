@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import prvr
 import regdiff
 from prvr.config import (
     BLOCKS,
+    COMPAT,
     LOSSES,
     BlockConfig,
     Compat,
@@ -472,6 +474,38 @@ def test_a_registered_block_is_built_and_trained_and_an_unknown_one_refused(last
         validated(ModelConfig, SMALL | {"blocks": [{"space": "lorenz"}]})
     with pytest.raises(ConfigError, match=r"fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"):
         validated(ModelConfig, SMALL | {"fusion": "sum"})
+
+
+class TriangularWindows(nn.Module):
+    """Windows of a user's own, one for each block."""
+
+    def __init__(self, model: ModelConfig, widths: Sequence[float | None], length: int) -> None:
+        super().__init__()
+        self.widths = [float(length if width is None else width) for width in widths]
+
+    def forward(self, length: int) -> Tensor:
+        steps = torch.arange(length, dtype=torch.get_default_dtype())
+        apart = (steps - steps[:, None]).abs()
+        return torch.stack([(1 - apart / (width + 1)).clamp_min(1e-6) for width in self.widths])
+
+
+def test_a_part_of_ones_own_stands_beside_the_released_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = COMPAT["window"]
+    assert windows.names == ("centred", "printed", "released")  # the core's, then those of prvr.released
+    monkeypatch.setattr(windows, "_entries", dict(windows._entries))
+
+    def needs(model: ModelConfig) -> Iterator[str]:
+        if model.window != "multiply":
+            yield "'triangular' needs window='multiply'"
+
+    windows.register("triangular", TriangularWindows, "Falls to 0 with the distance.", check=needs)
+    chosen = {"window": "multiply", "compat": Compat(window="triangular")}
+    model = ModelConfig(**(SMALL | chosen))
+    _step(model, LossConfig())
+    assert model.own_modules == [__name__]
+    assert validated(ModelConfig, config_to_dict(model)) == model
+    with pytest.raises(ConfigError, match="'triangular' needs window='multiply'"):
+        validated(ModelConfig, SMALL | {"compat": {"window": "triangular"}})
 
 
 def test_clips_and_frames_share_the_guide_of_their_fusion(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         prvr.load_config("hybrid-tvr", {"loss.key_clip_nce": 0.04})
     with pytest.raises(ConfigError, match=r"frame_distillation=0\.1 needs model\.clip_construction='frames'"):
         prvr.load_config("hybrid-tvr", {"loss.frame_distillation": 0.1})
-    with pytest.raises(ConfigError, match=r"clip_construction='frames' needs registers\.kind='none' and compat\.padd"):
+    with pytest.raises(ConfigError, match=r"clip_construction='frames' needs compat\.padding='masked'"):
         validated(ModelConfig, sizes | {"clip_construction": "frames", "compat": {"padding": "to_length"}})
     with pytest.raises(ConfigError, match=r"alignment=0\.1 needs model\.clip_construction='merged'"):
         prvr.load_config("hybrid-tvr", {"loss.alignment": 0.1})

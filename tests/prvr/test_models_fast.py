@@ -95,7 +95,7 @@ def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
     assert exact.frames is not None
     assert fast.frames is not None
     registers = torch.randn(3, 2, 16, dtype=torch.float64)
-    frames, mask, _ = exact.padding(batch.frames, batch.frame_mask)
+    frames, mask, _ = exact.pad_frames(batch.frames, batch.frame_mask, exact.config.max_frames)
     padded, packed = Sequences.padded(mask), Sequences.packed(mask)
     expected = exact.frames.layers[0].blocks(exact.frames.embed(frames, padded), padded, registers)
     found = fast.frames.layers[0].blocks(fast.frames.embed(frames, packed), packed, registers)

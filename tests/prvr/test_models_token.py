@@ -11,9 +11,7 @@ import torch.nn.functional as F
 
 import prvr
 from prvr.config import ConfigError, LossConfig, TokenCompat, TokenModelConfig, load_config
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.moments import find_moments
+from prvr.evaluation import EvaluationConfig, encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, load_pretrained
 from prvr.objective import Objective
 from prvr.scoring import token_alignment

@@ -20,10 +20,8 @@ from kills import killed
 from prvr.cli import main
 from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
-from prvr.data.synthetic import corpus_key
 from prvr.errors import DataError, InputError
-from prvr.evaluation import evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport, evaluate
 from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
     Choices,
@@ -41,6 +39,7 @@ from prvr.papers import (
     table_names,
     terminal_tables,
 )
+from prvr.toy import corpus_key
 from prvr.training import open_split, reranker_run_config
 
 DOCS = Path(__file__).parents[2] / "docs"

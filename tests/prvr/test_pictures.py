@@ -21,8 +21,7 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
-from prvr.evaluation import ranked_rows
-from prvr.evaluation.encode import encode_split
+from prvr.evaluation import encode_split, ranked_rows
 from prvr.plot import draw, save_figure
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
 from prvr.plot.scores import auc, overlap, pair_scores

@@ -15,8 +15,7 @@ from search_files import TOY, make_features, make_index, tiny_model, walk, witho
 
 from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
-from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
-from prvr.data.features import open_features
+from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone
@@ -42,7 +41,7 @@ from prvr.stages import (
     fingerprint,
     merge_top_k,
 )
-from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
+from prvr.types import Features, Scores, Texts, VideoEmbedding, query_vectors
 from prvr_search import Passage, Query, SearchResult, open_model
 from prvr_search.pipeline import PipelineModel
 
@@ -110,7 +109,7 @@ class OwnRetrieverStage(Stage):
     """Brings a retriever of its own, for which an index stores rows without knowing this class."""
 
     kind = "own_retriever"
-    inputs = "features"
+    inputs = Features()
     top_k = 7
 
     def __init__(self, encoder: TokenRetriever) -> None:

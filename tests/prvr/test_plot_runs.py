@@ -12,9 +12,8 @@ from training_runs import StraightRuns
 
 import lorentz
 from prvr.data import PackedSplit
-from prvr.evaluation import ranked_rows
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
+from prvr.evaluation import encode_split, find_moments, ranked_rows
+from prvr.evaluation.moments import ExampleQuery, Hit
 from prvr.plot import PlotInput, draw
 from prvr.plot.embeddings import flattened, frame_spaces, moments_of_frames, separation, share_between_videos
 from prvr.plot.examples import examples_figure, pictures_of

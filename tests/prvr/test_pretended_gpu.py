@@ -21,17 +21,15 @@ from torch import nn
 from _counts import OnMeta
 from _noise_store import noise_store
 from prvr.config import LossConfig, ModelConfig, RegisterConfig
-from prvr.data import PackedSplit
-from prvr.data.loader import VideoLoader
+from prvr.data import PackedSplit, VideoLoader
 from prvr.data.on_device import split_bytes
 from prvr.encoders import open_encoder, open_featurizer
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import Retriever, build_retriever
 from prvr.objective import Objective
-from prvr.training import RetrievalTask, Splits, reranker_run_config
+from prvr.training import RetrievalTask, Splits, build_optimizer, reranker_run_config
 from prvr.training.checkpoint import save_best
 from prvr.training.gradients import backward_in_parts
-from prvr.training.optimizer import build_optimizer
 from prvr.training.rerankers import RerankerTask
 from prvr.training.task import TrainingStep
 from prvr_search.trained import WindowEncoder

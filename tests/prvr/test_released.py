@@ -278,7 +278,7 @@ def test_defaults_do_without_released_parts() -> None:
 
     Importing the stages leaves diffusers alone.
     """
-    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-", "msc-")
+    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-", "msc-", "ms-sl-", "dl-dkd-")
     names = [name for name in prvr.preset_names() if not name.startswith(papers) and not name.endswith("-released")]
     if not NIGHTLY:  # those of other corpora have other sizes
         names = [name for name in names if name.endswith(("-toy", "-clip"))]

@@ -9,7 +9,7 @@ from golden import check_close
 
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.released.registers import StartNoise, release_registers
+from prvr.released.registers import StartNoise, random_times, round_constants, start_noise
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
 from regdiff.registers import RegisterGenerator, Registers, TextualPerturbation, make_register_generator
 
@@ -28,7 +28,8 @@ def golden() -> dict[str, np.ndarray]:
 
 def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGenerator:
     generator = make_register_generator(DIM, NUM, 2, steps=STEPS, start="prior_mean", loss_timesteps="all")
-    release_registers(generator, Compat(register_noise="start", register_times="random", register_constants="float32"))
+    for change in (start_noise, random_times, round_constants):
+        change(generator)
     weights = {name[3:]: torch.from_numpy(value) for name, value in golden.items() if name.startswith("sd/")}
     generator.load_state_dict(weights)
     return generator.to(dtype)

@@ -10,9 +10,9 @@ from reports import make_report, printed
 from rich.console import Console
 
 from prvr.cli.evaluate import show_report
-from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation import EvaluationReport, RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery, Hit
-from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.evaluation.tables import examples_table, groups_table, metrics_table, tags_table
 
@@ -51,7 +51,7 @@ def test_metrics_table(report):
     for part in (
         "tvr test: 5 queries, 2 videos",
         "chance: SumR 5.3",
-        "ties count against us; tied: 20.0% of queries, 0.0% of videos",
+        "ties: worst rank; tied: 20.0% of queries, 0.0% of videos",
         "95% interval",
     ):
         assert part in text

@@ -9,9 +9,8 @@ from retrievers import MeanPooling
 
 from prvr.config import TokenModelConfig
 from prvr.data import open_corpus, pack
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.metrics import RetrievalMetrics, ranks
+from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
+from prvr.evaluation.metrics import ranks
 from prvr.models import TokenRetriever
 from prvr.stages import (
     CandidateReranker,

@@ -19,12 +19,10 @@ from retrievers import MeanPooling
 from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
 from prvr.config import ConfigError
-from prvr.data import DataError, pack, write_corpus
-from prvr.data.synthetic import corpus_key
-from prvr.evaluation import evaluate
-from prvr.evaluation.encode import encode_split
-from prvr.evaluation.report import EvaluationReport
+from prvr.data import DataError, pack
+from prvr.evaluation import EvaluationReport, encode_split, evaluate
 from prvr.stages import fingerprint, load_rerankers, reranker_inputs
+from prvr.toy import corpus_key, write_corpus
 from prvr.training import (
     Splits,
     TrainingError,

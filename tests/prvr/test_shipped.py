@@ -7,14 +7,15 @@ import pytest
 from safetensors import safe_open
 
 from prvr.config import load_config
-from prvr.data import DataError, load_encoder, open_corpus
+from prvr.data import DataError, open_corpus
 from prvr.data.hashes import HASHES
-from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import compare_baselines, untrained_baselines
 from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, model_files, shipped_model
 from prvr.systems import open_system
+from prvr.toy import load_encoder
+from prvr.toy.toy_corpus import GENERATOR, VERSION
 from prvr.training import open_split
 
 NAME = "toy-world"

@@ -18,8 +18,7 @@ from training_runs import Runs, make_config
 from prvr.cli import main
 from prvr.config import Config
 from prvr.data import Corpus, DataError
-from prvr.evaluation import evaluate, report_from_scores
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationReport, evaluate, report_from_scores
 from prvr.evaluation.zero_shot import compare_baselines
 from prvr.models import Retriever, load_pretrained, path_alone
 from prvr.training import Splits, linear_baseline, train

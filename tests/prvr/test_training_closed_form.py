@@ -17,8 +17,8 @@ from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
 from prvr.models.linear_path import window_means
+from prvr.training import Splits, open_splits
 from prvr.training.closed_form import Captions, Choice, Features, Sums, choose, fit_map, fit_path, fourier, ridge
-from prvr.training.splits import Splits, open_splits
 
 CPU = torch.device("cpu")
 FIT: dict[str, Any] = {

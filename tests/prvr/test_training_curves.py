@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 from training_runs import make_config
 
-from prvr.training import Splits, train
-from prvr.training.processes import terminal_bar
+from prvr.training import Splits, terminal_bar, train
 from prvr.training.run_folder import RunFolder, curves_figure
 
 HISTORY = [

@@ -23,6 +23,7 @@ from prvr.scoring import best_moment
 from prvr.segments import adaptive_moments
 from prvr.stages.joint_space import moments_of
 from prvr.training import RunResult
+from prvr.types import JointRows
 from prvr_search import Library, Query, VideoIndex, open_model
 from prvr_search.results import WindowTimeline, merged_moments
 from prvr_search.serve import ServeSettings, create_app
@@ -257,7 +258,7 @@ def test_search_adds_the_best_moment_of_the_best_window(keys: dict[str, float], 
 
 def test_evaluation_scores_the_best_moment(corpus: Corpus) -> None:
     texts = ["a red square", "a circle falls"]
-    scores = zero_shot_scores(corpus, "test", texts, inputs="moments")
+    scores = zero_shot_scores(corpus, "test", texts, inputs=JointRows(0.7))
     side = open_featurizer("toy")
     with corpus.open_features() as features:
         expected = [

@@ -15,8 +15,7 @@ from training_runs import DIFFUSION, RUNS, Runs, StraightRuns, losses, make_conf
 
 from prvr.config import Config, ConfigError, config_to_dict, load_config, validated
 from prvr.data import DataError
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import (

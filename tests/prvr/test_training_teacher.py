@@ -13,12 +13,9 @@ from torch import Tensor
 from training_runs import Runs, make_config, same_end
 
 from prvr.config import Config, ConfigError
-from prvr.data import PackedSplit, VideoLoader, open_corpus
-from prvr.data.layout import TextData, write_layout
-from prvr.data.sampling import segment_mean
+from prvr.data import PackedSplit, TextData, VideoLoader, open_corpus, segment_mean, write_layout
 from prvr.errors import DataError, InputError
-from prvr.evaluation import evaluate
-from prvr.evaluation.rank import report_from_scores
+from prvr.evaluation import evaluate, report_from_scores
 from prvr.models import build_retriever
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
 from prvr.stages.joint_space import JointSplit

@@ -25,8 +25,8 @@ from prvr.corpora.caption_corpus import convert_captions, videos_folder
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
-from prvr.data.synthetic import read_toy_scenes, render
 from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
+from prvr.toy import read_toy_scenes, render
 from prvr_search.toy_videos import write_mp4
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]

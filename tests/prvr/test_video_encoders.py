@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from video_models import tiny_clip, tiny_siglip
 
-from prvr.data import DataError, load_encoder
-from prvr.data.synthetic.toy_corpus import frame_features
+from prvr.data import DataError
 from prvr.encoders import ENCODERS, EncoderFamily, check_joint, open_encoder, open_featurizer
+from prvr.toy import load_encoder
+from prvr.toy.toy_corpus import frame_features
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,10 +16,9 @@ from kills import POINTS, at_write, die, killed
 from video_files import MeanColour, noise, plain, write_video
 
 from prvr.data import open_corpus
-from prvr.data.synthetic.render import render
-from prvr.data.synthetic.toy_corpus import read_toy_scenes
-from prvr.data.synthetic.world import FPS
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
+from prvr.toy import read_toy_scenes, render
+from prvr.toy.world import FPS
 from prvr_search.thumbnails import thumbnail
 from prvr_search.toy_videos import write_mp4
 from prvr_search.video import Storage, UpdateReport, VideoError, encode_listed, encode_video, list_videos, open_video

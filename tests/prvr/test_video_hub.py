@@ -17,7 +17,7 @@ from video_models import tiny_clip, tiny_roberta
 from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, choose_encoder, open_encoder
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.toy_videos import refuse_foreign, write_mp4
+from prvr_search.toy_videos import refuse_foreign, usual_encoder, write_mp4
 
 pytest.importorskip("transformers")
 NAME = "owner/clip"
@@ -78,7 +78,7 @@ def videos(tmp_path: Path) -> Path:
 def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
     cache: Path, clip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose_encoder(False) == DEFAULT_ENCODER
+    assert choose_encoder() == DEFAULT_ENCODER
     shutil.copytree(clip, snapshot(cache, "owner/clip"))
     tiny_roberta(snapshot(cache, "owner/language"))
     for place, content in enumerate(("{}", '{"architecture": "vit"}', "[]", '{"model_type": 3}', "{", "\xff")):
@@ -93,36 +93,35 @@ def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
             open_encoder(f"owner/damaged{place}")
     counted, scan = [], huggingface_hub.scan_cache_dir
     monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda cache: counted.append(1) or scan(cache))
-    assert choose_encoder(False) == "owner/clip"
+    assert choose_encoder() == "owner/clip"
     assert len(counted) == 1
-    assert choose_encoder(True) == "toy"
 
 
 def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     videos: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_mp4(videos / "drawn.mp4", np.full((4, 16, 16, 3), 60, np.uint8))
-    for name in ("toy", "embedded"):
-        caplog.clear()
-        Library(videos, encoder=name, home=cache.parent / name).update()
-        assert "grey.mp4 is not a video of the toy corpus" in caplog.text
+    caplog.clear()
+    Library(videos, encoder="toy", home=cache.parent / "toy").update()
+    assert "grey.mp4 is not a video of the toy corpus" in caplog.text
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
         refuse_foreign(open_encoder("toy").identity, videos.iterdir())
-    for name in ("toy", "embedded"):
-        assert Library(videos, home=cache.parent / name).spec is None  # as if it had not been used
-        with pytest.raises(DownloadNeeded):
-            Library(videos, home=cache.parent / name).update()
-        (features, *_) = (cache.parent / name).rglob("*.npy")
-        features.write_bytes(features.read_bytes()[:-1])
-        assert len(Library(videos, home=cache.parent / name).verify()) == 1  # of whatever encoder
+    assert Library(videos, home=cache.parent / "toy").spec is None  # as if it had not been used
+    with pytest.raises(DownloadNeeded):
+        Library(videos, home=cache.parent / "toy").update()
+    (features, *_) = (cache.parent / "toy").rglob("*.npy")
+    features.write_bytes(features.read_bytes()[:-1])
+    assert len(Library(videos, home=cache.parent / "toy").verify()) == 1  # of whatever encoder
     caplog.clear()
     grey = (videos / "grey.mp4").rename(cache.parent / "grey.mp4")
     library = Library(videos, encoder="toy", home=cache.parent / "drawn")
     library.update()
     assert not caplog.text
+    assert usual_encoder(videos.iterdir()) == "toy"
     remembered = Library(videos, home=library.storage.home)
     assert remembered.spec == library.spec
     grey.rename(videos / "grey.mp4")
+    assert usual_encoder(videos.iterdir()) == DEFAULT_ENCODER
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
         remembered.update()  # which names no encoder
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from commands import explained
 from video_files import plain, write_video
 
 from prvr.cli import main
+from prvr.config import preset_text
 from prvr.corpora.caption_corpus import convert_captions
 from prvr.corpora.exported import read_export
 from prvr.data import open_corpus
@@ -321,6 +323,6 @@ def test_what_an_encoder_prints_is_no_result(here: Path) -> None:
 
 def test_what_parts_print_is_no_result(here: Path) -> None:
     Path("loud.py").write_text("print('printed')")
-    command = [sys.executable, "-P", "-m", "prvr.cli", "--import", "loud", "describe", "gmmformer-toy", "--json", "-"]
+    command = [sys.executable, "-P", "-m", "prvr.cli", "--import", "loud", "presets", "gmmformer-toy"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (json.loads(done.stdout)["name"], done.stderr) == ("gmmformer-toy", "printed\n")
+    assert (yaml.safe_load(done.stdout), done.stderr) == (yaml.safe_load(preset_text("gmmformer-toy")), "printed\n")

@@ -20,20 +20,9 @@ from prvr.cli.evaluate import show_baselines
 from prvr.config import load_config
 from prvr.corpora import SplitShares
 from prvr.corpora.caption_corpus import convert_captions
-from prvr.data import (
-    Caption,
-    Corpus,
-    DataError,
-    PackedSplit,
-    TextData,
-    load_encoder,
-    open_corpus,
-    pack,
-    write_layout,
-)
+from prvr.data import Caption, Corpus, DataError, PackedSplit, TextData, open_corpus, pack, write_layout
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
-from prvr.evaluation import EvaluationConfig, report_from_scores
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
 from prvr.evaluation.tables import baselines_table
 from prvr.evaluation.zero_shot import (
     Comparison,
@@ -43,6 +32,7 @@ from prvr.evaluation.zero_shot import (
     untrained_baselines,
     zero_shot_scores,
 )
+from prvr.toy import load_encoder
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
 

@@ -124,7 +124,7 @@ class VideoIndex:
                 f"{self.folder}: contains other files ({min(others, default='a link')}). Choose a new folder."
             )
         if (self.folder / MANIFEST).exists():
-            logger.warning("the index is made again: %s", why)
+            logger.warning("rebuilding the index: %s", why)
         bank = self._bank
         (self.folder / ROWS).mkdir(exist_ok=True)
         commit(self.folder, self._make(0 if bank is None else len(bank)))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from prvr.data.sampling import segment_mean
 from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 from prvr.errors import DataError
-from prvr.types import JointInputs
+from prvr.types import MEANS, JointRows
 from prvr_search.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr_search.taught import Taught
 from prvr_search.vectors import unit
@@ -35,8 +34,7 @@ class JointEncoder:
     Args:
         encoder: what the features are.
         text: the text side of the same encoder.
-        inputs: a window is compared by its frames and means of them, or by its moments.
-        beta: of moments, see `prvr.segments.adaptive_moments`.
+        inputs: what a window is compared by.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
@@ -46,8 +44,7 @@ class JointEncoder:
         self,
         encoder: FeatureSpec,
         text: TextFeaturizer,
-        inputs: JointInputs = "joint",
-        beta: float = 0.7,
+        inputs: JointRows = MEANS,
     ) -> None:
         if not encoder.joint_dim:
             raise DataError(
@@ -61,16 +58,15 @@ class JointEncoder:
                 "side of the encoder."
             )
         self.dim, self._text = encoder.joint_dim, text
-        self._inputs: JointInputs = inputs
-        self._beta = beta
+        self._inputs = inputs
         self.sets = {"frames": RowSet(self.dim)}
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
         """The rows of each window."""
         from prvr.stages.joint_space import joint_rows  # here, since a search of what is encoded needs no stages
 
-        rows_of = partial(joint_rows, inputs=self._inputs, beta=self._beta)
-        return [{"frames": unit(rows_of(rows[:, : self.dim].astype(np.float32, copy=False)))} for rows in windows]
+        joint = (rows[:, : self.dim].astype(np.float32, copy=False) for rows in windows)
+        return [{"frames": unit(joint_rows(rows, self._inputs))} for rows in joint]
 
     def encode_text(self, text: str) -> Tensor:
         """The sentence, `(1, d)`."""

@@ -18,18 +18,16 @@ from jaxtyping import Float32
 from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
 from prvr.encoders import (
-    ALIASES,
-    TOY,
     FeatureSpec,
     FrameEncoder,
     VideoEntry,
     VideoFeatures,
-    choose_encoder,
     open_encoder,
     open_featurizer,
 )
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
+from prvr.toy.featurizers import TOY
 from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
@@ -40,7 +38,7 @@ from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.said import KnownVideos, checked_queries, search_lines
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
-from prvr_search.toy_videos import foreign_video, is_toy_video, refuse_foreign
+from prvr_search.toy_videos import foreign_video, refuse_foreign, usual_encoder
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
@@ -111,7 +109,7 @@ class Library:
         self.storage = Storage(None if home is None else Path(home))
         self.report: UpdateReport | None = None
         self.remembers = True
-        self._encoder_name = None if encoder is None else ALIASES.get(encoder, encoder)
+        self._encoder_name = encoder
         self._model = None if model is None else str(model)
         self._is_encoder_alone = self._model in (None, TAUGHT, *UNTRAINED)
         if model is not None and not self._is_encoder_alone:
@@ -467,7 +465,7 @@ class Library:
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:
-                name = name or choose_encoder({is_toy_video(video.path) for video in listing.videos} - {None} == {True})
+                name = name or usual_encoder(video.path for video in listing.videos)
                 self._encoder = open_encoder(name, self._device, download=self._download)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
         self._spec, is_named = spec, was_named or self._encoder_name is not None
@@ -524,7 +522,7 @@ class Library:
         try:
             return opened(user_cache() / "search" / name)
         except IndexUnwritable as error:
-            logger.info("the index is made for this search alone: %s", error)
+            logger.info("index folder not writable; using a temporary index: %s", error)
             return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))
 
     def _search_model(self, spec: FeatureSpec) -> SearchModel:

@@ -19,6 +19,7 @@ from prvr.models import Retriever, blocks_alone, clips_alone, is_clips_of, path_
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage, Stage
 from prvr.stages.pipelines import read_stages
 from prvr.systems import System, open_system
+from prvr.types import Features, JointRows
 from prvr_search.joint import JointEncoder
 from prvr_search.model import RowSet, SearchModel, WindowVectors
 from prvr_search.rescoring import Rescorer
@@ -62,7 +63,7 @@ def _with_one_vector(system: System) -> System:
             return _with_one_vector(replace(system, pipeline=Pipeline(first, stages)))
         how, instead = "its path, which its blocks re-rank", "without model.start=linear"
         added = [RetrieverStage(first, settings)] if gate else []
-    elif first.frame_query is None or first.frame_query.pools:
+    elif first.config.frame_query != "words":
         return system
     else:
         found, reads = clips_alone(first), "compares words with frames"
@@ -173,7 +174,9 @@ class RetrieverEncoder:
         DataError: it does not read these features or these texts.
     """
 
-    def __init__(self, stage: Stage, encoder: FeatureSpec, text: TextFeaturizer, device: torch.device) -> None:
+    def __init__(
+        self, stage: Stage, inputs: Features, encoder: FeatureSpec, text: TextFeaturizer, device: torch.device
+    ) -> None:
         retriever: Any = stage.encoder
         config = retriever.config
         widths = {"frames": (config.video_dim, encoder.dim), "words": (config.query_dim, text.word_dim)}
@@ -183,7 +186,7 @@ class RetrieverEncoder:
                     f"stage {stage.kind}: reads {what} of width {wanted}, the features have {found}. Pass a retriever "
                     "that was trained on features of this encoder."
                 )
-        self.windows = WindowEncoder(retriever, stage.keep_last_frame, text, device)
+        self.windows = WindowEncoder(retriever, inputs.keep_last_frame, text, device)
         (shape,) = self.encode_windows([np.zeros((1, encoder.dim), np.float32)])
         self.sets = {name: RowSet(rows.shape[-1], lengths=True) for name, rows in shape.items()}
 
@@ -212,12 +215,11 @@ def _encoder(
 ) -> RetrieverEncoder | JointEncoder | None:
     """What a stage reads of windows and of queries; None where it reads what the first stage gives."""
     match stage.inputs:
-        case "features":
-            return RetrieverEncoder(stage, encoder, text, device)
-        case "joint" | "moments":
-            return JointEncoder(encoder, text, stage.inputs, stage.beta)
-        case "first":
-            return None
+        case Features() as inputs:
+            return RetrieverEncoder(stage, inputs, encoder, text, device)
+        case JointRows() as inputs:
+            return JointEncoder(encoder, text, inputs)
+    return None
 
 
 def fingerprint_of(first: str, pipeline: Pipeline) -> str:

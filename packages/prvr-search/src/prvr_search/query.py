@@ -90,7 +90,7 @@ class Query:
                 "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or words that are said."
             )
         if self.without and not self.shows:
-            raise InputError("Query: without says what is not to be seen. Pass a sentence, a picture or a moment too.")
+            raise InputError("Query: `without` alone is not a query: add a sentence, a picture or a moment.")
 
     @staticmethod
     def of(given: "str | Query") -> "Query":

@@ -12,14 +12,15 @@ from jaxtyping import UInt8
 
 from prvr.data import Corpus
 from prvr.data.atomic import publish, replace_file, temporary_folder
-from prvr.data.synthetic import Scenes, read_toy_scenes, render
-from prvr.data.synthetic.render import DAY, LOOKS, with_look
-from prvr.data.synthetic.scenes import draw_split
-from prvr.data.synthetic.toy_corpus import Progress, two_at_a_time
-from prvr.data.synthetic.world import FPS, Video
-from prvr.encoders import TOY, Identity
+from prvr.encoders import Identity, choose_encoder
 from prvr.errors import DataError, InputError, MissingExtraError, require
 from prvr.reading import printable, short
+from prvr.toy import Scenes, read_toy_scenes, render
+from prvr.toy.featurizers import TOY
+from prvr.toy.rendering import DAY, LOOKS, with_look
+from prvr.toy.scenes import draw_split
+from prvr.toy.toy_corpus import Progress, two_at_a_time
+from prvr.toy.world import FPS, Video
 from prvr_search.video import VideoError, open_video
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
         OSError: the file cannot be written.
 
     Examples:
-        >>> from prvr.data.synthetic.render import render
+        >>> from prvr.toy import render
         >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
     """
     if not frames.size or scale < 2 or scale % 2 or not fps > 0:
@@ -180,6 +181,15 @@ def is_toy_video(path: Path) -> bool | None:
             return video.info.comment == DRAWN
     except VideoError:
         return None
+
+
+def usual_encoder(videos: Iterable[Path]) -> str:
+    """The encoder of videos for which none is named: `toy` if all that can be read are of the toy corpus.
+
+    Args:
+        videos: the files; all are opened.
+    """
+    return TOY if {is_toy_video(path) for path in videos} - {None} == {True} else choose_encoder()
 
 
 def foreign_video(encoder: Identity, videos: Iterable[Path]) -> Path | None:

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float32
 
 from prvr.config import Config, ModelConfig, config_to_dict
-from prvr.corpora.corpus_encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, corpus_encoders
 from prvr.data.corpus import open_corpus
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
-from prvr.encoders import TOY, FeatureSpec, Identity, TextFeaturizer, open_encoder, open_featurizer
+from prvr.encoders import FeatureSpec, Identity, TextFeaturizer
 from prvr.encoders.hub import hash_model
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
@@ -180,12 +180,13 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
     """What the features of a run's frames and words are of; None where its corpus does not say, or is gone."""
     root, name = config.data.root, config.data.collection
-    if root is None:  # a toy one
-        return open_encoder(TOY).identity, open_featurizer(TOY).identity
-    if not (Path(root).expanduser() / name / "corpus.json").is_file():
-        return None
-    found = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
-    return None if found is None else (found.frames, found.text)
+    if root is None:
+        encoders = DRAWN_COLLECTIONS[name].part.encoders() if name in DRAWN_COLLECTIONS else None
+    elif (Path(root).expanduser() / name / "corpus.json").is_file():
+        encoders = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
+    else:
+        encoders = None
+    return None if encoders is None else (encoders.frames, encoders.text)
 
 
 def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:

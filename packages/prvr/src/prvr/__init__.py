@@ -37,7 +37,7 @@ __all__ = [
     "preset_names",
 ]
 
-LEAVES = ("prvr.released",)
+LEAVES = ("prvr.released", "prvr.plot", "prvr.papers", "prvr.toy")
 """Packages that the rest of prvr does not name; each says in `EXTENSIONS` what it adds, see `prvr.extensions`."""
 
 # Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.

@@ -26,15 +26,16 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
     """What is added of a kind: first by the packages of this repository.
 
     Args:
-        what: "commands", a module that registers commands when it is imported; the name of a registry, such as
-            "encoder", a module that registers parts; "start", a function that may run a command before the command line
-            is imported: it takes its words, and gives its exit code or None; or what one command takes from elsewhere:
-            "converters", "features", "frames", "write_videos", see `prvr_search.EXTENSIONS`.
+        what: "commands", a module that registers commands when it is imported, and "converters", one that adds commands
+            to `prvr convert`; "imported", a function to call after the modules of `--import`; the name of a registry,
+            such as "encoder", a module that registers parts; "start", a function that may run a command before the
+            command line is imported: it takes its words, and gives its exit code or None; or what one command takes
+            from elsewhere: "features", "frames", "write_videos", see `prvr_search.EXTENSIONS`.
         others: False leaves out other distributions, and reads no metadata.
     """
     for name in (*LEAVES, SIBLING):
         if find_spec(name) is not None and (place := import_module(name).EXTENSIONS.get(what)) is not None:
-            yield resolve_name(place)
+            yield _part(place)
     if not others:
         return
     from importlib.metadata import entry_points  # takes time, too
@@ -44,12 +45,16 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
             continue
         try:
             places = point.load()
-            part = resolve_name(places[what]) if what in places else None
+            part = _part(places[what]) if what in places else None
         except Exception as error:  # of others' code: it does not stop the rest
             logger.warning("%s of the group %s cannot be imported (%s)", point.value, GROUP, error)
             continue
         if part is not None:
             yield part
+
+
+def _part(place: str) -> Any:
+    return resolve_name(place if ":" in place else f"{place}:")  # with a colon, errors of an import are its own
 
 
 def extension(what: str, purpose: str) -> Any:

@@ -19,11 +19,36 @@ if TYPE_CHECKING:
 
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
-JointInputs = Literal["joint", "moments"]
-"""What a video is compared by: every frame with means of frames, or adaptive moments."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Frames and words as a `prvr.data.PackedSplit` has them.
+
+    Args:
+        keep_last_frame: how frames are sampled, see `prvr.data.sampling.sample_video`.
+    """
+
+    keep_last_frame: bool = True
+
+
+@dataclass(frozen=True)
+class JointRows:
+    """Rows of a video in the joint space of its features and sentences.
+
+    Args:
+        beta: rows are moments, whose segments share their features that far (`prvr.segments.adaptive_moments`); None:
+            rows are frames and means of them (`prvr.data.sampling.growing_means`).
+    """
+
+    beta: float | None = None
+
+
+MEANS = JointRows()
+"""Frames and means of them."""
 Untrained = Literal["zero-shot", "training-free"]
 """The name of a retriever without parameters."""
-UNTRAINED: dict[Untrained, JointInputs] = {"zero-shot": "joint", "training-free": "moments"}
+UNTRAINED: dict[Untrained, JointRows] = {"zero-shot": MEANS, "training-free": JointRows(0.7)}
 """What each of these compares sentences with."""
 
 

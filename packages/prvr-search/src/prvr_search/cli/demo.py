@@ -95,7 +95,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
 
 def _search_first(console: Console, folder: Path) -> None:
     """Draws a few videos, searches them with the model that ships with prvr, and shows the results for a sentence."""
-    from prvr.data.synthetic.near_misses import relevance
+    from prvr.toy.near_misses import relevance
     from prvr_search import Library
     from prvr_search.output import clock_span, result_table, write_html
     from prvr_search.toy_videos import write_short_videos

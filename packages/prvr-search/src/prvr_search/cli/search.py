@@ -45,7 +45,7 @@ def passage(text: str) -> tuple[str, float, float | None]:
     return (video, *moment(time)) if "-" in time else (video, seconds(time), None)
 
 
-@Parameter(name="*", group=Group("Query: all of these are searched for together", sort_key=2))
+@Parameter(name="*", group=Group("Query options (combined)", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """The parts of a query other than its sentence.

@@ -16,7 +16,7 @@ from prvr_search.video import VideoError
 Picture = Callable[[SearchHit], bytes]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_LINE = "; one in 20 unrelated sentences reaches the dashed line"
+_LINE = "; dashed line: 95th percentile of unrelated queries"
 _STYLE = """
 :root {
   color-scheme: light dark;

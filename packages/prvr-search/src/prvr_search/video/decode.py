@@ -584,7 +584,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
         file = _Source(path)
     except OSError as error:
-        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.")
+        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
         refused.passing = error
         raise refused from error
     with file:

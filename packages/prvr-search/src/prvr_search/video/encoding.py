@@ -33,7 +33,7 @@ Progress = Callable[[float, float, str], None]
 
 _AHEAD = 2  # batches that are decoded while one is encoded
 _BATCH = 64  # frames that are encoded at once
-_AGAIN = "It is tried again next time."
+_AGAIN = "Will retry on the next run."
 _OURS = Fault("a clip that prvr wrote", "It is not searched.")
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from prvr.cli.console import CommandError, complain, logged, stdout
-from prvr.cli.options import CORPORA, EVERYWHERE, MODELS, app, bind, import_parts, usage_error
+from prvr.cli.options import CORPORA, EVERYWHERE, app, bind, import_parts, usage_error
 from prvr.command import open_streams
 from prvr.errors import DISK_FULL
 from prvr.extensions import extensions, missing
@@ -26,21 +26,19 @@ __all__ = ["add_commands", "app", "main"]
 _PIPE_CLOSED = 141  # as a shell reports SIGPIPE
 _OF_SEARCH = ("clip", "demo", "export", "library", "search", "serve", "teach")
 
-_GROUPS = {
-    "convert": (CORPORA, "Convert released checkpoints, your own captions or public benchmarks."),
-    "data": (CORPORA, "Make and view the toy corpus: videos that prvr draws."),
-    "papers": (MODELS, "Reproduce a table or figure of a paper, next to the published numbers."),
-    "plot": (MODELS, "Plot what a system computes, as PNG."),
-}
-for _name, (_group, _help) in _GROUPS.items():
-    app.command(f"prvr.cli.{_name}:group", name=_name, group=_group, help=_help)
+app.command(
+    "prvr.cli.convert:group",
+    name="convert",
+    group=CORPORA,
+    help="Convert released checkpoints, your own captions or public benchmarks.",
+)
 for _module in pkgutil.iter_modules(__path__):
-    if _module.name not in _GROUPS and not _module.name.startswith("_"):
+    if _module.name != "convert" and not _module.name.startswith("_"):
         import_module(f"prvr.cli.{_module.name}")
 
 
 def add_commands(name: str = "") -> None:
-    """Adds the commands of other distributions, see `prvr.extensions`.
+    """Adds the commands of leaves and of other distributions, see `prvr.extensions`.
 
     Args:
         name: only until there is a command of this name; empty: those of all.
@@ -84,9 +82,8 @@ def launch(
                 words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 import_parts(imports)
-                from prvr.cli.plot import add_plots
-
-                add_plots()
+                for update in extensions("imported"):
+                    update()
             if words:
                 return bind(words)() or 0
             app.help_print([], console=stdout())

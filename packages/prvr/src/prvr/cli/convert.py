@@ -1,43 +1,42 @@
-"""`prvr convert`: released checkpoints as model folders; captions, features and benchmarks as corpora."""
+"""`prvr convert`: captions and features as corpora; `prvr.extensions` adds what else is converted."""
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.table import Table
 
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import Count, Device, Seed
+from prvr.cli.options import Device, Seed
 from prvr.config import load_config
-from prvr.corpora import BENCHMARKS, SplitShares
-from prvr.extensions import extension
+from prvr.corpora import SplitShares
+from prvr.extensions import extension, extensions
 
 if TYPE_CHECKING:
     from prvr.corpora.annotations import Conversion
-    from prvr.data import FeatureReader
     from prvr.encoders import TextFeaturizer, VideoFeatures
 
 _PRESETS = {(512, 48): "hybrid-toy", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words."""
-_PIXELS = "diffusionret-msrvtt-pixels"
+PIXELS = "diffusionret-msrvtt-pixels"
 """For the pictures and token ids of a CLIP."""
 
 logger = logging.getLogger(__name__)
 
 
 group = App(name="convert")
-_Root = Annotated[Path, Parameter(metavar="ROOT", help="the folder of the corpora")]
-_Features = Annotated[
+Root = Annotated[Path, Parameter(metavar="ROOT", help="the folder of the corpora")]
+Features = Annotated[
     Path,
     Parameter(
         metavar="FOLDER",
         help="a folder of videos that was searched, or one of features: of `prvr export`, BigFile or feature.hdf5",
     ),
 ]
-_Name = Annotated[str | None, Parameter(metavar="NAME")]
-_Text = Annotated[
+Name = Annotated[str | None, Parameter(metavar="NAME")]
+Text = Annotated[
     str | None,
     Parameter(
         metavar="ENCODER",
@@ -49,46 +48,14 @@ _Corpus = Annotated[Path, Parameter(help="the folder of the corpus, ROOT/COLLECT
 
 
 @group.command
-def checkpoint(
-    file: Path,
-    /,
-    *,
-    dataset: Literal["tvr", "activitynet", "charades", "msrvtt", "lsmdc", "msvd", "didemo"],
-    output: Annotated[Path, Parameter(metavar="DIR")],
-) -> None:
-    """Convert a checkpoint of the authors' code.
-
-    Convert a checkpoint of MS-SL, DL-DKD, GMMFormer, GMMFormer v2, RAL, MSC-PRVR, HLFormer, DreamPRVR or Holmes, as the
-    authors' code saves it, into a folder that `Retriever.from_pretrained` and `prvr evaluate` read; a checkpoint of
-    DiffusionRet into a pipeline of its two stages.
-
-    Args:
-        file: the checkpoint, for example best.ckpt
-        dataset: the data set that it was trained on
-        output: the folder to write, new or empty
-    """
-    from prvr.released.checkpoint_files import convert_checkpoint
-
-    converted = convert_checkpoint(file, dataset, output)
-    parts = {"": converted.retriever}
-    parts |= {f" of the {direction} re-ranker": reranker for direction, reranker in converted.rerankers.items()}
-    counts = ", ".join(f"{sum(p.numel() for p in part.parameters()):,} parameters{of}" for of, part in parts.items())
-    data = "the public features of that data set"
-    if converted.system == "DiffusionRet":
-        data = f"{converted.config.data.collection}, the pictures of its videos (`prvr export --encoder pixels:CLIP`)"
-    print(f"{output}: {converted.system}, {counts}, configuration {converted.source}.\nROOT holds {data}.")
-    show_next("prvr", "evaluate", output, "--data-root", "ROOT")
-
-
-@group.command
 def captions(
     file: Path,
     /,
     *,
-    features: _Features,
-    output: _Root,
-    collection: _Name = None,
-    text: _Text = None,
+    features: Features,
+    output: Root,
+    collection: Name = None,
+    text: Text = None,
     test: float = 0.2,
     val: float = 0.1,
     seed: Seed = 0,
@@ -109,22 +76,22 @@ def captions(
     from prvr.corpora.caption_corpus import convert_captions
     from prvr.encoders import open_featurizer
 
-    store, torch_device = _video_features(features), device_of(device)
+    store, torch_device = video_features(features), device_of(device)
     encoder = open_featurizer(text or store.encoder, torch_device)
     with progress_bar("encoding and writing", "captions and videos") as progress:
         report = convert_captions(
             file,
             store,
             encoder,
-            _folder(output, file.stem if collection is None else collection),
+            folder_of(output, file.stem if collection is None else collection),
             joint=_joint_side(store, encoder, torch_device),
             shares=SplitShares(test, val, seed),
             progress=progress,
         )
-    _show(report)
-    if clip := _clip_of(encoder):
-        along = [*_place(report.path), "--train.protocol", "val", *_clip_keys(clip, _PIXELS)]
-        show_next("prvr", "train", "--preset", _PIXELS, *along)
+    show(report)
+    if clip := clip_of(encoder):
+        along = [*place(report.path), "--train.protocol", "val", *clip_keys(clip, PIXELS)]
+        show_next("prvr", "train", "--preset", PIXELS, *along)
     else:
         show_next(*training(report.path, store.dim, encoder.word_dim))
 
@@ -136,9 +103,9 @@ def features(
     *,
     captions: Annotated[Path, Parameter(metavar="FILE")],
     queries: Annotated[Path | None, Parameter(metavar="DIR")] = None,
-    text: _Text = None,
-    output: _Root,
-    collection: _Name = None,
+    text: Text = None,
+    output: Root,
+    collection: Name = None,
     rate: float | None = None,
     test: float = 0.2,
     val: float = 0.1,
@@ -173,68 +140,13 @@ def features(
             folder,
             captions,
             words,
-            _folder(output, name),
+            folder_of(output, name),
             rate=rate,
             shares=SplitShares(test, val, seed),
             progress=progress,
         )
-    _show(report)
+    show(report)
     show_next(*training(report.path, *open_corpus(output, name).dims(), val="val" in report.counts["videos"]))
-
-
-@group.command(
-    help="Convert a public text-to-video benchmark into a corpus.\n\nMake a corpus of a text-to-video benchmark "
-    f"({', '.join(BENCHMARKS.names)}) from its public annotation files and the features of its videos."
-)
-def benchmark(
-    name: str,
-    /,
-    *,
-    annotations: Annotated[Path, Parameter(metavar="DIR")],
-    features: _Features,
-    output: _Root,
-    collection: _Name = None,
-    text: _Text = None,
-    max_words: Count | None = None,
-    allow_missing: bool = False,
-    device: Device = "auto",
-) -> None:
-    """Convert a public benchmark.
-
-    Args:
-        name: the name of the benchmark
-        annotations: the folder of the annotation files
-        collection: the name of the new corpus (default: that of the benchmark)
-        max_words: the maximum number of words of a caption (default: 32 or 64, as in the papers)
-        allow_missing: omit videos without features, and list them
-    """
-    from prvr.corpora.benchmark_corpus import convert_benchmark
-    from prvr.encoders import VideoFeatures, open_featurizer
-
-    rules = BENCHMARKS[name]
-    with _open_features(features) as reader:
-        encoder_name = text or (reader.encoder if isinstance(reader, VideoFeatures) else None)
-        if encoder_name is None:
-            raise CommandError(
-                f"--text is required: {features} does not say what the features are, so the model of the captions is "
-                "unknown. For example: --text openai/clip-vit-base-patch32."
-            )
-        encoder = open_featurizer(encoder_name, device_of(device))
-        with progress_bar(f"reading {rules.description}") as progress:
-            report = convert_benchmark(
-                name,
-                annotations,
-                reader,
-                encoder,
-                _folder(output, collection or name),
-                max_words=max_words,
-                allow_missing=allow_missing,
-                progress=progress,
-            )
-    _show(report, f": {rules.description}")
-    clip = _clip_of(encoder)
-    preset, keys = (_PIXELS, _clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
-    show_next("prvr", "train", "--preset", preset, *_place(report.path), *keys)
 
 
 @group.command
@@ -249,7 +161,7 @@ def moments(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", r
     """
     from prvr.corpora.ground_truth import convert_moments
 
-    _show(convert_moments(corpus, files))
+    show(convert_moments(corpus, files))
 
 
 @group.command
@@ -264,7 +176,7 @@ def labels(corpus: _Corpus, /, *files: Annotated[Path, Parameter(name="FILE", re
     """
     from prvr.corpora.ground_truth import convert_labels
 
-    _show(convert_labels(corpus, files))
+    show(convert_labels(corpus, files))
 
 
 def training(folder: Path, video_dim: int, query_dim: int, *, val: bool = True) -> list[str]:
@@ -287,24 +199,24 @@ def training(folder: Path, video_dim: int, query_dim: int, *, val: bool = True) 
         "train",
         "--preset",
         preset or "hybrid-clip",
-        *_place(folder),
+        *place(folder),
         "--train.protocol",
         protocol,
         *widths,
     ]
 
 
-def _place(folder: Path) -> list[str]:
+def place(folder: Path) -> list[str]:
     """The options that name a corpus."""
     return ["--data-root", folder.parent.as_posix(), "--data.collection", folder.name]
 
 
-def _clip_of(text: "TextFeaturizer") -> str:
+def clip_of(text: "TextFeaturizer") -> str:
     """The CLIP whose pictures and token ids a corpus holds; empty if it holds features."""
     return text.identity.name.partition("pixels:")[2]
 
 
-def _clip_keys(clip: str, preset: str) -> list[str]:
+def clip_keys(clip: str, preset: str) -> list[str]:
     """The options that adapt the preset of MSR-VTT's pictures to another CLIP and other lengths.
 
     Args:
@@ -316,7 +228,7 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
     sizes, model, like = (
         import_transformers().CLIPConfig.from_dict(read_config(clip)),
         load_config(preset).model,
-        load_config(_PIXELS).model,
+        load_config(PIXELS).model,
     )
     values = {
         "clip": clip,
@@ -331,7 +243,12 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
     return [word for key, value in changed.items() for word in (f"--model.{key}", str(value))]
 
 
-def _folder(root: Path, name: str) -> Path:
+def folder_of(root: Path, name: str) -> Path:
+    """The folder of a new corpus.
+
+    Raises:
+        CommandError: the name is none of a folder.
+    """
     if Path(name).name != name:
         raise CommandError(f"--collection {name}: expected letters, digits, '-', '_' and '.'.")
     return root / name
@@ -351,7 +268,7 @@ def _joint_side(store: "VideoFeatures", text: "TextFeaturizer", device: Any) -> 
         return None
 
 
-def _show(conversion: "Conversion", what: str = "") -> None:
+def show(conversion: "Conversion", what: str = "") -> None:
     """Prints a table of numbers by split, and the notes."""
     table = Table("", *conversion.counts, title=f"{conversion.path}{what}", title_justify="left")
     for split in next(iter(conversion.counts.values())):
@@ -361,20 +278,14 @@ def _show(conversion: "Conversion", what: str = "") -> None:
         print(note)
 
 
-def _open_features(path: Path) -> "FeatureReader":
-    from prvr.corpora.exported import is_export
-    from prvr.data import open_features
-    from prvr.data.features import BIGFILE, HDF5
-
-    path = path.expanduser()
-    is_public = any((path / name).exists() for name in (HDF5, BIGFILE[0])) and not is_export(path)
-    return open_features(path) if is_public else _video_features(path)
-
-
-def _video_features(path: Path) -> "VideoFeatures":
+def video_features(path: Path) -> "VideoFeatures":
     """The features of a folder of videos that was searched, or of a folder that `prvr export` wrote."""
     from prvr.corpora.exported import is_export, read_export
 
     if is_export(path.expanduser()):
         return read_export(path)
     return extension("features", f"{path}: reading a folder of videos")(path)
+
+
+for _ in extensions("converters"):  # importing a module adds its commands
+    pass

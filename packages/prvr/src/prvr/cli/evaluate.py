@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -63,6 +63,7 @@ class EvaluateOptions:
             with the stages' names appended)
         run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
             format of TREC
+        diagnose: also say of each block of attention whether it looks at content, and whether registers change it
     """
 
     stage: Stages = field(default_factory=list)
@@ -75,6 +76,7 @@ class EvaluateOptions:
     ties: Literal["worst", "mean", "best"] = "worst"
     output: Annotated[Path | None, Parameter(metavar="FILE.json")] = None
     run_file: Annotated[Path | None, Parameter(metavar="FILE")] = None
+    diagnose: bool = False
     device: Device = "auto"
 
 
@@ -264,23 +266,27 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     under dense ones where it has them.
     """
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
+    from prvr.evaluation.attention import watched
 
     device = device_of(args.device)
     how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
     open_corpus_of(config)
     with closing(system.open_split(split, config)) as packed:
-        encoded = encode_split(
-            system.pipeline,
-            packed,
-            device=device,
-            video_batch=how.video_batch,
-            query_batch=how.query_batch,
-            seed=how.seed,
-        )
+        with watched(system.pipeline.first) if args.diagnose else nullcontext([]) as blocks:
+            encoded = encode_split(
+                system.pipeline,
+                packed,
+                device=device,
+                video_batch=how.video_batch,
+                query_batch=how.query_batch,
+                seed=how.seed,
+            )
         reports = {
             labelled.labels: {
                 name: replace(
-                    evaluate(part, labelled, how, encoded=encoded, device=device), changed=dict(system.changed)
+                    evaluate(part, labelled, how, encoded=encoded, device=device),
+                    changed=dict(system.changed),
+                    blocks=tuple(blocks),
                 )
                 for name, part in system.parts().items()
             }
@@ -322,11 +328,10 @@ def write_reports(
 
 def _ranks_sets(args: EvaluateOptions, config: "Config") -> bool:
     """Whether sets of captions are ranked too, as papers on text-to-video retrieval do."""
-    from prvr.corpora import benchmark_of
     from prvr.evaluation.transfer import corpus_on_disk
 
     corpus = corpus_on_disk(config) if args.table == "auto" else None
-    return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
+    return args.table == "t2v" or (corpus is not None and corpus.is_benchmark)
 
 
 def _rows(name: str, evaluation: "Reports") -> "dict[str, EvaluationReport | None]":

@@ -95,11 +95,10 @@ def check_corpus(corpus: "Corpus") -> None:
         prvr.data.DataError: `corpus.json` or the list of its videos cannot be read, or it is a toy corpus of another
             version.
     """
-    from prvr.corpora import benchmark_of
     from prvr.corpora.caption_corpus import videos_folder
     from prvr.corpora.corpus_encoders import corpus_encoders
 
-    for read in (benchmark_of, corpus_encoders, videos_folder):
+    for read in (corpus_encoders, videos_folder):
         read(corpus)
 
 

@@ -15,7 +15,7 @@ from prvr.errors import import_named
 
 MODELS = Group("Train and evaluate models", sort_key=1)
 CORPORA = Group("Prepare data", sort_key=2)
-EVERYWHERE = Group("Options of every command", sort_key=9)
+EVERYWHERE = Group("Global options", sort_key=9)
 """The sections of `prvr --help`."""
 
 _HELP = """\
@@ -162,10 +162,6 @@ Transfer = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="the device; auto uses a GPU if there is one")]
 Seed = Annotated[Whole, Parameter(help="the random seed")]
 Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for small models on a busy machine")]
-Size = Annotated[
-    Literal["tiny", "demo", "bench", "large"],
-    Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
-]
 
 
 def keys_help() -> str:

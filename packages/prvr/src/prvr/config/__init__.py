@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from prvr.config.model import (
         BLOCKS,
         CLIPS,
+        COMPAT,
         FUSIONS,
         POOLINGS,
         BlockConfig,
@@ -37,19 +38,22 @@ if TYPE_CHECKING:
         PathConfig,
         RegisterConfig,
     )
-    from prvr.config.registry import Registry, module_of, own_modules, released_part
+    from prvr.config.registry import Registry, module_of, own_modules
     from prvr.config.run import Config
     from prvr.config.strict import STRICT
-    from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
-    from prvr.config.training import DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
+    from prvr.config.token_model import TOKEN_COMPAT, AnyModelConfig, TokenCompat, TokenModelConfig
+    from prvr.config.training import DECAYS, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
 
 __all__ = [
     "BLOCKS",
     "CLIPS",
+    "COMPAT",
+    "DECAYS",
     "FUSIONS",
     "LOSSES",
     "POOLINGS",
     "STRICT",
+    "TOKEN_COMPAT",
     "AnyModelConfig",
     "BlockConfig",
     "Compat",
@@ -83,7 +87,6 @@ __all__ = [
     "read_values",
     "read_yaml_file",
     "records_of",
-    "released_part",
     "validated",
     "yaml_value",
 ]
@@ -95,11 +98,12 @@ __getattr__ = deferred(
         "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
         "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
         "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
-        "prvr.config.model": "BLOCKS CLIPS FUSIONS POOLINGS BlockConfig Compat ModelConfig PathConfig RegisterConfig",
-        "prvr.config.registry": "Registry module_of own_modules released_part",
+        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS BlockConfig Compat ModelConfig "
+        "PathConfig RegisterConfig",
+        "prvr.config.registry": "Registry module_of own_modules",
         "prvr.config.run": "Config",
         "prvr.config.strict": "STRICT",
-        "prvr.config.token_model": "AnyModelConfig TokenCompat TokenModelConfig",
-        "prvr.config.training": "DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
+        "prvr.config.token_model": "TOKEN_COMPAT AnyModelConfig TokenCompat TokenModelConfig",
+        "prvr.config.training": "DECAYS DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
     },
 )

@@ -275,7 +275,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 shown = "" if isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
-            lines[-1] += ". For a loss of your own, pass --import MODULE, or import its module first"
+            lines[-1] += ". For your own loss, pass --import MODULE, or import its module first"
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Registry, own_modules
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.registry import Entry, Registry, own_modules, registered
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
 BLOCKS: Registry[Callable[..., Any]] = Registry("space")
@@ -28,11 +28,31 @@ CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
 POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
 """What queries are compared with of the frames: `(model)` makes a `prvr.models.clips.FramePooling`."""
 
+COMPAT: dict[str, Registry[Any]] = {
+    name: Registry(f"compat.{name}")
+    for name in (
+        "window",
+        "padding",
+        "lorentz",
+        "entailment",
+        "register_noise",
+        "register_times",
+        "register_constants",
+        "transport",
+    )
+}
+"""Parts of which the released code has other ones, by the field of `Compat` that names them.
+
+window: `(model, widths, length)` makes a module from a length to the windows `(k, l, l)` of blocks. padding: a
+`prvr.models.rows.Padding`; it needs "rows" if padded rows change results. lorentz: `(model, num)` makes the mixer of
+Lorentz blocks. entailment: `(settings, model)` makes a `prvr.losses.Term`. register_noise, register_times,
+register_constants: change a generator of registers. transport: a `prvr.losses.transport.TransportParts`."""
+
 
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
 BLOCKS.register(
     "lorentz",
-    "prvr.models.lorentz_mixer:LorentzMixer",
+    "prvr.models.lorentz_mixer:lorentz_mixer",
     "Lorentz attention (HLFormer eq. 11-16).",
     needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
 )
@@ -40,7 +60,7 @@ FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (G
 FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
 FUSIONS.register(
     "mean_guided",
-    "prvr.models.fusion:GuidedFusion",
+    "prvr.models.fusion:mean_guided",
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
     needs=("fusion_temperature",),
 )
@@ -56,6 +76,19 @@ CLIPS.register(
 )
 CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
 CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
+COMPAT["window"].register("centred", "prvr.models.blocks:centred_windows", "1 on the diagonal, keys and centres alike.")
+COMPAT["window"].register(
+    "printed",
+    "prvr.models.blocks:printed_windows",
+    "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
+)
+COMPAT["padding"].register("masked", "prvr.models.rows:MASKED", "Padded rows change nothing.")
+COMPAT["lorentz"].register("correct", "prvr.models.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped.")
+COMPAT["entailment"].register("correct", "prvr.losses.cones:Entailment", "Masked poolings, bounds in the expression.")
+COMPAT["register_noise"].register("gaussian", "prvr.models.retriever:unchanged", "Drawn for each target and step.")
+COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "Time codes are sinusoids.")
+COMPAT["register_constants"].register("float64", "prvr.models.retriever:unchanged", "The noise schedule is exact.")
+COMPAT["transport"].register("masked", "prvr.losses.transport:MASKED", "Similarities of a video's own queries alone.")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
 POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of each frame (DL-DKD).")
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
@@ -64,16 +97,11 @@ POOLINGS.register(
 )
 
 
-def _registered(registry: Registry[Any]) -> AfterValidator:
-    """Refuses names that are not registered."""
-    return AfterValidator(lambda name: registry[name].name)
-
-
 @dataclass(frozen=True, config=STRICT)
 class BlockConfig:
     """One attention block: its geometry and the width of its Gaussian window (None = unlimited)."""
 
-    space: Annotated[str, _registered(BLOCKS)] = "euclidean"
+    space: Annotated[str, registered(BLOCKS)] = "euclidean"
     width: float | None = Field(default=None, gt=0, le=1e6)
 
 
@@ -81,38 +109,26 @@ class BlockConfig:
 class Compat:
     """Where the released code differs from the papers or from what is correct, which of the two is built.
 
-    Defaults are correct. `docs/compat.md` has a row per field.
+    Defaults are correct. Each value is the name of a part in `COMPAT`; `docs/compat.md` has a row per field.
     """
 
-    window: Literal["centred", "released", "printed"] = "centred"
-    """released: the window's centres are i/L but its keys lie on linspace(0, 1, L); each row divided by its maximum.
-    printed: HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi."""
-    padding: Literal["masked", "to_length", "to_batch"] = "masked"
-    """to_length: frames are zero-padded to `max_frames`, padded rows enter the fusion's mean and the score's maximum
-    (HLFormer, DreamPRVR). to_batch: the window's scale follows the longest video of the batch (GMMFormer)."""
-    lorentz: Literal["correct", "released"] = "correct"
-    """released: bias-free linear maps, heads with a sigmoid time, fixed curvature, head 0's time at logmap0."""
-    entailment: Literal["correct", "released"] = "correct"
-    """released: poolings without a mask, bounds kept by projecting the parameters, numeric clamps of 1e-8."""
-    register_noise: Literal["gaussian", "start"] = "gaussian"
-    """start: the tensor that the diffusion of the registers starts from is also the noise of its training targets and
-    of every reverse step (DreamPRVR)."""
-    register_times: Literal["sincos", "random"] = "sincos"
-    """random: the time codes of the denoiser are frozen N(0, 0.02) numbers instead of sinusoids (DreamPRVR)."""
-    register_constants: Literal["float64", "float32"] = "float64"
-    """float32: the noise schedule and the rank codes of the prior are rounded to float32 (DreamPRVR)."""
-    transport: Literal["masked", "released"] = "masked"
-    """released: for `loss.transport`, the queries of a video are padded to the most of any in the batch, and the cosine
-    0 of padding takes part in the range that similarities are scaled by (Holmes)."""
+    window: Annotated[str, registered(COMPAT["window"])] = "centred"
+    padding: Annotated[str, registered(COMPAT["padding"])] = "masked"
+    lorentz: Annotated[str, registered(COMPAT["lorentz"])] = "correct"
+    entailment: Annotated[str, registered(COMPAT["entailment"])] = "correct"
+    register_noise: Annotated[str, registered(COMPAT["register_noise"])] = "gaussian"
+    register_times: Annotated[str, registered(COMPAT["register_times"])] = "sincos"
+    register_constants: Annotated[str, registered(COMPAT["register_constants"])] = "float64"
+    transport: Annotated[str, registered(COMPAT["transport"])] = "masked"
     lorentz_start: Literal["balanced", "printed"] = "balanced"
     """With lorentz='correct', where the Lorentz blocks start. balanced: the logits of their attention have a deviation
     of about 1 over keys. printed: the temperature sqrt(n + 1) of HLFormer eq. 15 and weights N(0, 0.02), where the
     deviation is 0.0001 and attention is uniform."""
 
     @property
-    def releases_registers(self) -> bool:
-        """Whether any part of the register generator is a released one."""
-        return (self.register_noise, self.register_times, self.register_constants) != ("gaussian", "sincos", "float64")
+    def entries(self) -> list[Entry[Any]]:
+        """The parts that it names."""
+        return [registry[getattr(self, name)] for name, registry in COMPAT.items()]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -201,7 +217,7 @@ class ModelConfig:
     hidden: int = Field(default=384, ge=2, le=65_536)
     heads: int = Field(default=4, gt=0, le=65_536)
     num_clips: int = Field(default=32, gt=0, le=65_536)
-    clip_construction: Annotated[str, _registered(CLIPS)] = "equal"
+    clip_construction: Annotated[str, registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
     is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes
     frames, as the other one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged
@@ -230,17 +246,17 @@ class ModelConfig:
     """c of the curvature -c of the blocks, or its initial value; beyond 100 float32 does not hold their points."""
     lorentz_curvature_learned: bool = False
     """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
-    fusion: Annotated[str, _registered(FUSIONS)] = "mean_guided"
+    fusion: Annotated[str, registered(FUSIONS)] = "mean_guided"
     fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
     """tau of the softmax over blocks of fusion='mean_guided' and 'token_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
     padded_rows: Literal["auto", "compute", "drop", "fixed"] = "auto"
-    """drop: padded frames are not computed. Faster, and the same result up to rounding, except with
-    compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout
-    draws other numbers. auto: drop with compat.padding='masked', compute with the others. fixed: computed, and training
+    """drop: padded frames are not computed. Faster, and the same result up to rounding with compat.padding='masked';
+    with others, the mean that guides the fusion covers a video's own frames only. Dropout draws other numbers. auto:
+    drop with compat.padding='masked', compute with the others. fixed: computed, and training
     pads frames and words to a quarter, half or all of `max_frames` and `max_words`, so that steps have few shapes."""
-    frame_pooling: Annotated[str, _registered(POOLINGS)] = "none"
+    frame_pooling: Annotated[str, registered(POOLINGS)] = "none"
     """linear: each frame is mapped linearly (DL-DKD). attention: frames are pooled to one vector per video (GMMFormer).
     key_clip: each clip pools the frames by its own
     attention, and a query is compared with the result of the clip that fits it best (MS-SL)."""
@@ -265,18 +281,24 @@ class ModelConfig:
     @property
     def own_modules(self) -> list[str]:
         """The modules of others that registered its parts."""
-        return own_modules(registry[name] for registry, name in model_parts(self))
+        return own_modules([*(registry[name] for registry, name in model_parts(self)), *self.compat.entries])
+
+    @property
+    def padding_counts(self) -> bool:
+        """Whether padded rows change results."""
+        return "rows" in COMPAT["padding"][self.compat.padding].needs
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":
         for problem in self._problems():
             raise InputError(problem)
-        expect_size("model", self._size, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks")
         return self
 
     def _problems(self) -> Iterator[str]:
         """What keeps the parts from going together."""
-        padding, has_registers = self.compat.padding, self.registers.kind != "none"
+        has_registers = self.registers.kind != "none"
+        for entry in self.compat.entries:
+            yield from entry.problems(self)
         if self.branches == "none" and self.start != "linear":
             yield "branches='none' leaves the linear path alone: set start='linear', got 'drawn'"
         if self.hidden % self.heads:
@@ -291,16 +313,8 @@ class ModelConfig:
                 )
             if self.layer != "transformer":
                 yield "Lorentz blocks need layer='transformer'"
-            for key in BLOCKS["lorentz"].needs[1:] if self.compat.lorentz == "released" else ():
-                if getattr(self, key) != getattr(ModelConfig, key):
-                    yield f"{key}={getattr(self, key)!r} needs compat.lorentz='correct': the released blocks lack it"
-            if self.compat.lorentz == "released" and self.window != "multiply":
-                yield "compat.lorentz='released' needs window='multiply'"
-        if self.clip_construction == "frames" and (has_registers or padding == "to_length"):
-            yield (
-                "clip_construction='frames' needs registers.kind='none' and compat.padding='masked' or 'to_batch', got "
-                f"{self.registers.kind!r} and {padding!r}"
-            )
+        if self.clip_construction == "frames" and has_registers:
+            yield f"clip_construction='frames' needs registers.kind='none', got {self.registers.kind!r}"
         if self.clip_construction == "merged":
             stages = merge_stages(self.max_frames, self.num_clips)
             if self.num_clips % 2 or any(2 * b < a or a < b or a % 2 for a, b in pairwise(stages)):
@@ -310,8 +324,6 @@ class ModelConfig:
                 )
             if has_registers or any(block.space != "euclidean" for block in self.blocks):
                 yield "clip_construction='merged' needs registers.kind='none' and blocks with space='euclidean'"
-        if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
-            yield "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
         if has_registers and self.layer != "transformer":
             yield "registers need layer='transformer'"
         if has_registers and self.branches == "frames":
@@ -320,15 +332,10 @@ class ModelConfig:
             yield "registers need depth=1"
         if self.depth > 1 and self.fusion != "mean":
             yield f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}"
-        if self.padded_rows in ("drop", "fixed") and padding == "to_batch":
-            yield (
-                f"padded_rows={self.padded_rows!r} does not go with compat.padding='to_batch', whose windows follow "
-                "the padding: set padded_rows='auto', or compat.padding='masked'"
-            )
-        if padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
+        if self.padding_counts and self.branches != "frames" and self.num_clips > self.max_frames:
             yield (
                 f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
-                f"with compat.padding={padding!r}: lower num_clips, or set compat.padding='masked'"
+                f"with compat.padding={self.compat.padding!r}: lower num_clips, or set compat.padding='masked'"
             )
         if self.frame_pooling == "attention" and self.branches == "clips":
             yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
@@ -370,7 +377,7 @@ class ModelConfig:
     @property
     def drops_padding(self) -> bool:
         """Whether padded frames are left out of the computation."""
-        return self.padded_rows == "drop" or (self.padded_rows == "auto" and self.compat.padding == "masked")
+        return self.padded_rows == "drop" or (self.padded_rows == "auto" and not self.padding_counts)
 
     def padded_length(self, length: int, most: int) -> int:
         """What a sequence of at most `most` rows is padded to: a quarter, half or all of them with padded_rows='fixed'.
@@ -382,19 +389,6 @@ class ModelConfig:
         if self.padded_rows != "fixed":
             return length
         return min((size for size in (-(-most // 4), -(-most // 2), most) if size >= length), default=length)
-
-    @property
-    def _size(self) -> int:
-        """About how many numbers weights and tables hold; rather more than fewer."""
-        width, points, registers = self.hidden, self.lorentz_dim + 1, self.registers
-        has_lorentz = any(block.space == "lorentz" for block in self.blocks)
-        has_windows = self.compat.window == "printed" or any(block.width is not None for block in self.blocks)
-        block = 13 * width**2 + (3 * points + 2 * width) * points * has_lorentz
-        block += (self.max_frames**2 + self.num_clips**2) * has_windows
-        inputs = 4 * self.video_dim + 2 * self.query_dim + self.max_words + 4 * (self.max_frames + self.num_clips)
-        generator = (30 + 6 * registers.layers) * width**2 + (registers.steps + 1) * (registers.num + 1) * width
-        both = 2 * self.depth * (len(self.blocks) * block + 6 * width**2)
-        return both + (inputs + 26 * width) * width + generator * (registers.kind != "none")
 
 
 def merge_stages(rows: int, clips: int) -> list[int]:

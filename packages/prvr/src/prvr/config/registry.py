@@ -1,11 +1,13 @@
 """A registry of named parts, each with its settings and a line of documentation."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
+
+from pydantic import AfterValidator
 
 from prvr.errors import InputError, unknown_name
 from prvr.extensions import SIBLING, extensions
@@ -24,6 +26,7 @@ class Entry(Generic[P]):
         description: one line of documentation.
         needs: what the part needs, in words that the owner of the registry defines.
         module: the name of the module that registered it.
+        check: gives what keeps a configuration from going with the part, as messages; None: nothing does.
     """
 
     name: str
@@ -32,6 +35,11 @@ class Entry(Generic[P]):
     description: str
     needs: tuple[str, ...]
     module: str
+    check: Callable[[Any], Iterable[str]] | None = None
+
+    def problems(self, config: Any) -> Iterable[str]:
+        """What keeps a configuration from going with the part, as messages."""
+        return () if self.check is None else self.check(config)
 
     @property
     def part(self) -> P:
@@ -70,24 +78,30 @@ class Registry(Generic[P]):
         Traceback (most recent call last):
         ...
         prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power. For
-        a function of your own, pass --import MODULE, or import its module first
+        your own function, pass --import MODULE, or import its module first
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._registered: dict[str, Entry[P]] = {}
+        self._entries: dict[str, Entry[P]] = {}
         self._is_complete = False
 
     @property
-    def _entries(self) -> dict[str, Entry[P]]:
+    def _all(self) -> dict[str, Entry[P]]:
         if not self._is_complete:
             self._is_complete = True  # now: what is imported may read this registry
             for _ in extensions(self.what, others=False):  # importing a module registers its parts
                 pass
-        return self._registered
+        return self._entries
 
     def register(
-        self, name: str, part: P | str, description: str, settings: type | None = None, needs: Iterable[str] = ()
+        self,
+        name: str,
+        part: P | str,
+        description: str,
+        settings: type | None = None,
+        needs: Iterable[str] = (),
+        check: Callable[[Any], Iterable[str]] | None = None,
     ) -> None:
         """Add a part.
 
@@ -97,19 +111,20 @@ class Registry(Generic[P]):
             description: one line of documentation.
             settings: dataclass of the settings of the part, if it has any.
             needs: what the part needs.
+            check: see `Entry`.
 
         Raises:
             InputError: the name is taken.
         """
-        if name in self._registered:
+        if name in self._entries:
             raise InputError(f"{self.what} {name!r} is already registered: choose another name")
         module = sys._getframe(1).f_globals.get("__name__", "__main__")
-        self._registered[name] = Entry(name, part, settings, description, tuple(needs), module)
+        self._entries[name] = Entry(name, part, settings, description, tuple(needs), module, check)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in the order of registration."""
-        return tuple(self._entries)
+        return tuple(self._all)
 
     def __getitem__(self, name: str) -> Entry[P]:
         """The entry of a name.
@@ -117,16 +132,16 @@ class Registry(Generic[P]):
         Raises:
             InputError: the name is unknown; the message lists the closest names and all names.
         """
-        if name not in self._entries:
-            own = f"For a {self.what} of your own, pass --import MODULE, or import its module first"
-            raise InputError(f"{unknown_name(self.what, name, self._entries)}. {own}")
-        return self._entries[name]
+        if name not in self._all:
+            own = f"For your own {self.what}, pass --import MODULE, or import its module first"
+            raise InputError(f"{unknown_name(self.what, name, self._all)}. {own}")
+        return self._all[name]
 
     def __iter__(self) -> Iterator[Entry[P]]:
-        return iter(self._entries.values())
+        return iter(self._all.values())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._all
 
 
 def own_modules(entries: Iterable[Entry[Any]]) -> list[str]:
@@ -148,14 +163,6 @@ def missing_modules(names: Any) -> list[str]:
     return [name for name in listed if name not in sys.modules and module_of(name) not in sys.modules]
 
 
-def released_part(source: str) -> Any:
-    """A part of `prvr.released`, imported where a configuration chooses it.
-
-    Args:
-        source: "module:attribute" inside `prvr.released`.
-
-    Examples:
-        >>> released_part("windows:BatchWindows").__name__
-        'BatchWindows'
-    """
-    return resolve_name(f"prvr.released.{source}")
+def registered(registry: Registry[Any]) -> AfterValidator:
+    """Refuses names that are not registered."""
+    return AfterValidator(lambda name: registry[name].name)

@@ -10,7 +10,7 @@ from prvr.config.model import ModelConfig
 from prvr.config.registry import own_modules
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
-from prvr.config.training import DataConfig, FitConfig, OptimConfig, TrainConfig
+from prvr.config.training import DECAYS, DataConfig, FitConfig, OptimConfig, TrainConfig
 from prvr.errors import InputError
 
 
@@ -41,7 +41,7 @@ class Config:
     def _consistent(self) -> "Config":
         expect_losses_fit(self.loss, self.model)
         entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
-        own = [*own_modules(entries), *self.model.own_modules]
+        own = [*own_modules([*entries, DECAYS[self.optim.decay]]), *self.model.own_modules]
         object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *own])))
         if isinstance(self.model, ModelConfig) and self.model.branches == "none" and self.train.epochs:
             raise InputError(
@@ -55,8 +55,6 @@ class Config:
             raise InputError(f"train.teacher={teacher!r} is not read: set loss.distillation above 0, or leave it out")
         if all(self.loss.weight(name) > 0 for name in TAUGHT):
             raise InputError(f"{' and '.join(f'loss.{name}' for name in TAUGHT)} have different teachers: set one to 0")
-        if self.optim.decay == "released" and self.optim.name != "bert_adam":
-            raise InputError("optim.decay='released' needs optim.name='bert_adam'")
-        if self.optim.decay == "released" and isinstance(self.model, TokenModelConfig):
-            raise InputError("optim.decay='released' goes by names that model.kind='tokens' does not have: 'matrices'")
+        for problem in DECAYS[self.optim.decay].problems(self):
+            raise InputError(problem)
         return self

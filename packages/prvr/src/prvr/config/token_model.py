@@ -1,26 +1,37 @@
 """Configuration of a retriever that compares words with frames (DiffusionRet, first stage)."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.model import ModelConfig
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.registry import Entry, Registry, own_modules, registered
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
-__all__ = ["AnyModelConfig", "TokenCompat", "TokenModelConfig"]
+__all__ = ["TOKEN_COMPAT", "AnyModelConfig", "TokenCompat", "TokenModelConfig"]
+
+TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
+"""Parts of which the released retriever has other ones, by the field of `TokenCompat` that names them.
+
+alignment: a function as `prvr.scoring.token_alignment`. norms: what the norms of the temporal transformer add to the
+variance, a number."""
+TOKEN_COMPAT["alignment"].register("masked", "prvr.scoring:token_alignment", "Eq. 10 over valid words and frames.")
+TOKEN_COMPAT["norms"].register("clip", 1e-5, "As the layers of CLIP that it starts from.")
 
 
 @dataclass(frozen=True, config=STRICT)
 class TokenCompat:
     """Where DiffusionRet's released retriever differs from its paper, which of the two is built."""
 
-    alignment: Literal["masked", "released"] = "masked"
-    """released: padded words and frames take part in the maxima of eq. 10, with a cosine of 0."""
-    norms: Literal["clip", "released"] = "clip"
-    """What the norms of the temporal transformer add to the variance. clip: 1e-5, as the layers that it starts from;
-    released: 1e-12."""
+    alignment: Annotated[str, registered(TOKEN_COMPAT["alignment"])] = "masked"
+    norms: Annotated[str, registered(TOKEN_COMPAT["norms"])] = "clip"
+
+    @property
+    def entries(self) -> list[Entry[Any]]:
+        """The parts that it names."""
+        return [registry[getattr(self, name)] for name, registry in TOKEN_COMPAT.items()]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -86,8 +97,8 @@ class TokenModelConfig:
 
     @property
     def own_modules(self) -> list[str]:
-        """None: no part of it is chosen by a registered name."""
-        return []
+        """The modules of others that registered its parts."""
+        return own_modules(self.compat.entries)
 
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":
@@ -108,9 +119,6 @@ class TokenModelConfig:
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
                     f"{key}_projection='linear'"
                 )
-        layers, tokens = self.depth + self.word_depth, self.max_frames + self.max_words
-        numbers = (12 * layers + 8) * self.hidden**2 + (self.video_dim + self.query_dim + tokens) * self.hidden
-        expect_size("model", numbers, "hidden, depth, word_depth, max_frames or max_words")
         return self
 
 

@@ -1,12 +1,18 @@
 """The data, the optimiser and the training."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from prvr.config.registry import Registry, registered
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
 from prvr.errors import InputError
+
+DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
+"""Which parameters decay: `(modules)` gives it by the id of a parameter; where it does not, `matrices` decides."""
+DECAYS.register("matrices", "prvr.training.optimizer:by_axes", "Everything but biases, norms and scalars.")
 
 _Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -20,8 +26,8 @@ class OptimConfig:
     backbone_lr: float = Field(default=1e-7, gt=0, le=100)
     """Of the CLIP that is trained along (`model.clip`); other retrievers have no such part."""
     weight_decay: float = Field(default=0.01, ge=0, le=100)
-    decay: Literal["matrices", "released"] = "matrices"
-    """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""
+    decay: Annotated[str, registered(DECAYS)] = "matrices"
+    """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
     warmup: float = Field(default=0.01, ge=0, lt=1)
     """Share of all steps that warm the learning rate up; afterwards it falls to 0 as `schedule` says."""
     schedule: Literal["linear", "cosine"] = "linear"
@@ -122,7 +128,7 @@ class TrainConfig(TrainerConfig):
     hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
     """First epoch (from 0) whose triplets use hard negatives."""
     warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
-    """First epochs, in which `loss.evidence` takes every query at its word and `loss.transport` is off. The learning
+    """First epochs, in which `loss.evidence` uses the labels unchanged and `loss.transport` is off. The learning
     rate has a warm-up of its own, `optim.warmup`."""
     teacher: str | None = None
     """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder

@@ -12,13 +12,11 @@ from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from prvr.config import Registry
 from prvr.data.corpus import Corpus
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData, write_layout
-from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
-from prvr.data.synthetic.world import FPS
 from prvr.encoders import Identity, TextFeaturizer, VideoFeatures
-from prvr.encoders.toy import ToyEncoder, ToyText
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
 
@@ -53,6 +51,35 @@ class CorpusEncoders:
         return cls(store.encoder, text.identity, store.rate, store.dim, text.word_dim, joint_dim)
 
 
+@dataclass(frozen=True)
+class DrawnCollection:
+    """A collection that a program draws: no data have to be on disk.
+
+    Args:
+        generator: what its corpora name as `generator` in `corpus.json`.
+        open: opens the corpus in a cache folder, and draws it first if it is not there; the second argument is called
+            with (videos drawn, videos in all).
+        encoders: gives the encoders of the features; draws nothing.
+        frames: takes a corpus, a split and a number; gives a function from a video, a start and an end in seconds to
+            at most so many frames of that moment, in order.
+    """
+
+    generator: str
+    open: Callable[[Path, Progress | None], Corpus]
+    encoders: Callable[[], CorpusEncoders]
+    frames: Callable[[Corpus, str, int], Callable[[str, float, float], np.ndarray]]
+
+
+DRAWN_COLLECTIONS: Registry[DrawnCollection] = Registry("collection")
+"""The collections that are drawn, by name."""
+
+
+def drawn_collection(corpus: Corpus) -> DrawnCollection | None:
+    """What has drawn a corpus; None if `corpus.json` names nothing that is registered."""
+    generator = corpus.about.get("generator")
+    return next((entry.part for entry in DRAWN_COLLECTIONS if entry.part.generator == generator), None)
+
+
 def joint_side(features: FeatureReader, text: TextFeaturizer) -> TextFeaturizer | None:
     """`text`, if its sentences can be compared with the frames."""
     if not isinstance(features, VideoFeatures) or not features.joint_dim or not text.joint_dim:
@@ -64,20 +91,25 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     """The encoders that a corpus names; None where it names none, as the public ones.
 
     Raises:
-        DataError: `corpus.json` cannot be read, or it is a toy corpus of another version.
+        DataError: `corpus.json` cannot be read, or it is a drawn corpus of another version.
     """
     path, about = corpus.folder / "corpus.json", corpus.about
     if "encoders" in about:
         return parse_record(CorpusEncoders, about["encoders"], f"{path}: encoders")
     if "encoder" not in about:
         return None
-    own = load_encoder().sha256
-    if about["encoder"] != own:
+    # a drawn corpus names the weights alone
+    encoders_of = {
+        encoders.frames.weights: encoders for encoders in (entry.part.encoders() for entry in DRAWN_COLLECTIONS)
+    }
+    weights = about["encoder"]
+    if not isinstance(weights, str) or weights not in encoders_of:
+        expected = " or ".join(encoders_of) or "none, as nothing here draws a corpus"
         raise DataError(
-            f"{path}: features of the encoder {short(about['encoder'])}, expected {own}. "
+            f"{path}: features of the encoder {short(weights)}, expected {expected}. "
             "Make a toy corpus of this version: prvr data make."
         )
-    return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+    return encoders_of[weights]
 
 
 def write_encoded(

@@ -1,11 +1,4 @@
-"""Data of partially relevant video retrieval: readers of the public layout, packed splits, training batches.
-
-Examples:
-    >>> corpus = write_corpus("data", "tiny")  # doctest: +SKIP
-    >>> with pack(corpus, "test", cache_dir="data/cache") as packed:  # doctest: +SKIP
-    ...     len(packed), packed.video(0)[0].shape
-    (20, torch.Size([32, 512]))
-"""
+"""Data of partially relevant video retrieval: readers of the public layout, packed splits, training batches."""
 
 from typing import TYPE_CHECKING
 
@@ -19,15 +12,12 @@ if TYPE_CHECKING:
     from prvr.data.packed import PackedSplit
     from prvr.data.packing import PackSettings, holdout, pack
     from prvr.data.sampling import sample_video, segment_mean
-    from prvr.data.synthetic import COLLECTIONS, JointEncoder, load_encoder, write_corpus
 
 __all__ = [
-    "COLLECTIONS",
     "Caption",
     "Corpus",
     "DataError",
     "FeatureReader",
-    "JointEncoder",
     "Moment",
     "PackSettings",
     "PackedSplit",
@@ -35,14 +25,12 @@ __all__ = [
     "TextData",
     "VideoLoader",
     "holdout",
-    "load_encoder",
     "open_corpus",
     "open_features",
     "open_query_features",
     "pack",
     "sample_video",
     "segment_mean",
-    "write_corpus",
     "write_layout",
 ]
 
@@ -57,6 +45,5 @@ __getattr__ = deferred(
         "prvr.data.packing": "PackSettings holdout pack",
         "prvr.data.packed": "PackedSplit",
         "prvr.data.sampling": "sample_video segment_mean",
-        "prvr.data.synthetic": "COLLECTIONS JointEncoder load_encoder write_corpus",
     },
 )

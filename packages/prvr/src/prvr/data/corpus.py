@@ -83,6 +83,15 @@ class Corpus:
         except FileNotFoundError:
             return {}
 
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether `corpus.json` names a text-to-video benchmark, whose papers also rank sets of captions.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        return isinstance(self.about.get("benchmark"), str)
+
     def split(self, name: str) -> Split:
         """Reads the captions, moments, relevance sets and tags of a split.
 

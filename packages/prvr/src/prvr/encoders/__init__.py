@@ -1,7 +1,7 @@
 """Encoders of frames and texts, by name: which families there are, and how one is opened; and the features they make.
 
 What an encoder offers is in `prvr.encoders.interface`; encoders that others wrote are opened by `prvr.encoders.own`. A
-family is a module of this package that registers itself in `ENCODERS`; nothing else has to know of it.
+family registers itself in `ENCODERS`; nothing else has to know of it.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,6 @@ __all__ = [
     "DEFAULT_ENCODER",
     "ENCODERS",
     "OTHER",
-    "TOY",
     "DownloadNeeded",
     "Encoder",
     "EncoderFamily",
@@ -52,9 +51,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-TOY, OTHER = "toy", "transformers"
-ALIASES = {"embedded": TOY}
-"""Earlier names of encoders, which are still accepted."""
+OTHER = "transformers"
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ def _opened(
     download: bool,
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
-    name = encoder.name if isinstance(encoder, Identity) else ALIASES.get(encoder, encoder)
+    name = encoder.name if isinstance(encoder, Identity) else encoder
     family, colon, model = name.partition(":")
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name
@@ -151,17 +148,12 @@ def _opened(
     return make_side(family + colon + place, device)
 
 
-def choose_encoder(toy_corpus: bool) -> str:
+def choose_encoder() -> str:
     """The encoder of videos for which none is named.
 
-    Videos of the toy corpus take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that was last
-    used, or `DEFAULT_ENCODER` where there is none.
-
-    Args:
-        toy_corpus: whether all videos are of the toy corpus.
+    It is the CLIP or SigLIP of the Hugging Face hub's cache that was last used, or `DEFAULT_ENCODER` where there is
+    none.
     """
-    if toy_corpus:
-        return TOY
     joint = (name for name, kind in local_models().items() if kind in ENCODERS and ENCODERS[kind].part.frames)
     return next(joint, DEFAULT_ENCODER)
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from prvr.config import TrainConfig
 from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.attention import BlockUse, watched
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import RankedLists, ranked_rows
 from prvr.evaluation.metrics import (
@@ -97,11 +96,9 @@ def evaluate(
     """
     pipeline, config = as_pipeline(system), config or EvaluationConfig()
     where = device_of(pipeline.first, device)
-    blocks: list[BlockUse] = []
     if encoded is None:
         sizes: Any = {"video_batch": config.video_batch, "query_batch": config.query_batch}
-        with watched(pipeline.first) as blocks:
-            encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
+        encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
     with evaluation_mode(pipeline, where, config.seed):
         lists = RankedLists(split, config.ties, config.lists)
         count = _count_stages if pipeline.stages else _count_first
@@ -114,7 +111,7 @@ def evaluate(
     misses = len(owner) - len(siblings)
     text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
     report = _report(split, counts, text_to_text, config, pipeline.describe())
-    return replace(report, blocks=tuple(blocks), lists=lists.metrics(), moments=moments)
+    return replace(report, lists=lists.metrics(), moments=moments)
 
 
 def _count_first(
@@ -218,8 +215,8 @@ def report_from_scores(
             of range.
 
     Examples:
-        >>> from prvr.data import pack, write_corpus
-        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> from prvr.data import open_corpus, pack
+        >>> split = pack(open_corpus("data", "toy-tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
         >>> oracle = report_from_scores(torch.from_numpy(split.relevant_matrix).float(), split)  # doctest: +SKIP
         >>> oracle.text_to_video.sumr  # doctest: +SKIP
         400.0

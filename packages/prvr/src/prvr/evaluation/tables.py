@@ -105,7 +105,7 @@ def blocks_table(report: EvaluationReport) -> Table | None:
     caption = (
         "logits before the window, first batch; registers: change of the block's output with others in their place"
     )
-    columns = ("logits' deviation", "entropy / uniform", "another video's registers", "mean register")
+    columns = ("logit std", "relative entropy", "registers swapped", "registers averaged")
     table = new_table("attention", caption, ["block"], columns)
     for use in report.blocks:
         changes = ("-" if value is None else f"{value:.1%}" for value in (use.other_registers, use.mean_register))
@@ -174,7 +174,7 @@ def examples_table(examples: Sequence[ExampleQuery]) -> Table:
     return table
 
 
-TIES = {"worst": "ties count against us", "mean": "ties count half", "best": "ties count for us"}
+TIES = {"worst": "ties: worst rank", "mean": "ties: average rank", "best": "ties: best rank"}
 """The rank among equal scores, in tables."""
 
 

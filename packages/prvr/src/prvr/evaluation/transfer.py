@@ -9,11 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.config import Config
-from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders
-from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus
-from prvr.data.synthetic.encoder import DIM, WORD_DIM
-from prvr.data.synthetic.world import FPS
-from prvr.encoders.toy import ToyEncoder, ToyText
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, CorpusEncoders, corpus_encoders
+from prvr.data import Corpus, DataError, open_corpus
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import metric_cells, new_table
 
@@ -33,7 +30,7 @@ def target_split(corpus: Corpus, name: str | None = None) -> str:
 
 
 def corpus_on_disk(config: Config) -> Corpus | None:
-    """The corpus of a configuration; None if it is a toy one in the cache, or does not exist."""
+    """The corpus of a configuration; None if it is drawn into the cache, or does not exist."""
     root = config.data.root
     if root is None or not (Path(root).expanduser() / config.data.collection).is_dir():
         return None
@@ -87,8 +84,8 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
 
 
 def _encoders(config: Config) -> CorpusEncoders | None:
-    if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
-        return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+    if config.data.root is None and config.data.collection in DRAWN_COLLECTIONS:
+        return DRAWN_COLLECTIONS[config.data.collection].part.encoders()  # without drawing it
     corpus = corpus_on_disk(config)
     return None if corpus is None else corpus_encoders(corpus)
 

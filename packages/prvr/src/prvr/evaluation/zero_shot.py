@@ -18,7 +18,7 @@ from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.stages.joint_space import JointSplit
-from prvr.types import UNTRAINED, JointInputs, Untrained
+from prvr.types import MEANS, UNTRAINED, JointRows, Untrained
 
 _LEVEL = 0.05
 """Differences with a smaller p-value are significant."""
@@ -127,7 +127,7 @@ def zero_shot_scores(
     texts: Sequence[str] | None = None,
     *,
     text: TextFeaturizer | None = None,
-    inputs: JointInputs = "joint",
+    inputs: JointRows = MEANS,
 ) -> Float[Tensor, "q v"]:
     """The cosine of each text with the best matching row of each video, `max_i cos(t_q, r_vi)`.
 
@@ -166,8 +166,8 @@ def evaluate_untrained(name: Untrained, split: PackedSplit, config: EvaluationCo
         prvr.data.DataError: the corpus of the split has no joint space.
 
     Examples:
-        >>> from prvr.data import pack, write_corpus
-        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> from prvr.data import open_corpus, pack
+        >>> split = pack(open_corpus("data", "toy-tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
         >>> evaluate_untrained("training-free", split).text_to_video.r1  # doctest: +SKIP
         10.0
     """

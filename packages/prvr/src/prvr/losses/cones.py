@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import lorentz
-from prvr.config import AnyModelConfig, ModelConfig, released_part
+from prvr.config import COMPAT, AnyModelConfig, ModelConfig
 from prvr.config.losses import EntailmentSettings
 from prvr.losses.term import LossInputs, Term
 from prvr.models.layers import AttentionPooling
@@ -62,7 +62,5 @@ class Entailment(Term[EntailmentSettings]):
 
 
 def entailment(settings: EntailmentSettings, model: ModelConfig) -> Term[EntailmentSettings]:
-    """The correct or the released entailment loss, as `compat.entailment` says."""
-    if model.compat.entailment == "released":
-        return released_part("loss_parts:ReleasedEntailment")(settings, model)
-    return Entailment(settings, model)
+    """The entailment loss, as `compat.entailment` names it."""
+    return COMPAT["entailment"][model.compat.entailment].part(settings, model)

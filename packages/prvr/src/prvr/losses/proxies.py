@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prvr.config import AnyModelConfig, ModelConfig, released_part
+from prvr.config import COMPAT, AnyModelConfig, ModelConfig
 from prvr.config.losses import ProxySettings
 from prvr.losses.term import LossInputs, Term
 from prvr.losses.transport import queries_of_videos
@@ -58,7 +58,7 @@ class Proxies(Term[ProxySettings]):
         assert isinstance(model, ModelConfig)
         self.text, self.video = PriorSampler(model.hidden, None), PriorSampler(model.hidden, None)
         initialise(*(module for module in self.modules() if isinstance(module, nn.Linear)))
-        self.pads = model.compat.padding == "to_length"
+        self.pad_words = COMPAT["padding"][model.compat.padding].part.words
 
     def forward(self, inputs: LossInputs) -> dict[str, Tensor]:
         """The matching of samples, and the divergences; a video without a query counts as one without words."""
@@ -70,8 +70,8 @@ class Proxies(Term[ProxySettings]):
         mask = (text.mask[queries] & own[..., None]).flatten(1, 2)
         mask = mask | ~mask.any(1, keepdim=True)
         pooled = masked_mean(words, mask)
-        if self.pads:
-            words, mask = released_part("padding:pad_support")(words, text.words.shape[1])
+        if self.pad_words is not None:
+            words, mask = self.pad_words(words, mask, text.words.shape[1])
         whole = F.normalize(F.normalize(frames, dim=-1).sum(1), dim=-1)  # rows of padding are 0
         priors = self.text(words, mask, pooled), self.video(frames, inputs.output.video.frame_mask, whole)
         gaussians = [Gaussian(prior.mean, 2 * prior.logvar) for prior in priors]

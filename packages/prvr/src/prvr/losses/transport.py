@@ -3,6 +3,8 @@ r"""Which clips of a video each of its queries is about, as targets and as a los
 Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask says which queries there are.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from prvr.config import AnyModelConfig, ModelConfig, released_part
+from prvr.config import COMPAT, AnyModelConfig, ModelConfig
 from prvr.config.losses import LossSettings, TransportSettings
 from prvr.losses.evidence import dirichlet_loss, evidence_of
 from prvr.losses.term import LossInputs, Term
@@ -234,6 +236,23 @@ class Matching(Term[LossSettings]):
         return matching_loss(inputs.text, clips, labels.query_to_video, labels.most_queries)
 
 
+@dataclass(frozen=True)
+class TransportParts:
+    """Functions of `Transport` that `compat.transport` names.
+
+    Args:
+        scale: as `unit_interval`.
+        targets: as `transport_targets`.
+    """
+
+    scale: Callable[[Tensor, Tensor], Tensor] = unit_interval
+    targets: Callable[[Tensor, Tensor, float], Tensor] = transport_targets
+
+
+MASKED = TransportParts()
+"""Rows without a query are left out."""
+
+
 class Transport(Term[TransportSettings]):
     """`intra_video_loss` of queries and clips with targets by optimal transport, or without (Holmes); 0 in the warm-up.
 
@@ -243,11 +262,9 @@ class Transport(Term[TransportSettings]):
     def __init__(self, settings: TransportSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         assert isinstance(model, ModelConfig)
-        self.scale, targets = unit_interval, transport_targets
-        if model.compat.transport == "released":
-            self.scale = released_part("loss_parts:released_unit_interval")
-            targets = released_part("loss_parts:released_transport_targets")
-        self.targets = {"transport": targets, "softmax": softmax_targets}[settings.targets]
+        parts = COMPAT["transport"][model.compat.transport].part
+        self.scale = parts.scale
+        self.targets = {"transport": parts.targets, "softmax": softmax_targets}[settings.targets]
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The intra-video loss."""

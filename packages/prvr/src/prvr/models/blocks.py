@@ -313,3 +313,13 @@ class GaussianWindows(nn.Module):
     def forward(self, length: int) -> Float[Tensor, "k l l"] | None:
         """The windows `(k, l, l)` of inputs of this length; None if all are 1 everywhere."""
         return None if self.table is None else self.table()[:, :length, :length]
+
+
+def centred_windows(model: ModelConfig, widths: Sequence[float | None], length: int) -> GaussianWindows:
+    """`gaussian_window` of each block."""
+    return GaussianWindows(widths, length, model.window == "add")
+
+
+def printed_windows(model: ModelConfig, widths: Sequence[float | None], length: int) -> GaussianWindows:
+    """`printed_window` of each block."""
+    return GaussianWindows(widths, length, model.window == "add", printed_window)

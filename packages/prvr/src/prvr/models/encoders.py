@@ -7,17 +7,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
+from prvr.config import BLOCKS, COMPAT, FUSIONS, BlockConfig, ModelConfig
 from prvr.errors import InputError
 from prvr.models.blocks import (
     AttentionBlocks,
-    GaussianWindows,
     RegisterTokens,
     TransformerBlocks,
-    gaussian_window,
-    printed_window,
 )
-from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, TokenWeights, initialise
 from prvr.models.rows import Sequences
 from prvr.scoring import unit_rows, word_scores
@@ -27,30 +23,13 @@ from prvr.types import TextEmbedding, Texts, VideoEmbedding
 def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
     """One stack of blocks that share a geometry."""
     space, num = blocks[0].space, len(blocks)
-    if space == "lorentz" and config.compat.lorentz == "released":
-        mixer = released_part("lorentz_attention:ReleasedLorentzMixer")(config, num)
-    else:
-        mixer = BLOCKS[space].part(config, num)
     kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks
-    return kind(mixer, num, config.hidden, config.dropout)
+    return kind(BLOCKS[space].part(config, num), num, config.hidden, config.dropout)
 
 
 def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
     """The Gaussian windows of a stack of blocks, for sequences of at most `length` positions."""
-    widths = [block.width for block in blocks]
-    window = {"centred": gaussian_window, "printed": printed_window}.get(config.compat.window)
-    if window is None:
-        if config.compat.padding == "to_batch":
-            return released_part("windows:BatchWindows")(widths)
-        window = released_part("windows:released_window")
-    return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
-
-
-def build_fusion(config: ModelConfig, length: int) -> nn.Module:
-    """What makes one sequence of at most `length` positions of the outputs of all blocks."""
-    if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
-        return GuidedFusion(config, length, released_part("padding:unmasked_guide"))
-    return FUSIONS[config.fusion].part(config, length)
+    return COMPAT["window"][config.compat.window].part(config, [block.width for block in blocks], length)
 
 
 class QueryEncoder(nn.Module):
@@ -144,30 +123,17 @@ class FrameQuery(nn.Module):
             mask = torch.ones_like(mask[:, :1])
         return TextEmbedding(sentence, encoded, mask, self.weights(unit_rows(encoded), mask))
 
-    def scores(
-        self, text: Texts, video: VideoEmbedding, dots: bool
-    ) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
-        """Weighted maxima of cosines and, with `dots`, of products of words and frames.
 
-        Raises:
-            InputError: the texts are single vectors, or the videos have no frames.
-        """
-        if not isinstance(text, TextEmbedding) or video.frames is None:
-            lacking = "texts have no words" if video.frames is not None else "videos have no frames"
-            raise InputError(f"this retriever compares words with frames, and these {lacking}: encode them with it")
-        pairs = (video.frames, video.frame_mask)
-        cosines = word_scores(text.words, text.mask, text.weights, *pairs)
-        if not dots:
-            return cosines, None
-        return cosines, word_scores(text.words, text.mask, self.weights(text.words, text.mask), *pairs, dots=True)
-
-
-class SecondQuery(FrameQuery):
+class SecondQuery(nn.Module):
     """A second `QueryEncoder`, whose vector frames are compared with (DL-DKD)."""
 
     def __init__(self, config: ModelConfig) -> None:
-        nn.Module.__init__(self)
-        self.encoder, self.weigh, self.pools = QueryEncoder(config), None, True
+        super().__init__()
+        self.encoder = QueryEncoder(config)
+
+    def weights(self, words: Float[Tensor, "q 1 d"], mask: Bool[Tensor, "q 1"]) -> Float[Tensor, "q 1"]:
+        """1 for each vector."""
+        return mask.to(words.dtype)
 
     def forward(
         self,
@@ -180,6 +146,30 @@ class SecondQuery(FrameQuery):
         """The vector for frames, as the one word, beside the one for clips."""
         vector, mask = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
         return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
+
+
+def frame_scores(
+    query: FrameQuery | SecondQuery, text: Texts, video: VideoEmbedding, dots: bool
+) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
+    """Weighted maxima of cosines and, with `dots`, of products of words and frames.
+
+    Args:
+        query: the encoder of the texts.
+        text: the words.
+        video: the frames.
+        dots: whether products are asked for.
+
+    Raises:
+        InputError: the texts are single vectors, or the videos have no frames.
+    """
+    if not isinstance(text, TextEmbedding) or video.frames is None:
+        lacking = "texts have no words" if video.frames is not None else "videos have no frames"
+        raise InputError(f"this retriever compares words with frames, and these {lacking}: encode them with it")
+    pairs = (video.frames, video.frame_mask)
+    cosines = word_scores(text.words, text.mask, text.weights, *pairs)
+    if not dots:
+        return cosines, None
+    return cosines, word_scores(text.words, text.mask, query.weights(text.words, text.mask), *pairs, dots=True)
 
 
 class BlockStack(nn.Module):
@@ -198,7 +188,7 @@ class BlockStack(nn.Module):
         kinds = [tuple(same) for _, same in groupby((config.blocks[i] for i in order), key=lambda block: block.space)]
         self.groups = nn.ModuleList(build_blocks(config, kind) for kind in kinds)
         self.windows = nn.ModuleList(build_windows(config, kind, length) for kind in kinds)
-        self.fusion = build_fusion(config, length)
+        self.fusion = FUSIONS[config.fusion].part(config, length)
         mixed = order != sorted(order)
         self.register_buffer("order", torch.tensor(order).argsort() if mixed else None, persistent=False)
 
@@ -232,7 +222,7 @@ class BranchEncoder(nn.Module):
         super().__init__()
         layers = [BlockStack(config, length) for _ in range(config.depth)]  # drawn first, see `Retriever`
         # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
-        positions = length if config.compat.padding == "masked" else config.max_frames
+        positions = config.max_frames if config.padding_counts else length
         has_registers = config.registers.kind != "none"
         self.project = InputProjection(config.video_dim, config.hidden, config.input_dropout)
         self.positions = Positions(positions, config.hidden, config.input_dropout)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.models.layers import Dropout, initialise, masked_mean
 
 
@@ -137,6 +137,12 @@ class GuidedFusion(nn.Module):
         """The weighted sum of the blocks `(k, v, l, d)`; `mask` is True at valid positions."""
         weights = (self.logits(blocks, mask) / self.temperature).softmax(1)
         return torch.einsum("vkl,kvld->vld", weights, blocks)
+
+
+def mean_guided(model: ModelConfig, length: int) -> GuidedFusion:
+    """Fusion guided by the mean of the blocks (HLFormer), over the rows that are computed."""
+    guide = None if model.drops_padding else COMPAT["padding"][model.compat.padding].part.guide
+    return GuidedFusion(model, length, guide or mean_guide)
 
 
 def token_guided(model: ModelConfig, length: int) -> GuidedFusion:

@@ -20,7 +20,7 @@ from lorentz.functional import (
     pairwise_inner,
     project,
 )
-from prvr.config import ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, pad_window, windowed
 from prvr.models.layers import START_STD, Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
@@ -209,3 +209,8 @@ class LorentzMixer(nn.Module):
         # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
         inner = pairwise_inner(q, k, c, precision="native")
         return (2 / c + 2 * inner) / self.log_temperature.exp()[:, None, None, None, None]
+
+
+def lorentz_mixer(model: ModelConfig, num: int) -> nn.Module:
+    """The mixer of Lorentz blocks, as `compat.lorentz` names it."""
+    return COMPAT["lorentz"][model.compat.lorentz].part(model, num)

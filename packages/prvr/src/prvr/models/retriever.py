@@ -2,32 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from prvr.config import CLIPS, POOLINGS, BlockConfig, ModelConfig, released_part, validated
+from prvr.config import CLIPS, COMPAT, POOLINGS, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks, frame_scores
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.rows import FramePadding, Sequences, mask_frames
+from prvr.models.rows import Sequences
 from prvr.scoring import key_clip_scores, max_scores, normalised
 from prvr.types import Batch, Merged, RetrieverOutput, Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
 
-def build_padding(config: ModelConfig) -> FramePadding:
-    """The function that prepares frames for encoding, see `FramePadding`."""
-    if config.compat.padding == "to_length":
-        pad = released_part("padding:pad_to_length")
-        return partial(pad, length=config.max_frames)
-    return mask_frames
+def unchanged(generator: RegisterGenerator) -> None:
+    """Leaves a generator of registers as it is."""
 
 
 def build_registers(config: ModelConfig) -> RegisterGenerator | None:
@@ -39,8 +34,8 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
     options: dict[str, Any] = {key: getattr(chosen, key) for key in (*same, "prediction_type")}
     options |= {"num_sampling_steps": chosen.sampling_steps, "length": config.num_clips, "dropout": config.dropout}
     generator = make_register_generator(config.hidden, chosen.num, config.heads, **options)
-    if chosen.kind == "diffusion" and config.compat.releases_registers:
-        released_part("registers:release_registers")(generator, config.compat)
+    for name in ("register_noise", "register_times", "register_constants") if chosen.kind == "diffusion" else ():
+        COMPAT[name][getattr(config.compat, name)].part(generator)
     initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
     for module in generator.modules():  # after all matrices, whose draws stay what they were
         if isinstance(module, nn.GRU):  # as DreamPRVR does
@@ -85,7 +80,7 @@ class Retriever(PretrainedModel):
                 fusion.guide = one.get_submodule("fusion.guide").forward
         self.query = QueryEncoder(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
-        self.padding = build_padding(config)
+        self.pad_frames = COMPAT["padding"][config.compat.padding].part.frames
         self.frame_pool: FramePooling = POOLINGS[config.frame_pooling].part(config)
         self.clip_rows: ClipConstruction = CLIPS[config.clip_construction].part(config)
         # The block whose output the registers are generated from (Block0 of DreamPRVR).
@@ -183,7 +178,7 @@ class Retriever(PretrainedModel):
 
             encoded_clips, spans, *more = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:
-            frames, valid_frames, mask = self.padding(frames, frame_mask)
+            frames, valid_frames, mask = self.pad_frames(frames, frame_mask, self.config.max_frames)
             sequences = self._sequences(valid_frames, valid)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
@@ -234,7 +229,7 @@ class Retriever(PretrainedModel):
             if video.clips is not None:
                 clips, clips_dot = max_scores(vectors, video.clips, None, dots, unit=unit)
             if self.frame_query is not None:
-                frames, frames_dot = self.frame_query.scores(text, video, dots)
+                frames, frames_dot = frame_scores(self.frame_query, text, video, dots)
             elif video.frames is not None:
                 frames, frames_dot = max_scores(vectors, video.frames, video.frame_mask, dots, unit=unit)
         if clips is not None and frames is not None:

@@ -160,12 +160,29 @@ class Sequences:
         return torch.cat([self.valid.pad(rows), other.flatten(-3, -2).unflatten(-2, (-1, extra))], -2)
 
 
-FramePadding = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
-"""`(frames, mask)` of a batch to the frames that are encoded, their mask, and the mask of those that are scored."""
-
-
 def mask_frames(
-    frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+    frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"], length: int
 ) -> tuple[Float[Tensor, "v l f"], Bool[Tensor, "v l"], Bool[Tensor, "v l"]]:
     """Zeros in padding, which is masked wherever positions are reduced: no embedding depends on its batch."""
     return frames.masked_fill(~mask[..., None], 0), mask, mask
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What rows of padding do.
+
+    Args:
+        frames: from the frames of a batch, their mask and the most frames of a video to the frames that are encoded,
+            their mask, and the mask of those that are scored, or None.
+        guide: the guide of `prvr.models.fusion.GuidedFusion`; None = the mean of valid positions.
+        words: from the words of all queries of a video, their mask and the most words of a query to the words that
+            `prvr.losses.proxies.Proxies` reads, and their mask or None; None = these words.
+    """
+
+    frames: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor | None]] = mask_frames
+    guide: Callable[[Tensor, Tensor | None], Tensor] | None = None
+    words: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor | None]] | None = None
+
+
+MASKED = Padding()
+"""Padded rows change nothing."""

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import TokenModelConfig, released_part, validated
+from prvr.config import TOKEN_COMPAT, TokenModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.layers import TokenWeights, expect_fits
 from prvr.models.pretrained import PretrainedModel
-from prvr.scoring import at_least_float32, token_alignment
+from prvr.scoring import at_least_float32
 from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="TokenRetrieverBase")
@@ -132,13 +132,11 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         self.registers = None
         self.backbone: Any = None
         self.build_inputs(config)
-        width, eps = config.hidden, 1e-12 if config.compat.norms == "released" else 1e-5
+        width, eps = config.hidden, TOKEN_COMPAT["norms"][config.compat.norms].part
         self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
         self.weigh_words, self.weigh_frames = TokenWeights(width), TokenWeights(width)
         self._pool = weighted_words if config.sentence == "weighted" else last_word
-        self._align = token_alignment
-        if config.compat.alignment == "released":
-            self._align = released_part("denoiser:released_token_alignment")
+        self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
 
     @classmethod
     def from_config_file(cls: type[_Model], values: Mapping[str, Any]) -> _Model:

@@ -1,6 +1,7 @@
 """The tables and figures of papers, each as one command: what to run, and our numbers beside the published ones.
 
 Examples:
+    >>> from prvr.papers import Choices, cells_of, distinct_runs, read_table
     >>> table = read_table("hlformer-table-2")
     >>> cells = cells_of(table, Choices({"train.epochs": 1}), sets=["toy"], seeds=[0, 1])
     >>> len(distinct_runs(cells)), cells[0].label
@@ -10,14 +11,20 @@ Examples:
     >>> print(markdown(next(shown(study, cells, Choices({"train.epochs": 1})))))  # doctest: +SKIP
 """
 
-from prvr.papers.judge import due_cells
-from prvr.papers.perform import Machine, perform, perform_all
-from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
-from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
-from prvr.papers.study import Study
-from prvr.papers.table import Table, read_table, table_names
+from typing import TYPE_CHECKING
+
+from prvr.errors import deferred
+
+if TYPE_CHECKING:
+    from prvr.papers.execution import Machine, perform, perform_all
+    from prvr.papers.judge import due_cells
+    from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
+    from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
+    from prvr.papers.study import Study
+    from prvr.papers.table import Table, read_table, table_names
 
 __all__ = [
+    "EXTENSIONS",
     "Cell",
     "Choices",
     "Machine",
@@ -37,3 +44,18 @@ __all__ = [
     "table_names",
     "terminal_tables",
 ]
+
+EXTENSIONS = {"commands": "prvr.papers.commands", "converters": "prvr.papers.benchmarks.cli"}
+"""What this package adds, see `prvr.extensions`."""
+
+__getattr__ = deferred(
+    __name__,
+    {
+        "prvr.papers.judge": "due_cells",
+        "prvr.papers.execution": "Machine perform perform_all",
+        "prvr.papers.runs": "Cell Choices Run cells_of distinct_runs",
+        "prvr.papers.show": "Shown latex markdown shown terminal_tables",
+        "prvr.papers.study": "Study",
+        "prvr.papers.table": "Table read_table table_names",
+    },
+)

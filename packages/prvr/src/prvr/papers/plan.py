@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from rich.table import Table as RichTable
 from rich.text import Text
+from torch import Tensor
 from torch.utils.benchmark import Timer
+from torch.utils.flop_counter import FlopCounterMode
 
-from prvr.config import AnyModelConfig, Config, DataConfig, LossConfig, TrainConfig
+from prvr.config import AnyModelConfig, LossConfig
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
 from prvr.models import build_retriever
@@ -20,7 +22,6 @@ from prvr.papers.runs import Cell, Run
 from prvr.papers.study import Study
 from prvr.papers.table import DataSet
 from prvr.training import build_optimizer
-from prvr.training.cost import PartCost, describe
 from prvr.training.splits import run_corpus
 from prvr.types import Batch
 
@@ -31,14 +32,15 @@ class Cost(NamedTuple):
     """What a run that trains a retriever costs at most: all epochs, every video as long as the model reads.
 
     Args:
-        total: parameters of the retriever and its losses, and operations of a step, 2 for each multiplication with its
-            addition.
+        parameters: of the retriever and its losses.
+        operations: of a step, 2 for each multiplication with its addition.
         steps: of all epochs; None where the size of the training split is not known.
         seconds: of a step, as timed on a device; None where none was timed.
         hours: of all steps; evaluation is not counted.
     """
 
-    total: PartCost
+    parameters: int
+    operations: int
     steps: int | None
     seconds: float | None
     hours: float | None
@@ -55,10 +57,10 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     videos, queries = _sizes(run, data)
     captions = max(1, round(queries / videos)) if videos and queries else 5
     train, read = run.config.train, run.config.data.captions_per_video
-    total = _operations(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
+    counts = _counts(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
     seconds = None if device is None else _seconds_of_a_step(run, captions, torch.device(device))
-    return Cost(total, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
+    return Cost(*counts, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
 
 
 def plan_table(
@@ -84,7 +86,7 @@ def plan_table(
                 costs[run.arm] = cost_of(run, users[0].data, device if measure else None)
             cost, base = costs[run.arm], next(iter(costs.values()))
             steps = "?" if cost.steps is None else f"{cost.steps:,}"
-            numbers = [f"{cost.total.parameters / 1e6:.2f} M", f"{cost.total.step / 1e12:.3g} T", steps]
+            numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.operations / 1e12:.3g} T", steps]
             if measure:
                 ratio = (cost.seconds or 0) / (base.seconds or 1)
                 numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
@@ -122,29 +124,60 @@ def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
     return data.videos, data.queries
 
 
+def random_batch(
+    model: AnyModelConfig, frames: Sequence[int], words: Sequence[int], owner: Tensor, device: torch.device | str
+) -> Batch:
+    """A batch of random numbers; on the meta device, of shapes alone.
+
+    Args:
+        model: what the batch is for.
+        frames: the number of frames of each video.
+        words: the number of words of each query.
+        owner: `(q,)` the video of each query, in order.
+        device: where it is.
+    """
+    videos, queries = len(frames), len(words)
+    valid_frames, valid_words = (
+        torch.arange(max(lengths)) < torch.tensor(lengths)[:, None] for lengths in (frames, words)
+    )
+    return Batch(
+        clips=torch.randn(videos, model.num_clips, model.video_dim, device=device),
+        frames=torch.randn(*valid_frames.shape, model.video_dim, device=device),
+        frame_mask=valid_frames,
+        words=torch.randn(*valid_words.shape, model.query_dim, device=device),
+        word_mask=valid_words,
+        query_to_video=owner,
+        video_ids=tuple(map(str, range(videos))),
+        teacher=torch.randn(queries, videos, device=device),
+        teacher_frames=torch.randn(queries, max(frames), device=device),
+    ).to(device)  # the host counts what is valid first
+
+
+def _longest(model: AnyModelConfig, videos: int, captions: int, device: torch.device | str) -> Batch:
+    """A batch of videos and queries as long as the model reads."""
+    owner = torch.arange(videos).repeat_interleave(captions)
+    return random_batch(model, [model.max_frames] * videos, [model.max_words] * len(owner), owner, device)
+
+
 @lru_cache
-def _operations(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> PartCost:
-    """What a step of some videos costs, each with some captions: counted once for runs of other seeds and rates."""
-    teacher = "any" if loss.taught else None
-    train, data = TrainConfig(batch_size=videos, teacher=teacher), DataConfig(captions_per_video=None)
-    return PartCost.total(describe(Config("one step", model, loss, train=train, data=data), captions=captions))
+def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int]:
+    """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates."""
+    with torch.random.fork_rng(devices=[]):
+        retriever = build_retriever(model).to("meta")
+    if retriever.backbone is not None:
+        retriever.backbone.set_attn_implementation("eager")  # others look at numbers of the mask
+    objective = Objective(loss, model, retriever.registers).to("meta")
+    batch = _longest(model, videos, captions, "meta")
+    with FlopCounterMode(display=False) as counter:
+        objective(retriever(batch), batch, negatives="hard")["total"].backward()
+    parameters = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
+    return parameters, counter.get_total_flops()
 
 
 def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
     """The mean time of a few training steps on random numbers, videos and queries as long as the model reads."""
-    model, videos = run.config.model, run.config.train.batch_size
-    queries, noise = videos * captions, partial(torch.randn, device=device)
-    valid = partial(torch.ones, dtype=torch.bool, device=device)
-    batch = Batch(
-        clips=noise(videos, model.num_clips, model.video_dim),
-        frames=noise(videos, model.max_frames, model.video_dim),
-        frame_mask=valid(videos, model.max_frames),
-        words=noise(queries, model.max_words, model.query_dim),
-        word_mask=valid(queries, model.max_words),
-        query_to_video=torch.arange(videos, device=device).repeat_interleave(captions),
-        teacher=noise(queries, videos),
-        teacher_frames=noise(queries, model.max_frames),
-    )
+    model = run.config.model
+    batch = _longest(model, run.config.train.batch_size, captions, device)
     retriever = build_retriever(model).to(device).train()
     objective = Objective(run.config.loss, model, retriever.registers).to(device).train()
     optimizer, _ = build_optimizer(run.config, retriever, objective, 2 * _TIMED, retriever.backbone)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
 _HEADS |= {"mdr": "MdR", "mnr": "MnR"}
-_JUDGED = ("cost", "less the base", "p", "Holm", "less its control", "verdict")
+_JUDGED = ("cost", "Δ base", "p", "Holm", "Δ control", "verdict")
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
     "val": "best epoch on the validation split",

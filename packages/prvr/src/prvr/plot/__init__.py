@@ -1,4 +1,4 @@
-"""Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system, of plain arrays or of drawn videos.
+"""Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system or of plain arrays.
 
 `draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it.
 
@@ -10,7 +10,6 @@
 | `prvr.plot.hyperbolic` | points in hyperbolic space |
 | `prvr.plot.reranker` | what a re-ranker generates, and its attention |
 | `prvr.plot.scores` | scores of pairs |
-| `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
     >>> from prvr.plot import sweep_figure
@@ -19,24 +18,27 @@ Examples:
     'blocks'
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prvr.plot.plots import PLOTS
+from prvr.errors import deferred
 
 if TYPE_CHECKING:
     from prvr.plot.curves import sweep_figure
     from prvr.plot.drawing import PlotInput, draw
     from prvr.plot.figures import save_figure
+    from prvr.plot.plots import PLOTS
 
-__all__ = ["PLOTS", "PlotInput", "draw", "save_figure", "sweep_figure"]
+__all__ = ["EXTENSIONS", "PLOTS", "PlotInput", "draw", "save_figure", "sweep_figure"]
 
-# Imported when first asked for, because they bring torch: the command line reads `PLOTS` before it is needed.
-_LATER = {"curves": ("sweep_figure",), "drawing": ("PlotInput", "draw"), "figures": ("save_figure",)}
+EXTENSIONS = {"commands": "prvr.plot.commands", "imported": "prvr.plot.cli:add_plots"}
+"""What this package adds, see `prvr.extensions`."""
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _LATER.items():
-        if name in names:
-            return getattr(import_module(f"prvr.plot.{module}"), name)
-    raise AttributeError(f"module 'prvr.plot' has no attribute {name!r}")
+__getattr__ = deferred(
+    __name__,
+    {
+        "prvr.plot.curves": "sweep_figure",
+        "prvr.plot.drawing": "PlotInput draw",
+        "prvr.plot.figures": "save_figure",
+        "prvr.plot.plots": "PLOTS",
+    },
+)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import UInt8
 
+from prvr.corpora.corpus_encoders import drawn_collection
 from prvr.data import Corpus
-from prvr.data.synthetic import read_toy_scenes, render_frames
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.extensions import extension
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, brief, new_figure
 from prvr.plot.plots import ExamplesSettings
-from prvr.plot.videos import moment_frames
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +26,7 @@ _FOUND = "#0072B2"
 
 
 def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictures | None:
-    """Where frames come from: files named by the ids of the videos, or the drawing of a toy corpus.
+    """Where frames come from: files named by the ids of the videos, or the drawing of a corpus.
 
     Args:
         corpus: the corpus.
@@ -43,14 +42,8 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
     """
     if films is not None:
         return extension("frames", "Reading frames of video files")(films, _FRAMES, _PIXELS)
-    if "encoder" not in corpus.about:
-        return None
-    videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}
-
-    def drawn(video_id: str, start: float, end: float) -> np.ndarray:
-        return render_frames(videos[video_id], moment_frames(videos[video_id], start, end, _FRAMES))
-
-    return drawn
+    collection = drawn_collection(corpus)
+    return None if collection is None else collection.frames(corpus, split, _FRAMES)
 
 
 def examples_figure(

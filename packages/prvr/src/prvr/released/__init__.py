@@ -14,7 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTENSIONS", "CheckpointError", "load_released", "names", "released_config", "tensors"]
 
-EXTENSIONS: dict[str, str] = {}
+EXTENSIONS = {"converters": "prvr.released.cli"} | dict.fromkeys(
+    (
+        "compat.alignment",
+        "compat.entailment",
+        "compat.lorentz",
+        "compat.norms",
+        "compat.padding",
+        "compat.register_constants",
+        "compat.register_noise",
+        "compat.register_times",
+        "compat.transport",
+        "compat.window",
+        "optim.decay",
+    ),
+    "prvr.released.parts",
+)
+EXTENSIONS |= dict.fromkeys(("compat.decoder", "compat.output", "compat.pooling"), "prvr.released.reranker_parts")
 """What this package adds, see `prvr.extensions`."""
 
 __getattr__ = deferred(

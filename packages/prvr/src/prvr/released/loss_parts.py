@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.config.losses import EntailmentSettings
 from prvr.losses import LossInputs, Term
-from prvr.losses.transport import bucket_problem, sinkhorn
+from prvr.losses.transport import TransportParts, bucket_problem, sinkhorn
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
 
@@ -127,3 +127,7 @@ def released_transport_targets(
     rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)
     plan = (logits + rows[..., None] + columns[:, None]).exp()[:, :-1] * similarity.shape[2]
     return plan / (plan.sum(-1, keepdim=True) + 1e-8)
+
+
+TRANSPORT = TransportParts(released_unit_interval, released_transport_targets)
+"""The cosines of padding take part."""

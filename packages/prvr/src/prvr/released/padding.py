@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling
+from prvr.models.rows import Padding
 
 _MOST_QUERIES = 26  # of a video of ActivityNet Captions, in the released code of RAL for every data set
 
@@ -38,6 +39,12 @@ def pad_to_length(
     return F.pad(frames, (0, 0, 0, missing)), F.pad(mask, (0, missing)), None
 
 
-def pad_support(words: Float[Tensor, "v m d"], length: int) -> tuple[Float[Tensor, "v n d"], None]:
+def pad_support(
+    words: Float[Tensor, "v m d"], mask: Bool[Tensor, "v m"], length: int
+) -> tuple[Float[Tensor, "v n d"], None]:
     """The words of all queries of a video, padded to 26 queries of a length, of which every row is read (RAL)."""
     return F.pad(words, (0, 0, 0, max(0, _MOST_QUERIES * length - words.shape[1]))), None
+
+
+TO_LENGTH = Padding(pad_to_length, unmasked_guide, pad_support)
+"""Rows of padding, to a fixed length, take part."""

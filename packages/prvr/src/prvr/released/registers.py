@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import Compat
 from regdiff import Capabilities, ConditionalDiffusion
 from regdiff.forward import ForwardProcess
 from regdiff.registers import PriorSampler, RegisterGenerator
@@ -39,21 +38,22 @@ def round_to_float32(diffusion: ConditionalDiffusion) -> None:
     diffusion.process = ForwardProcess(rounded, diffusion.prediction_type)
 
 
-def release_registers(generator: RegisterGenerator, compat: Compat) -> None:
-    """Put released parts into a generator of registers.
+def start_noise(generator: RegisterGenerator) -> None:
+    """Makes the start of the diffusion its noise."""
+    generator.noise = StartNoise()
 
-    Args:
-        generator: one with a diffusion.
-        compat: names the parts.
-    """
-    denoiser, prior = generator.denoiser, generator.prior
-    if compat.register_noise == "start":
-        generator.noise = StartNoise()
-    if compat.register_times == "random":  # the authors' re-initialisation overwrites the sinusoids
-        denoiser.time_table = torch.randn(denoiser.time_table.shape) * 0.02
-    if compat.register_constants == "float32":
-        assert generator.diffusion is not None
-        round_to_float32(generator.diffusion)
-        if isinstance(prior, PriorSampler) and prior.pooling is not None:
-            table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)
-            prior.pooling.rank_table = table.to(torch.get_default_dtype())
+
+def random_times(generator: RegisterGenerator) -> None:
+    """Makes the time codes random numbers: the authors' re-initialisation overwrites the sinusoids."""
+    denoiser = generator.denoiser
+    denoiser.time_table = torch.randn(denoiser.time_table.shape) * 0.02
+
+
+def round_constants(generator: RegisterGenerator) -> None:
+    """Rounds the noise schedule and the rank codes of the prior to float32."""
+    assert generator.diffusion is not None
+    round_to_float32(generator.diffusion)
+    prior = generator.prior
+    if isinstance(prior, PriorSampler) and prior.pooling is not None:
+        table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)
+        prior.pooling.rank_table = table.to(torch.get_default_dtype())

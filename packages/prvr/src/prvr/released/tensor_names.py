@@ -33,6 +33,8 @@ A part stands for its weight and its bias."""
 UNUSED = "weight_token"
 """The guide of GMMFormer v2. Of Holmes, a parameter that nothing reads: a loaded checkpoint keeps it as a buffer, which
 is not saved."""
+_NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
+"""Parts of the authors' names of parameters that their optimiser does not decay."""
 _POSITIONS: Table = {"table": "position_embeddings.weight", "norm": "LayerNorm"}
 _PROJECTION: Table = {"norm": "LayerNorm", "linear": "net.1"}
 _LORENTZ = "self.lorentz_multiattention"
@@ -250,3 +252,14 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         if value is not None:
             values[entry.authors] = value[entry.index]
     return values
+
+
+def released_decay(modules: Iterable[nn.Module]) -> dict[int, bool]:
+    """For each parameter (by id) that the authors have: does their optimiser decay it?"""
+    return {
+        id(parameters[entry.ours]): not any(part in entry.authors for part in _NOT_DECAYED)
+        for module in modules
+        for parameters in [dict(module.named_parameters())]
+        for entry in names(module)
+        if entry.ours in parameters  # else a buffer or a constant
+    }

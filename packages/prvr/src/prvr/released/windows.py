@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from prvr.config import ModelConfig
+from prvr.models.blocks import GaussianWindows
+
 
 def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     """g_ij = exp(-(j/(L-1) - i/L)^2 / 2s^2), s = max(w, 0.01)/9; G = g / max over j. In float64.
@@ -43,3 +46,10 @@ class BatchWindows(nn.Module):
                 windows = [released_window(length, width) for width in self.widths]
                 self._made[key] = torch.stack(windows).to(self.like)
         return self._made[key]
+
+
+def released_windows(model: ModelConfig, widths: Sequence[float | None], length: int) -> BatchWindows | GaussianWindows:
+    """`released_window` of each block, as long as the batch with `compat.padding='to_batch'`."""
+    if model.compat.padding == "to_batch":
+        return BatchWindows(widths)
+    return GaussianWindows(widths, length, model.window == "add", released_window)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from prvr.errors import DataError
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
-from prvr.types import Direction, JointInputs, Scores, VideoEmbedding
+from prvr.types import MEANS, Direction, JointRows, Scores, VideoEmbedding
 
 if TYPE_CHECKING:
     from prvr.segments import AdaptiveMoments
@@ -56,11 +56,9 @@ def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "Adaptive
     return AdaptiveMoments(moments.vectors, np.stack([starts, np.append(starts[1:], len(frames))], 1))
 
 
-def joint_rows(
-    frames: Float32[np.ndarray, "t d"], inputs: JointInputs, beta: float = 0.7
-) -> Float32[np.ndarray, "m d"]:
+def joint_rows(frames: Float32[np.ndarray, "t d"], rows: JointRows) -> Float32[np.ndarray, "m d"]:
     """The rows of a video that a sentence is compared with: by `growing_means`, or its moments by `moments_of`."""
-    return growing_means(frames) if inputs == "joint" else moments_of(frames, beta).vectors.astype(np.float32)
+    return growing_means(frames) if rows.beta is None else moments_of(frames, rows.beta).vectors.astype(np.float32)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -90,7 +88,7 @@ class JointStage(Stage):
         settings: the use of the score.
     """
 
-    inputs: ClassVar[JointInputs]
+    inputs: JointRows
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
         self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()
@@ -103,7 +101,7 @@ class JointStage(Stage):
             DataError: the corpus of the split is unknown, or has no joint space.
         """
         source = split.source
-        return JointSplit(source.corpus, source.split, split.video_ids, inputs=self.inputs, beta=self.beta)
+        return JointSplit(source.corpus, source.split, split.video_ids, inputs=self.inputs)
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds the scores."""
@@ -117,7 +115,7 @@ class ZeroShotStage(JointStage):
     """
 
     kind = "zero_shot"
-    inputs = "joint"
+    inputs = MEANS
 
 
 class TrainingFreeStage(JointStage):
@@ -130,12 +128,11 @@ class TrainingFreeStage(JointStage):
     """
 
     kind = "training_free"
-    inputs = "moments"
 
     def __init__(self, settings: TrainingFreeSettings | None = None) -> None:
         settings = settings or TrainingFreeSettings()
         super().__init__(settings)
-        self.beta = settings.beta
+        self.inputs = JointRows(settings.beta)
 
 
 STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder alone.", ZeroShotSettings)
@@ -182,7 +179,6 @@ class JointSplit:
         texts: any texts; None for the captions of these videos.
         text: the text side of the encoder of the frames; None opens it by its name if it is needed.
         inputs: what a video is compared by.
-        beta: of moments, see `moments_of`.
 
     Attributes:
         text_vectors: `(q, d)` joint vectors of the texts.
@@ -199,13 +195,11 @@ class JointSplit:
         video_ids: tuple[str, ...] | None = None,
         texts: tuple[str, ...] | None = None,
         text: TextFeaturizer | None = None,
-        inputs: JointInputs = "joint",
-        beta: float = 0.7,
+        inputs: JointRows = MEANS,
     ) -> None:
         content = corpus.split(split)
         self.corpus, self.encoders = corpus, joint_encoders(corpus)
-        self.inputs: JointInputs = inputs
-        self.beta = beta
+        self.inputs = inputs
         self.video_ids = tuple(content.video_ids) if video_ids is None else video_ids
         videos = set(self.video_ids)
         indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
@@ -233,7 +227,7 @@ class JointSplit:
                 )
             for video in self.video_ids:
                 frames = np.asarray(features.read(video)[:, : self.encoders.joint_dim], np.float32)
-                yield torch.from_numpy(joint_rows(frames, self.inputs, self.beta))
+                yield torch.from_numpy(joint_rows(frames, self.inputs))
 
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, `size` at a time."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, Encoder, FirstStage
+from prvr.types import Direction, Encoder, Features, FirstStage, JointRows
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -49,26 +49,20 @@ class Stage(ABC):
         rows: the rows of the first stage's videos that are read as encoded: "clips", "frames", "registers". An index
             stores their lengths, and the registers, which it would not store otherwise.
         encoder: the model that encodes texts and videos for this stage; None for the first stage.
-        inputs: the inputs of `encoder`, from which an index computes what it stores: "features" for frames and words of
-            a `prvr.data.PackedSplit`, "joint" for vectors of the joint space of the features, "moments" for moments in
-            this space, "first" without encoder.
-        keep_last_frame: how frames are sampled for an encoder of "features".
-        beta: of an encoder of "moments", see `prvr.segments.adaptive_moments`.
+        inputs: what `encoder` reads, from which an index computes what it stores; None without encoder.
         reads_first_scores: whether the scores so far must be those of the first stage: it must be the first of all
             stages.
         trained: whether the stage is made from a run of `prvr train`.
     """
 
     kind: ClassVar[str]
-    inputs: ClassVar[Literal["first", "features", "joint", "moments"]] = "first"
+    inputs: Features | JointRows | None = None
     reads_first_scores: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     top_k: int | None = None
     directions: frozenset[Direction] = BOTH
     rows: frozenset[str] = frozenset()
     encoder: Encoder | None = None
-    keep_last_frame: bool = True
-    beta: float = 0.7
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings

@@ -1,7 +1,7 @@
 """The released optimiser, parameter groups that know stacked tensors, and the learning rate's schedule."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -9,11 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from prvr.config import Config, OptimConfig, released_part
+from prvr.config import DECAYS, Config, OptimConfig
 from prvr.errors import InputError
-
-_NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
-"""Substrings of the authors' parameter names that their optimiser does not decay."""
 
 
 def warmup_linear(progress: float, warmup: float) -> float:
@@ -204,7 +201,7 @@ def parameter_groups(
         each parameter is in exactly one.
     """
     pretrained = set() if backbone is None else {id(p) for p in backbone.parameters()}
-    released = _released_decay([retriever, objective]) if optim.decay == "released" else {}
+    chosen = DECAYS[optim.decay].part([retriever, objective])
     groups: dict[tuple[bool, bool, int], list[nn.Parameter]] = {}
     seen: set[int] = set()
     for root in (retriever, objective):
@@ -214,7 +211,7 @@ def parameter_groups(
                 if not p.requires_grad or id(p) in seen:
                     continue
                 seen.add(id(p))
-                decays = released.get(id(p), p.ndim - stacked >= 2)
+                decays = chosen.get(id(p), p.ndim - stacked >= 2)
                 groups.setdefault((id(p) not in pretrained, decays, min(stacked, p.ndim)), []).append(p)
     return [
         {"params": params, "weight_decay": optim.weight_decay if decays else 0.0, "stacked": stacked}
@@ -223,16 +220,9 @@ def parameter_groups(
     ]
 
 
-def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
-    """For each parameter (by id) that the authors have: does their optimiser decay it?"""
-    names = released_part("tensor_names:names")
-    return {
-        id(ours[entry.ours]): not any(part in entry.authors for part in _NOT_DECAYED)
-        for root in roots
-        for ours in [dict(root.named_parameters())]
-        for entry in names(root)
-        if entry.ours in ours  # else a buffer or a constant
-    }
+def by_axes(modules: Sequence[nn.Module]) -> dict[int, bool]:
+    """Nothing: the number of axes decides for every parameter."""
+    return {}
 
 
 def build_optimizer(

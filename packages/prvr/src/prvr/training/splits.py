@@ -13,9 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.config import LOSSES, Config, ModelConfig, TrainConfig, load_config
-from prvr.corpora.corpus_encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, corpus_encoders
 from prvr.data import (
-    COLLECTIONS,
     Corpus,
     PackedSplit,
     PackSettings,
@@ -23,14 +22,12 @@ from prvr.data import (
     holdout,
     open_corpus,
     pack,
-    write_corpus,
 )
 from prvr.data.atomic import user_cache
 from prvr.data.loader import Shard
 from prvr.data.on_device import split_bytes
 from prvr.data.packing import repack
 from prvr.data.sampling import segment_mean
-from prvr.data.synthetic import corpus_key
 from prvr.errors import DataError, InputError, TrainingError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import ranked_rows
@@ -88,26 +85,26 @@ def cache_folder(config: Config) -> Path:
 
 
 def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
-    """The corpus of a run: the one in `data.root`, or without a root a toy one, which is drawn into the cache.
+    """The corpus of a run: the one in `data.root`, or without a root one that is drawn into the cache.
 
     Args:
         config: the configuration of the run.
-        progress: called with (videos drawn, all videos) while a toy corpus is drawn.
+        progress: called with (videos drawn, all videos) while a corpus is drawn.
 
     Raises:
-        TrainingError: `data.root` is missing, and the collection is none that prvr makes.
+        TrainingError: `data.root` is missing, and the collection is none of `DRAWN_COLLECTIONS`.
         prvr.data.DataError: the files are missing or damaged, the disk is full, or the encoder is damaged.
     """
     data, name = config.data, config.data.collection
     if data.root is not None:
         return open_corpus(data.root, name, feature=data.feature)
-    if name not in COLLECTIONS:
+    if name not in DRAWN_COLLECTIONS:
+        names = ", ".join(DRAWN_COLLECTIONS.names)
         raise TrainingError(
-            f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData, or set "
-            f"data.collection to one of {', '.join(COLLECTIONS)}"
+            f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData"
+            + f", or set data.collection to one of {names}" * bool(names)
         )
-    # one folder per version and encoder, so that older ones do not matter
-    return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
+    return DRAWN_COLLECTIONS[name].part.open(cache_folder(config), progress)
 
 
 def with_widths(config: Config) -> Config:
@@ -207,7 +204,7 @@ def training_batches(
     taken = split_bytes(split)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
     if on_device == "auto" and taken > _SHARE * free:
-        logger.info("features of %.1f GB are read as training goes, %.1f GB are free", taken / 1e9, free / 1e9)
+        logger.info("streaming features from disk (%.1f GB needed, %.1f GB free)", taken / 1e9, free / 1e9)
         return loader.to(device)
     if taken > free:
         raise TrainingError(
@@ -274,7 +271,9 @@ class Teacher:
         """
         first = self.pipeline.first
         where, model = device_of(first, device), first.config
-        logger.info("%s teaches: it scores %d queries with %d videos", self.name, len(split.query_ids), len(split))
+        logger.info(
+            "computing teacher scores with %s (%d queries x %d videos)", self.name, len(split.query_ids), len(split)
+        )
         settings = PackSettings.of(model, self.keep_last_frame)
         sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
         sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}

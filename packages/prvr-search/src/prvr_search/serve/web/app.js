@@ -106,7 +106,7 @@ function show(answer) {
   const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
   const grouped = folded ? `; ${folded} more grouped with results that score alike` : "";
   status.textContent = `${first} ${videos} videos${verdict}${grouped}.`;
-  if (answer.level !== null) status.textContent += " The dashed line is what one in 20 unrelated sentences reaches.";
+  if (answer.level !== null) status.textContent += " Dashed line: 95th percentile of unrelated queries.";
   scrollTo({ top: 0 });
 }
 

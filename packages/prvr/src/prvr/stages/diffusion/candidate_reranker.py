@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.config import config_to_dict, released_part, validated
+import prvr
+from prvr.config import config_to_dict, validated
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
 from prvr.scoring import full_precision
-from prvr.stages.diffusion.config import RerankerConfig
+from prvr.stages.diffusion.config import COMPAT, RerankerConfig
 from prvr.stages.diffusion.network import (
     CandidateDenoiser,
     Pairs,
     RerankerInputs,
-    TextFrameAttention,
     TextToVideo,
     VideoToText,
 )
-from prvr.stages.diffusion.process import DiffusionProcess, Distribution, Output, SampleOptions
+from prvr.stages.diffusion.process import DiffusionProcess, Output, SampleOptions
 from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
 
@@ -102,17 +102,10 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
         # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
         self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
         self.view = _VIEWS[direction]()
-        compat = config.compat
-        pool, denoiser, output = TextFrameAttention, CandidateDenoiser, Distribution
-        if compat.pooling == "released":
-            pool = released_part("denoiser:ReleasedTextFrameAttention")
-        if compat.decoder == "released":
-            denoiser = released_part("denoiser:released_denoiser")
-        if compat.output == "released":
-            output = released_part("denoiser:ReleasedScores")
-        self.pool = pool(config.attention_temperature)
-        self.denoiser = denoiser(config.width, config.steps)
-        self.output: Output = output(config)
+        parts = {name: registry[getattr(config.compat, name)].part for name, registry in COMPAT.items()}
+        self.pool = parts["pooling"](config.attention_temperature)
+        self.denoiser: CandidateDenoiser = parts["decoder"](config.width, config.steps)
+        self.output: Output = parts["output"](config)
         self.process = DiffusionProcess(self.denoiser, self.output, config)
 
     @classmethod
@@ -348,8 +341,7 @@ class CandidateReranker(PretrainedModel, library_name="prvr", model_card_templat
         cls, state_dict: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction = "t2v"
     ) -> "CandidateReranker":
         """As `prvr.load_released_reranker`."""
-        load = released_part("denoiser:load_released_reranker")
-        return load(state_dict, config, direction)
+        return prvr.load_released_reranker(state_dict, config, direction)
 
 
 def _expect_embeddings(width: int, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:

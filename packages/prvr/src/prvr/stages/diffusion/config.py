@@ -1,28 +1,49 @@
 """The configuration of a re-ranker."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.strict import MANY, STRICT, expect_size
+from prvr.config.registry import Registry, registered
+from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
+
+COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("pooling", "decoder", "output")}
+"""Parts of which the released re-ranker has other ones, by the field of `RerankerCompat` that names them.
+
+pooling: `(temperature)` makes a module as `prvr.stages.diffusion.network.TextFrameAttention`. decoder: `(width, steps)`
+makes a `CandidateDenoiser`. output: `(config)` makes a `prvr.stages.diffusion.process.Output`."""
+
+
+def _distribution(config: "RerankerConfig") -> Iterator[str]:
+    if config.negative:
+        yield f"negative={config.negative} needs compat.output='released', or set negative=0"
+
+
+COMPAT["pooling"].register(
+    "masked", "prvr.stages.diffusion.network:TextFrameAttention", "Padded frames have no weight (eq. 4)."
+)
+COMPAT["decoder"].register("paper", "prvr.stages.diffusion.network:CandidateDenoiser", "Eq. 6.")
+COMPAT["output"].register(
+    "distribution",
+    "prvr.stages.diffusion.process:Distribution",
+    "The prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as x_0 is.",
+    check=_distribution,
+)
 
 
 @dataclass(frozen=True, config=STRICT)
 class RerankerCompat:
-    """Where DiffusionRet's released code differs from its paper or from what is correct. Defaults are correct."""
+    """Where DiffusionRet's released code differs from its paper, which of the two is built.
 
-    pooling: Literal["masked", "released"] = "masked"
-    """released: padded frames take part in the softmax of eq. 4 and are set to zero afterwards, so that the weights of
-    a padded video add up to less than one."""
-    decoder: Literal["paper", "released"] = "paper"
-    """released: the attended embedding passes one more linear map, and the attention weights are added to the output
-    (neither is in eq. 6)."""
-    output: Literal["distribution", "released"] = "distribution"
-    """distribution: the prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as
-    x_0 is. released: it is the decoder's output without bounds; the softmax is in the loss, and again in the combined
-    score."""
+    Defaults are correct. Each value is the name of a part in `COMPAT`.
+    """
+
+    pooling: Annotated[str, registered(COMPAT["pooling"])] = "masked"
+    decoder: Annotated[str, registered(COMPAT["decoder"])] = "paper"
+    output: Annotated[str, registered(COMPAT["output"])] = "distribution"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -77,9 +98,9 @@ class RerankerConfig:
                 f"sampling_steps={self.sampling_steps} is larger than steps={self.steps}: only trained steps can be "
                 "sampled; use fewer steps, or train with more"
             )
-        if self.negative and self.compat.output != "released":
-            raise InputError(f"negative={self.negative} needs compat.output='released', or set negative=0")
+        for name, registry in COMPAT.items():
+            for problem in registry[getattr(self.compat, name)].problems(self):
+                raise InputError(problem)
         if self.process == "one_step" and self.sampling_steps not in (None, 1):
             raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
-        expect_size("re-ranker", 16 * self.width**2 + self.steps * self.width, "width")
         return self

@@ -2,31 +2,36 @@
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 import prvr
 from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
-from prvr.cli.options import PngFile, Seed, Size
+from prvr.cli.options import CORPORA, PngFile, Seed, app
 from prvr.extensions import extension
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
-    from prvr.data.synthetic import Sentence
-    from prvr.data.synthetic.world import Video
+    from prvr.toy import Sentence
+    from prvr.toy.world import Video
 
 
-group = App(name="data")
-_Look = Annotated[str, Parameter(help="the light: day, or dusk or haze to test out of domain")]
+group = App(name="data", group=CORPORA, help="Make and view the toy corpus: videos that prvr draws.")
+app.command(group)
+_Size = Annotated[
+    Literal["tiny", "demo", "bench", "large"],
+    Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
+]
+_Look = Annotated[str, Parameter(help="lighting: day, or dusk or haze to test out of domain")]
 
 
 @group.command
 def make(
     *,
     output: Annotated[Path, Parameter(metavar="ROOT")],
-    size: Size = "demo",
+    size: _Size = "demo",
     seed: Seed = 0,
     look: _Look = "day",
     mp4: bool = False,
@@ -40,7 +45,7 @@ def make(
         output: the folder of the corpora
         mp4: also write the videos as MP4 files; needs prvr-search
     """
-    from prvr.data import write_corpus
+    from prvr.toy import write_corpus
 
     if mp4:
         write_videos = extension("write_videos", "--mp4")  # now, not when all is drawn
@@ -67,7 +72,7 @@ def show(
     /,
     *,
     data_root: Annotated[Path | None, Parameter(metavar="ROOT")] = None,
-    size: Size = "demo",
+    size: _Size = "demo",
     look: _Look = "day",
     output: PngFile | None = None,
 ) -> None:
@@ -83,7 +88,7 @@ def show(
     corpus = _corpus(data_root, size, look)
     scene, sentences = _find(corpus, video)
     from prvr.plot import save_figure
-    from prvr.plot.videos import video_figure
+    from prvr.toy.sheets import video_figure
 
     target = output or Path(f"{scene.id}.png")
     replaced = "; overwrote the existing file" * target.exists()
@@ -95,8 +100,8 @@ def show(
 
 def _corpus(data_root: Path | None, size: str, look: str) -> "Corpus":
     from prvr.data import open_corpus
-    from prvr.data.synthetic.render import DAY, LOOKS
-    from prvr.data.synthetic.toy_corpus import toy_folder
+    from prvr.toy.rendering import DAY, LOOKS
+    from prvr.toy.toy_corpus import toy_folder
 
     if look not in LOOKS:
         raise CommandError(f"--look {look}: expected one of {', '.join(LOOKS)}.")
@@ -111,7 +116,7 @@ def _corpus(data_root: Path | None, size: str, look: str) -> "Corpus":
 
 
 def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":
-    from prvr.data.synthetic import read_toy_scenes
+    from prvr.toy import read_toy_scenes
 
     splits = read_toy_scenes(corpus)
     for scenes in splits.values():

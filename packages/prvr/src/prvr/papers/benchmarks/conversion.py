@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.corpora.annotations import CaptionedVideo, Conversion, benchmark, lengths
+from prvr.corpora.annotations import Conversion, lengths
 from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, TextData
 from prvr.encoders import TextFeaturizer, VideoFeatures
 from prvr.encoders.entries import SUFFIXES
 from prvr.errors import DataError
+from prvr.papers.benchmarks.definition import BENCHMARKS, CaptionedVideo
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def convert_benchmark(
     left out or cut, `missing.txt` names every missing video.
 
     Args:
-        name: one of `prvr.corpora.BENCHMARKS`.
+        name: one of `prvr.papers.benchmarks.BENCHMARKS`.
         annotations: folder of the public annotation files.
         features: the features of the videos, under names that `match_videos` recognises: a `VideoFeatures`, or a folder
             opened by `prvr.data.open_features`. Only a store states its encoder.
@@ -61,7 +62,7 @@ def convert_benchmark(
         >>> convert_benchmark("msvd", "annotations", features, text, "data/msvd").counts["videos"]  # doctest: +SKIP
         {'train': 1200, 'val': 100, 'test': 670}
     """
-    rules, folder = benchmark(name), Path(folder).expanduser()
+    rules, folder = BENCHMARKS[name].part, Path(folder).expanduser()
     most = rules.max_words if max_words is None else max_words
     content = rules.read(Path(annotations).expanduser())
     entry_of = match_videos((v.id for videos in content.splits.values() for v in videos), features.video_ids)

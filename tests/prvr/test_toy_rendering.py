@@ -8,10 +8,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from prvr.data.synthetic.render import RGB, render, render_frames
-from prvr.data.synthetic.scenes import draw_split
-from prvr.data.synthetic.staging import DRIFT
-from prvr.data.synthetic.world import (
+from prvr.toy import render, render_frames
+from prvr.toy.rendering import RGB
+from prvr.toy.scenes import draw_split
+from prvr.toy.staging import DRIFT
+from prvr.toy.world import (
     ACTIONS,
     BACKGROUNDS,
     COLOURS,

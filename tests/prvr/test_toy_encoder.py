@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from prvr.data import DataError, JointEncoder, load_encoder
-from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
-from prvr.data.synthetic.grammar import ACTION_WORDS
-from prvr.data.synthetic.render import render
-from prvr.data.synthetic.toy_corpus import frame_features
-from prvr.data.synthetic.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
+from prvr.data import DataError
+from prvr.toy import JointEncoder, load_encoder, render
+from prvr.toy.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
+from prvr.toy.grammar import ACTION_WORDS
+from prvr.toy.toy_corpus import frame_features
+from prvr.toy.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_encoder.py"
 
@@ -27,7 +27,7 @@ def encoder() -> JointEncoder:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    with resources.as_file(resources.files("prvr.data.synthetic")) as folder:
+    with resources.as_file(resources.files("prvr.toy")) as folder:
         for name in (WEIGHTS, ABOUT):
             shutil.copy(folder / name, tmp_path / name)
     return tmp_path

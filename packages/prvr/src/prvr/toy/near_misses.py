@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int
 
-from prvr.data.synthetic.grammar import Claim
-from prvr.data.synthetic.timelines import Allowed, act, draw_thing
-from prvr.data.synthetic.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Fact, Shot, Thing, Video
+from prvr.toy.grammar import Claim
+from prvr.toy.timelines import Allowed, act, draw_thing
+from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Fact, Shot, Thing, Video
 
 ONE_FACTOR, REBOUND = 4, 2
 """Minimum number of videos in a test gallery that hold a moment which differs from a sentence in one factor, or all its

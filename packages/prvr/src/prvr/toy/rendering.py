@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from prvr.data.synthetic.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
-from prvr.data.synthetic.staging import DRIFT, Part, draw_stage, progress
-from prvr.data.synthetic.world import FPS, FRAME, Video
 from prvr.errors import InputError
+from prvr.toy.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
+from prvr.toy.staging import DRIFT, Part, draw_stage, progress
+from prvr.toy.world import FPS, FRAME, Video
 
 RGB: dict[str, tuple[int, int, int]] = {
     "red": (215, 25, 35),
@@ -50,7 +50,7 @@ def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"
         noise: False leaves out the sensor's noise.
 
     Examples:
-        >>> from prvr.data.synthetic.world import Shot, Thing, Video
+        >>> from prvr.toy.world import Shot, Thing, Video
         >>> ball = Thing("circle", "red", "large")
         >>> shot = Shot(0.0, 3.0, ball, "left", other=None, heading=None, bystanders=(), captioned=True)
         >>> render(Video("v0", 3.0, "plain", occluder=False, seed=0, shots=(shot,))).shape

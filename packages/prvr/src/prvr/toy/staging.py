@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prvr.data.synthetic.shapes import shape_distance
-from prvr.data.synthetic.world import FPS, FRAME, PUSHES, Shot, Thing, Video
+from prvr.toy.shapes import shape_distance
+from prvr.toy.world import FPS, FRAME, PUSHES, Shot, Thing, Video
 
 RADIUS = {"small": 5.5, "medium": 8.0, "large": 11.5}  # pixels
 GROWN = (4.5, 14.0)

@@ -19,9 +19,9 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from prvr.data.synthetic.world import FRAME
 from prvr.errors import DataError, InputError
 from prvr.reading import read_bytes, read_object, short
+from prvr.toy.world import FRAME
 
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
@@ -130,7 +130,7 @@ class JointEncoder(nn.Module):
         """The unit vector of a text, (256,) float32; its cosine with a frame says how well they fit.
 
         Raises:
-            ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
+            ValueError: as [encode_words][prvr.toy.encoder.JointEncoder.encode_words].
         """
         return self.encode_texts([text])[0]
 
@@ -138,7 +138,7 @@ class JointEncoder(nn.Module):
         """The unit vectors of at least one text; each word is embedded once.
 
         Raises:
-            ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
+            ValueError: as [encode_words][prvr.toy.encoder.JointEncoder.encode_words].
         """
         words = [split_words(text) for text in texts]
         index_of = {word: i for i, word in enumerate(sorted({word for line in words for word in line}))}
@@ -195,7 +195,7 @@ _MEND = "Install prvr again, or make both files with scripts/train_encoder.py."
 
 @cache
 def _packaged() -> JointEncoder:
-    with resources.as_file(resources.files("prvr.data.synthetic") / ABOUT) as path:
+    with resources.as_file(resources.files("prvr.toy") / ABOUT) as path:
         return load_encoder(path.parent)
 
 

@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
-from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder, split_words
-from prvr.data.synthetic.toy_corpus import MOTION, with_motion
-from prvr.data.synthetic.world import FRAME
-from prvr.encoders import ENCODERS, TOY, EncoderFamily, Identity
+from prvr.encoders import ENCODERS, EncoderFamily, Identity
+from prvr.toy.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder, split_words
+from prvr.toy.toy_corpus import MOTION, with_motion
+from prvr.toy.world import FRAME
+
+TOY = "toy"
 
 
 class ToyEncoder:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr.data.synthetic.world import (
+from prvr.toy.world import (
     ACTIONS,
     BACKGROUNDS,
     COLOURS,

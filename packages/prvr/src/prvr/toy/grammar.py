@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr.data.synthetic.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
+from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
 
 T = TypeVar("T")
 SHAPE_WORDS = {

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from nightly import NIGHTLY
 
-from prvr.data.synthetic.render import render
-from prvr.data.synthetic.scenes import Sentence, draw_split
-from prvr.data.synthetic.world import Shot, Thing, Video
-from prvr.plot.videos import moment_frames, video_figure
+from prvr.toy import Sentence, render
+from prvr.toy.scenes import draw_split
+from prvr.toy.sheets import moment_frames, video_figure
+from prvr.toy.world import Shot, Thing, Video
 
 SCENES = draw_split("train", 12, 3)
 LONG = "the one where a medium-sized amber crescent is nudged along by a brown rhombus against a checkerboard pattern"

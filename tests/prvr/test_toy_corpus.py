@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prvr.data import COLLECTIONS, Corpus, DataError, pack, write_corpus
-from prvr.data.synthetic import load_encoder, read_toy_scenes, render
-from prvr.data.synthetic.near_misses import relevance
-from prvr.data.synthetic.scenes import SPLITS
-from prvr.data.synthetic.toy_corpus import frame_features
+from prvr.data import Corpus, DataError, pack
+from prvr.toy import COLLECTIONS, load_encoder, read_toy_scenes, render, write_corpus
+from prvr.toy.near_misses import relevance
+from prvr.toy.scenes import SPLITS
+from prvr.toy.toy_corpus import frame_features
 
 
 def test_sizes_and_splits(corpus: Corpus, toy_cache: Path) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from prvr.config import Config
-from prvr.corpora import benchmark_of
 from prvr.data import pack
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
 from prvr.evaluation import EvaluationConfig, evaluate
@@ -129,7 +127,7 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
         progress=machine.progress,
     )
     report = result.report
-    if _ranks_sets(run.config):
+    if run_corpus(run.config).is_benchmark:
         report = _evaluated(open_system(output, device=machine.device), run, machine)
     steps, average = sum(line["steps"] for line in result.history), run.config.train.average
     values: dict[str, Any] = {"averaged": list(run.config.train.kept_epochs(result.best_epoch))} if average else {}
@@ -177,7 +175,7 @@ def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
 
 def _evaluate_untrained(run: Run, study: Study, machine: Machine) -> None:
     data = run.config.data
-    config = EvaluationConfig.of_run(run.config.train, caption_sets=_ranks_sets(run.config))
+    config = EvaluationConfig.of_run(run.config.train, caption_sets=run_corpus(run.config).is_benchmark)
     with closing(
         pack(run_corpus(run.config), data.eval_split, cache_dir=cache_folder(run.config) / "packed")
     ) as packed:
@@ -240,15 +238,10 @@ def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any]
 def _evaluated(system: System, run: Run, machine: Machine) -> EvaluationReport:
     """The report of a system on the reported split of a run."""
     config = EvaluationConfig.of_run(
-        run.config.train, ties=run.details.get("ties", "worst"), caption_sets=_ranks_sets(run.config)
+        run.config.train, ties=run.details.get("ties", "worst"), caption_sets=run_corpus(run.config).is_benchmark
     )
     with closing(system.open_split(run.config.data.eval_split, run.config)) as packed:
         return evaluate(system.pipeline, packed, config, device=machine.device)
-
-
-def _ranks_sets(config: Config) -> bool:
-    """Whether sets of captions are ranked too, as papers on text-to-video benchmarks do."""
-    return benchmark_of(run_corpus(config)) is not None
 
 
 def _drop_state(output: Path) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prvr.data.synthetic import Sentence, render_frames
-from prvr.data.synthetic.render import DAY, with_look
-from prvr.data.synthetic.world import FPS, Video
 from prvr.plot.figures import evenly, new_figure
+from prvr.toy import Sentence, render_frames
+from prvr.toy.rendering import DAY, with_look
+from prvr.toy.world import FPS, Video
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
     Args:
         video: the video.
         sentences: sentences about this video; each is about one of its captioned moments.
-        look: one of `prvr.data.synthetic.render.LOOKS`.
+        look: one of `prvr.toy.rendering.LOOKS`.
 
     Raises:
         ValueError: there is no such look.

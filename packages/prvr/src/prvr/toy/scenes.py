@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.data.synthetic.grammar import Claim, describe
-from prvr.data.synthetic.near_misses import NearMissPlanter, near_misses
-from prvr.data.synthetic.timelines import draw_videos
-from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_text
+from prvr.toy.grammar import Claim, describe
+from prvr.toy.near_misses import NearMissPlanter, near_misses
+from prvr.toy.timelines import draw_videos
+from prvr.toy.world import Video, in_training
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -101,7 +101,7 @@ def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
 
 
 def read_scenes(path: Path) -> dict[str, Scenes]:
-    """Reads the splits that [write_scenes][prvr.data.synthetic.scenes.write_scenes] wrote.
+    """Reads the splits that [write_scenes][prvr.toy.scenes.write_scenes] wrote.
 
     Raises:
         DataError: the file is missing or damaged.

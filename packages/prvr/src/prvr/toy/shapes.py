@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Float32
 
-from prvr.data.synthetic.world import BACKGROUNDS, SHAPES
+from prvr.toy.world import BACKGROUNDS, SHAPES
 
 Planes = Float[np.ndarray, "n p p"]
 Plane = Float32[np.ndarray, "h w"]

@@ -9,22 +9,13 @@ import pickletools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
-from prvr.corpora.annotations import (
-    BENCHMARKS,
-    Annotations,
-    Benchmark,
-    captioned,
-    find_file,
-    read_json,
-    read_lines,
-    read_list,
-    read_text,
-)
+from prvr.corpora.annotations import read_json, read_lines, read_text
 from prvr.errors import DataError
+from prvr.papers.benchmarks.definition import BENCHMARKS, Annotations, Benchmark, captioned, find_file, read_list
 from prvr.reading import SMALL, read_bytes, short
 
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
@@ -182,24 +173,24 @@ def _words(caption: object) -> list[str]:
     raise TypeError(f"a caption is of type {type(caption).__name__}")
 
 
-_PLAIN = {
-    "PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT", "DICT", "SETITEM",
-    "SETITEMS", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "PUT", "BINPUT",
-    "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET",
-}  # fmt: skip
-"""Operations of pickles that build lists, dictionaries and texts, and can call nothing."""
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds lists, dictionaries, texts and numbers; without classes and functions, a pickle can call nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}; captions are plain lists and texts")
 
 
 def _read_pickle(path: Path) -> Any:
     content = read_bytes(path)
     try:
         for operation, argument, _ in pickletools.genops(content):
-            if operation.name not in _PLAIN:
-                raise ValueError(f"it asks for {operation.name} {argument or ''}, captions are plain lists and texts")
-            # Room is made for as many objects as the largest number: a flipped bit would take gigabytes.
+            # Room is made for as many objects as the largest number, and the hash of tuples in tuples has no limit:
+            # either would end the process.
             if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
                 raise ValueError("it numbers more objects than it holds")
-        content = pickle.loads(content, encoding="utf-8")
+            if "TUPLE" in operation.name:
+                raise ValueError("it has tuples, as calls of functions have; captions are plain lists and texts")
+        content = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
     except Exception as error:  # a damaged pickle fails in many ways
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
     if not isinstance(content, dict):

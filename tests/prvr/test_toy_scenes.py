@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from prvr.data import DataError, open_corpus
-from prvr.data.synthetic import read_toy_scenes
-from prvr.data.synthetic.grammar import (
+from prvr.toy import Scenes, read_toy_scenes
+from prvr.toy.grammar import (
     ACTION_WORDS,
     BACKGROUND_WORDS,
     COLOUR_WORDS,
@@ -16,9 +16,9 @@ from prvr.data.synthetic.grammar import (
     SIZE_WORDS,
     Claim,
 )
-from prvr.data.synthetic.near_misses import near_misses, relevance
-from prvr.data.synthetic.scenes import Scenes, draw_split, read_scenes, write_scenes
-from prvr.data.synthetic.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, Shot, Thing, Video
+from prvr.toy.near_misses import near_misses, relevance
+from prvr.toy.scenes import draw_split, read_scenes, write_scenes
+from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, Shot, Thing, Video
 
 KEYS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
 

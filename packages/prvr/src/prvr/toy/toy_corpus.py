@@ -12,13 +12,13 @@ from jaxtyping import Float, UInt8
 
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.layout import Caption, Moment, TextData, write_layout
-from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
-from prvr.data.synthetic.near_misses import relevance
-from prvr.data.synthetic.render import DAY, LOOKS, render, with_look
-from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
-from prvr.data.synthetic.world import FPS, Video
 from prvr.errors import DataError, InputError
 from prvr.reading import read_object, short
+from prvr.toy.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
+from prvr.toy.near_misses import relevance
+from prvr.toy.rendering import DAY, LOOKS, render, with_look
+from prvr.toy.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
+from prvr.toy.world import FPS, Video
 
 GENERATOR, VERSION = "prvr.data.synthetic", 4
 COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
@@ -61,7 +61,7 @@ def write_corpus(
         size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160), ``bench`` (2000 / 200 / 500) or ``large``
             (500 test videos that are in none of the others).
         seed: the seed of everything; at least 0.
-        look: one of `prvr.data.synthetic.render.LOOKS`; with another than "day" the folder is
+        look: one of `prvr.toy.rendering.LOOKS`; with another than "day" the folder is
             ``root/toy-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
         progress: called with (videos done, videos in all).
 

@@ -1,0 +1,93 @@
+"""`prvr convert benchmark`: public text-to-video benchmarks as corpora."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from prvr.cli.console import CommandError, progress_bar, show_next
+from prvr.cli.convert import (
+    PIXELS,
+    Features,
+    Name,
+    Root,
+    Text,
+    clip_keys,
+    clip_of,
+    folder_of,
+    group,
+    place,
+    show,
+    video_features,
+)
+from prvr.cli.folders import device_of
+from prvr.cli.options import Count, Device
+from prvr.papers.benchmarks import BENCHMARKS
+
+if TYPE_CHECKING:
+    from prvr.data import FeatureReader
+
+
+@group.command(
+    help="Convert a public text-to-video benchmark into a corpus.\n\nMake a corpus of a text-to-video benchmark "
+    f"({', '.join(BENCHMARKS.names)}) from its public annotation files and the features of its videos."
+)
+def benchmark(
+    name: str,
+    /,
+    *,
+    annotations: Annotated[Path, Parameter(metavar="DIR")],
+    features: Features,
+    output: Root,
+    collection: Name = None,
+    text: Text = None,
+    max_words: Count | None = None,
+    allow_missing: bool = False,
+    device: Device = "auto",
+) -> None:
+    """Convert a public benchmark.
+
+    Args:
+        name: the name of the benchmark
+        annotations: the folder of the annotation files
+        collection: the name of the new corpus (default: that of the benchmark)
+        max_words: the maximum number of words of a caption (default: 32 or 64, as in the papers)
+        allow_missing: omit videos without features, and list them
+    """
+    from prvr.encoders import VideoFeatures, open_featurizer
+    from prvr.papers.benchmarks.conversion import convert_benchmark
+
+    rules = BENCHMARKS[name]
+    with _open_features(features) as reader:
+        encoder_name = text or (reader.encoder if isinstance(reader, VideoFeatures) else None)
+        if encoder_name is None:
+            raise CommandError(
+                f"--text is required: {features} does not say what the features are, so the model of the captions is "
+                "unknown. For example: --text openai/clip-vit-base-patch32."
+            )
+        encoder = open_featurizer(encoder_name, device_of(device))
+        with progress_bar(f"reading {rules.description}") as progress:
+            report = convert_benchmark(
+                name,
+                annotations,
+                reader,
+                encoder,
+                folder_of(output, collection or name),
+                max_words=max_words,
+                allow_missing=allow_missing,
+                progress=progress,
+            )
+    show(report, f": {rules.description}")
+    clip = clip_of(encoder)
+    preset, keys = (PIXELS, clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
+    show_next("prvr", "train", "--preset", preset, *place(report.path), *keys)
+
+
+def _open_features(path: Path) -> "FeatureReader":
+    from prvr.corpora.exported import is_export
+    from prvr.data import open_features
+    from prvr.data.features import BIGFILE, HDF5
+
+    path = path.expanduser()
+    is_public = any((path / name).exists() for name in (HDF5, BIGFILE[0])) and not is_export(path)
+    return open_features(path) if is_public else video_features(path)

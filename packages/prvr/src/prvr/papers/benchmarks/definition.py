@@ -1,0 +1,130 @@
+"""What a public benchmark is: the registry of all, what their readers return, and how these find files and captions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prvr.config import Registry
+from prvr.corpora.annotations import read_lines
+from prvr.errors import DataError
+from prvr.reading import short
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedVideo:
+    """A video of a benchmark and its captions.
+
+    Args:
+        id: as the annotation files have it.
+        captions: its queries in file order, with single spaces; in a paragraph set one, all its sentences joined.
+    """
+
+    id: str
+    captions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The splits of a benchmark.
+
+    Args:
+        splits: by name (train, val, test), the videos in the order of the split's list, each with a caption or more.
+        uncaptioned: by split, listed videos without a caption; they are in no split.
+        wordless: how many captions without a letter or digit were left out.
+    """
+
+    splits: Mapping[str, tuple[CaptionedVideo, ...]]
+    uncaptioned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wordless: int = 0
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A public text-to-video benchmark; its name and its title stand in the registry.
+
+    Args:
+        read: reads its annotation files, from their folder.
+        max_words: rows of text features kept, as CLIP4Clip and its successors set it.
+        preset: the configuration that is trained on it.
+    """
+
+    read: Callable[[Path], Annotations]
+    max_words: int
+    preset: str
+
+
+BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
+
+
+def captioned(
+    source: Path | str,
+    splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]],
+    *,
+    paragraphs: bool = False,
+) -> Annotations:
+    """Joins lists of videos with their captions.
+
+    Args:
+        source: the folder of the annotation files, for messages.
+        splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
+        paragraphs: join the captions of a video into one.
+
+    Raises:
+        DataError: a split without a captioned video, or a video in two splits.
+
+    Examples:
+        >>> splits = {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}
+        >>> annotations = captioned("annotations", splits, paragraphs=True)
+        >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
+        ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)
+    """
+    captioned_splits: dict[str, tuple[CaptionedVideo, ...]] = {}
+    without: dict[str, tuple[str, ...]] = {}
+    wordless = 0
+    owner: dict[str, str] = {}
+    for split, (ids, by_video) in splits.items():
+        videos, empty = [], []
+        for video_id in dict.fromkeys(ids):
+            if owner.setdefault(video_id, split) != split:
+                raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
+            lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
+            texts = [line for line in lines if any(letter.isalnum() for letter in line)]
+            wordless += len(lines) - len(texts)
+            if texts:
+                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts)))
+            else:
+                empty.append(video_id)
+        if not videos:
+            raise DataError(f"{source}: none of the {len(empty)} videos of {split} has a caption.")
+        captioned_splits[split] = tuple(videos)
+        if empty:
+            without[split] = tuple(empty)
+    return Annotations(captioned_splits, without, wordless)
+
+
+def find_file(folder: Path, *names: str) -> Path:
+    """The first of several files that is in a folder, whatever the case of its letters.
+
+    Raises:
+        DataError: none does.
+    """
+    paths = {path.name.lower(): path for path in folder.iterdir()} if folder.is_dir() else {}
+    path = next((paths[name.lower()] for name in names if name.lower() in paths), None)
+    if path is None:
+        files = ", ".join(sorted(paths)[:8]) or "nothing"
+        raise DataError(f"{folder}: expected {' or '.join(names)}, got {files}. Download the annotation files into it.")
+    if not path.is_file():
+        raise DataError(f"{path}: expected a regular file. Download it again.")
+    return path
+
+
+def read_list(path: Path) -> list[str]:
+    """The video ids of a file, one a line, each once.
+
+    Raises:
+        DataError: there is none.
+    """
+    ids = list(dict.fromkeys(line.strip() for line in read_lines(path)))
+    if not ids:
+        raise DataError(f"{path}: no video ids, expected one per line. Download it again.")
+    return ids
