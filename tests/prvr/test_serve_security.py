@@ -338,7 +338,7 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
         def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
             return [self._live] * len(text)
 
-    monkeypatch.setattr(BACKENDS, "_registered", dict(BACKENDS._registered))
+    monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend of this test")
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
