@@ -669,6 +669,7 @@ def test_two_computers_share_the_work(films: Path, capsys: pytest.CaptureFixture
 
 def test_a_library_is_moved_and_found_again(films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found(films, capsys)
+    (storages.library_home() / "server-0123456789abcdef.json").write_text("{}")  # of a server that was killed
     assert main(["library", str(films), "--move", str(tmp_path / "big disk")]) == 0
     assert (tmp_path / "big disk" / "library.sqlite").is_file()
     assert not list((films.parent / "data").rglob("*.npy"))

@@ -179,8 +179,8 @@ class Library:
         """
         listing, part, parts = self.list_videos(), *shard
         if not listing.videos:
-            self.report = UpdateReport(offline=True)
-            return self.report
+            self.report = report = UpdateReport(offline=True)
+            return report
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
@@ -190,11 +190,11 @@ class Library:
             spec = self._choose_spec(listing)
             for _ in range(3):
                 damages = self.storage.damages
-                self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+                report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
                 if damages == self.storage.damages:
                     break  # else what was put aside meanwhile is noted again
-        assert self.report is not None
-        return self.report
+        self.report = report
+        return report
 
     def update_lines(self, progress: Progress | None = None) -> UpdateReport:
         """Reads the subtitles of new videos, beside them and inside them, and encodes nothing.
@@ -205,11 +205,12 @@ class Library:
         Raises:
             DataError: there is no video and never was one.
         """
-        listing, self.report = self.list_videos(), UpdateReport(offline=True)
+        listing, report = self.list_videos(), UpdateReport(offline=True)
         if listing.videos:
             with self.storage.in_use():
-                self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
-        return self.report
+                report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
+        self.report = report
+        return report
 
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
@@ -253,6 +254,15 @@ class Library:
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
         return self._current(self._listed or self._listing(), may_be_empty=True)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
+        (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
+        if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
+            return False
+        taught = self._taught_model(spec)
+        return model.identity.weights == (spec.encoder.weights if taught is None else taught.sha256)
 
     @property
     def version(self) -> object:

@@ -20,6 +20,7 @@ from prvr_search.cli.options import VIDEOS, Download
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded
     from prvr_search import Library
+    from prvr_search.video import UpdateReport
 
 logger = logging.getLogger(__name__)
 _SHOWN = 5  # videos that are named in a message
@@ -108,8 +109,8 @@ def opened_library(
             library.prepare()
         if update:
             with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
-                library.update_lines(bar) if lines_alone else library.update(bar)
-            report_changes(library)
+                report = library.update_lines(bar) if lines_alone else library.update(bar)
+            report_changes(library.folder, report)
         return library
 
     try:
@@ -143,15 +144,12 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         raise needed
 
 
-def report_changes(library: "Library") -> None:
-    """Logs what an update has done, and what could not be done."""
+def report_changes(folder: Path, report: "UpdateReport") -> None:
+    """Logs what an update of a folder has done, and what could not be done."""
     from prvr_search.video.listing import by_suffix
 
-    report = library.report
-    if report is None:
-        return
     if report.offline:
-        logger.warning("%s: offline; searching what is known of it", library.folder)
+        logger.warning("%s: offline; searching what is known of it", folder)
     for path, reason in report.unlisted:
         logger.warning("%s: cannot be listed (%s); skipped", printable(path), reason)
     if report.problem:
@@ -176,7 +174,7 @@ def report_changes(library: "Library") -> None:
             "%s cannot be read (%s); prvr library %s shows why",
             _videos(len(new)),
             names,
-            printable(str(library.folder)),
+            printable(str(folder)),
         )
 
 
@@ -226,8 +224,8 @@ def run(
             )
         if update:
             with progress_bar("encoding", "bytes") as bar:
-                library.update(bar, shard=shard or (1, 1))
-            report_changes(library)
+                report = library.update(bar, shard=shard or (1, 1))
+            report_changes(library.folder, report)
         if verify:
             damaged = _verify(library)
         if prune:

@@ -4,10 +4,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.types import NormFloat
@@ -17,12 +18,12 @@ from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
 from prvr.reading import printable, read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
-from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
+from prvr_search.cli.libraries import Folder, SearchOptions, opened_library, report_changes
 from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
 from prvr_search.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
-    from prvr_search import Query, SearchResult, VideoIndex
+    from prvr_search import Library, Query, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
@@ -116,6 +117,37 @@ class OutputOptions:
     force: Force = False
 
 
+@dataclass(frozen=True)
+class WarmSearch:
+    """A search in the process of a server.
+
+    Args:
+        library: what is searched, which is open.
+        console: where the output goes.
+    """
+
+    library: "Library"
+    console: Console
+
+    def brought_up_to_date(self, update: bool, lines_alone: bool) -> "Library":
+        """The library, if it answers as one that a command opens.
+
+        Raises:
+            CommandError: videos have to be read first, which takes time and shows progress; or encoder or model are
+                not those that a command would choose.
+        """
+
+        def refuse(*_: object) -> None:
+            raise CommandError("videos are new or have changed, and are read first")
+
+        if update:
+            report = self.library.update_lines(refuse) if lines_alone else self.library.update(refuse)
+            report_changes(self.library.folder, report)
+        if not (lines_alone or self.library.is_usual):
+            raise CommandError("it searches with another encoder or model")
+        return self.library
+
+
 @app.command(name="search", group=VIDEOS)
 def run(
     folder: Folder,
@@ -129,7 +161,7 @@ def run(
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
     min_confidence: NormFloat = 0.0,
-    stay: Annotated[Seconds | None, Parameter(env_var="PRVR_STAY")] = None,
+    warm: Annotated[WarmSearch | None, Parameter(parse=False)] = None,
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
@@ -141,10 +173,11 @@ def run(
         top: the number of results for each sentence
         moments: maximum moments per video in exported files
         min_confidence: omit results below this confidence, 0 to 1
-        stay: leave a process behind for as long, for example 10:00, so that the next search starts at once; 0 ends it
+        warm: in a server: what it searches, and where the output goes
     """
     sentences, piped = _sentences(query, parts), _piped(args)
-    load("prvr_search.library")
+    if warm is None:
+        load("prvr_search.library")
     from prvr_search import Query
 
     where = SearchFilter(**vars(filters))
@@ -155,7 +188,11 @@ def run(
         options["where"] = where
     lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
     update = not library.no_update
-    with printing_to_stderr(piped), opened_library(folder, library, update=update, lines_alone=lines_alone) as opened:
+    if warm is None:
+        opening = opened_library(folder, library, update=update, lines_alone=lines_alone)
+    else:
+        opening = nullcontext(warm.brought_up_to_date(update, lines_alone))
+    with printing_to_stderr(piped and warm is None), opening as opened:
         if lines_alone:
             words = Query(without=parts.without, said=parts.said)
             results = (opened.search(words, top, update=False, **options),)
@@ -164,18 +201,17 @@ def run(
             results = index.search_many(_queries(parts, sentences, index), top, **options)
     if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
         logger.warning("no videos match the filters")
+    console = stdout() if warm is None else warm.console
     if not piped:
-        _show(stdout(), results)
+        _show(console, results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
     _write(args, results, say)
     if args.paths or args.print0:
-        _print_paths(results, b"\0" if args.print0 else b"\n")
+        _print_paths(results, b"\0" if args.print0 else b"\n", console.file)
     if args.save is not None:
         _save(args, results, say)
     if args.open:
         _open(results, say)
-    if stay is not None:
-        _stay(stay)
 
 
 def _piped(args: OutputOptions) -> bool:
@@ -250,12 +286,12 @@ def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable
                 say(f"{path}: written")
 
 
-def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
-    """Writes the path of each result to standard output, once, as the bytes of the file system."""
-    from prvr_search.output.files import write_stdout
+def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: IO[str]) -> None:
+    """Writes the path of each result, once, as the bytes of the file system."""
+    from prvr_search.output.files import write_bytes_to
 
     paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
-    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
+    write_bytes_to(file, b"".join(os.fsencode(path) + end for path in paths))
 
 
 def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
@@ -278,18 +314,6 @@ def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[
             say(clip_line(clip, hit.start))
     if failed and not written:
         raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
-
-
-def _stay(seconds: float) -> None:
-    """Leaves a process behind that has imported what a search needs, or ends it."""
-    import torch
-
-    from prvr_search.resident import stay
-
-    if seconds and torch.cuda.is_available():
-        logger.warning("--stay: searches on a GPU leave no process behind")
-    elif not stay(seconds):
-        logger.warning("--stay: only the command prvr on Linux can leave a process behind")
 
 
 def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from prvr.data.atomic import write_output
@@ -97,17 +97,17 @@ def write_text(path: Path | str, text: str) -> None:
         DataError: the file cannot be written.
     """
     if str(path) == "-":
-        write_stdout(text.encode("utf-8"))
+        write_bytes_to(sys.stdout, text.encode("utf-8"))
         return
     write_output(Path(path).expanduser(), text.encode("utf-8"))
 
 
-def write_stdout(content: bytes) -> None:
-    """Writes bytes to standard output as they are, whatever its encoding and line ends."""
-    sys.stdout.flush()
-    binary = getattr(sys.stdout, "buffer", None)
+def write_bytes_to(file: IO[str], content: bytes) -> None:
+    """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
+    file.flush()
+    binary = getattr(file, "buffer", None)
     if binary is None:  # a program that embeds the command has put a file of text there
-        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
+        file.write(content.decode("utf-8", "surrogateescape"))
         return
     binary.write(content)
     binary.flush()

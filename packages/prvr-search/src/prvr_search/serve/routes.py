@@ -13,7 +13,7 @@ from prvr.errors import InputError
 from prvr_search.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.catalogue import describe
-from prvr_search.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, read_formats
+from prvr_search.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
 from prvr_search.serve.service import Service
@@ -216,11 +216,6 @@ def _media_routes(service: Service) -> APIRouter:
         response = FileResponse(await service.path(video), headers=headers, media_type=describe(video).type)
         response.chunk_size = _CHUNK
         return response
-
-    @router.get("/formats")
-    async def formats(key: Key) -> schema.FormatsResponse:
-        """The container and the codecs of a video."""
-        return await service.media(service.catalogue.get(key), read_formats)
 
     @router.get("/lines")
     async def lines(key: Key) -> list[schema.LineResponse]:

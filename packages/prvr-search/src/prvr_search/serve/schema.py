@@ -36,21 +36,6 @@ class VideoResponse(BaseModel):
     type: str = Field(description="media type of the file")
 
 
-class FormatResponse(BaseModel):
-    """A container or a codec."""
-
-    name: str = Field(description="common name")
-    type: str | None = Field(description="media type for `canPlayType` of a browser; null if browsers have none")
-
-
-class FormatsResponse(BaseModel):
-    """What a video file is made of."""
-
-    container: FormatResponse
-    picture: FormatResponse
-    sound: FormatResponse | None = Field(description="null if there is no sound")
-
-
 class LineResponse(BaseModel):
     """A line of subtitles."""
 

@@ -38,7 +38,8 @@ from prvr.data.atomic import (
 from prvr.data.hashes import hash_file
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import parse_record, printable, read_bytes, read_json, short
+from prvr.reading import parse_record, printable, read_json, short
+from prvr_search.home import MOVED, RECORDS, library_home, moved_to
 from prvr_search.video.arrays import (
     FEATURES,
     SPEC,
@@ -57,7 +58,7 @@ from prvr_search.video.listing import VideoPath, below, prefix_of, volume_of
 logger = logging.getLogger(__name__)
 
 _PART = 4096  # rows that are compared at a time
-_FOLDERS, _MOVED, _CLAIMS = "folders.json", "moved.txt", "claims"
+_FOLDERS, _CLAIMS = "folders.json", "claims"
 _SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
 _OLDER = "not described by this version of prvr"
 
@@ -79,40 +80,6 @@ class _Choices:
     """The content of `folders.json`: the key of the encoder of each folder, and whether the user named it."""
 
     folders: dict[str, tuple[str, bool]]
-
-
-def library_home() -> Path:
-    """Where the library of the user lies: `prvr/library` in the user's data folder, or where it was moved to.
-
-    It is made of what takes hours to compute, so it is not kept in a cache.
-
-    Raises:
-        DataError: it was moved to a place that is not there, or the note that says where cannot be read.
-    """
-    home = user_data() / "library"
-    if (place := _moved_to(home)) is None:
-        return home
-    if not place.is_dir():
-        raise DataError(
-            f"{place}: not there, and the library was moved to it. Connect its disk, or name another library with "
-            f"--library. To begin a new one, delete {home / _MOVED}."
-        )
-    return place
-
-
-def _moved_to(home: Path) -> Path | None:
-    """Where the library that lay in a folder was moved to; None if it was not.
-
-    Raises:
-        DataError: the note that says so cannot be read.
-    """
-    note = home / _MOVED
-    if not os.path.lexists(note):
-        return None
-    place = Path(os.fsdecode(read_bytes(note).removesuffix(b"\n")))
-    if not place.is_absolute() or "\0" in str(place):
-        raise DataError(f"{note}: expected the absolute path of a folder, got {short(str(place))}. Delete this file.")
-    return place
 
 
 class Storage:
@@ -143,7 +110,7 @@ class Storage:
         """The folder as it is now: another process may have moved the library."""
         if self._named is None:
             return library_home()
-        if (place := _moved_to(self._named)) is not None:
+        if (place := moved_to(self._named)) is not None:
             raise DataError(f"{self._named}: this library was moved to {printable(str(place))}. Name that folder.")
         return self._named
 
@@ -528,7 +495,7 @@ class Storage:
         target = Path(os.path.realpath(target.expanduser()))
         with self._alone():
             home, default = self.home.resolve(), user_data() / "library"
-            is_users = home == (_moved_to(default) or default).resolve()
+            is_users = home == (moved_to(default) or default).resolve()
             files = self._files(home)
             _expect_empty(target, home)
             copies = [target / path.relative_to(home) for path in files]
@@ -555,12 +522,12 @@ class Storage:
             if is_users and target != default.resolve():  # any other is named with --library each time
                 default.mkdir(parents=True, exist_ok=True)
                 _note_move(default, target)
-            (target / _MOVED).unlink(missing_ok=True)
+            (target / MOVED).unlink(missing_ok=True)
             _note_move(home, target)
             unmark(target)  # or who uses it next does: until here, it can be begun again
             mark(home)
             shutil.rmtree(home / _CLAIMS, ignore_errors=True)
-            _remove(home, files)
+            _remove(home, [*files, *home.glob(RECORDS)])
         self._named = self._named and target
         self._database.home = target
 
@@ -715,10 +682,10 @@ def _expect_empty(target: Path, home: Path) -> None:
         names = {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
         raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error
-    was_ours = _moved_to(target) == home  # the library comes back
-    if not is_marked(target) and names - ({_MOVED, LOCK} if was_ours else set()):
+    was_ours = moved_to(target) == home  # the library comes back
+    if not is_marked(target) and names - ({MOVED, LOCK} if was_ours else set()):
         raise DataError(f"{target}: already exists and is not empty. Name a new folder.")
-    if _MOVED in names and not was_ours:
+    if MOVED in names and not was_ours:
         raise DataError(f"{target}: another library was moved away from there. Name a new folder.")
 
 
@@ -733,7 +700,7 @@ def _remove(home: Path, files: Iterable[Path]) -> None:
 
 
 def _note_move(home: Path, target: Path) -> None:
-    replace_file(home / _MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
+    replace_file(home / MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
 
 
 def _may_be_there(path: Path) -> bool:
