@@ -110,7 +110,7 @@ def test_whatever_is_damaged_nothing_is_encoded_again(
 ) -> None:
     DAMAGES[damage](collection)
     assert collection.search(capsys, "red")[0] == ALL
-    assert collection.search(capsys, "--said", "lantern")[0] == ["red.mp4"]
+    assert collection.search(capsys, "--subtitles", "lantern")[0] == ["red.mp4"]
     assert collection.library("--verify") == 0
     assert collection.encodings == 3
 

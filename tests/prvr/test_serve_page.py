@@ -429,7 +429,7 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector(".card")
         assert page.locator(".card .name").all_inner_texts() == ["talk.mp4"]
-        page.locator(".card .said").click()
+        page.locator(".card .spoken").click()
         until(page, f"({PLAYING}) >= 3.9")
         lines = page.locator("#lines button")
         lines.nth(1).wait_for()

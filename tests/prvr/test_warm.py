@@ -132,8 +132,8 @@ def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: 
 @pytest.mark.parametrize(
     "words",
     [
-        [QUERY], [QUERY, "--paths", "-k", "2"], [QUERY, "--print0", "--no-update"], ["--said", "harbour"],
-        [QUERY, "--with=a green square", "--without", "snow"], [QUERY, "--said", "old", "--name", "g*"],
+        [QUERY], [QUERY, "--paths", "-k", "2"], [QUERY, "--print0", "--no-update"], ["--subtitles", "harbour"],
+        [QUERY, "--with=a green square", "--without", "snow"], [QUERY, "--subtitles", "old", "--name", "g*"],
         [QUERY, "--shorter", "0:02"], [QUERY, "--shorter", "0:02", "-q"], [QUERY, "--min-confidence=0.99"],
     ],
 )  # fmt: skip
@@ -372,7 +372,7 @@ def test_a_server_whose_encoder_or_model_is_no_longer_that_of_the_folder_answers
         facts = (str(library.folder), encoder_key(spec), 30, 17, 50.0, 60.0, True, spec.joint_dim)
         write_taught(library.storage, library.folder, spec, Taught(*facts, b64encode(matrix.tobytes()).decode()))
         assert searches.refused() == "silently"
-        assert searches.run("--said", "harbour")[0] == 0  # of lines alone, which no model reads
+        assert searches.run("--subtitles", "harbour")[0] == 0  # of lines alone, which no model reads
         assert main(["teach", str(searches.films), "--library", str(searches.home), "--forget"]) == 0
         assert not searches.refused()
         assert main(searches.words(QUERY, "--rate", "1")) == 0  # remembered from now on

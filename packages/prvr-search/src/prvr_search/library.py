@@ -31,12 +31,12 @@ from prvr.toy.featurizers import TOY
 from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
+from prvr_search.lines import KnownVideos, checked_queries, search_lines
 from prvr_search.manifest import index_key
 from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
-from prvr_search.said import KnownVideos, checked_queries, search_lines
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
 from prvr_search.toy_videos import foreign_video, refuse_foreign, usual_encoder
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos

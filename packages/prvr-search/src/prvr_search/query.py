@@ -54,8 +54,8 @@ class Query:
             one of a joint encoder alone (`zero-shot` or `training-free`).
         like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
             excluded.
-        said: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them, both
-            rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
+        subtitles: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them,
+            both rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
     Raises:
         ValueError: nothing is wanted, a text is not Unicode, a time is not from 0, or the end is not after the start.
@@ -71,13 +71,13 @@ class Query:
     without: str | Sequence[str] = ()
     image: Path | str | bytes | np.ndarray | None = None
     like: tuple[Any, ...] | None = None
-    said: str = ""
+    subtitles: str = ""
 
     def __post_init__(self) -> None:
         for name in ("texts", "without"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        for text in (*self.texts, *self.without, self.said):
+        for text in (*self.texts, *self.without, self.subtitles):
             if not is_unicode(text):
                 raise InputError(f"Query: {short(text)}: expected text, got bytes that are not UTF-8")
         if self.like is not None:
@@ -85,9 +85,9 @@ class Query:
             if not 0 <= start < np.inf or (end is not None and not start < end < np.inf):
                 raise InputError(f"Query: like={tuple(like)}; expected a time from 0, and an end after the start")
             object.__setattr__(self, "like", like)
-        if not self.shows and not self.said.strip():
+        if not self.shows and not self.subtitles.strip():
             raise InputError(
-                "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or words that are said."
+                "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or `subtitles`."
             )
         if self.without and not self.shows:
             raise InputError("Query: `without` alone is not a query: add a sentence, a picture or a moment.")
@@ -105,7 +105,13 @@ class Query:
     @property
     def sentence(self) -> str | None:
         """The sentence, if there is one and nothing else."""
-        plain = len(self.texts) == 1 and not self.without and self.image is None and self.like is None and not self.said
+        plain = (
+            len(self.texts) == 1
+            and not self.without
+            and self.image is None
+            and self.like is None
+            and not self.subtitles
+        )
         return self.texts[0] if plain else None
 
     @property
@@ -118,8 +124,8 @@ class Query:
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
         picture = [] if self.image is None else [f"like {printable(name)}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
-        said = [f"said: {self.said}"] if self.said else []
-        wanted = " + ".join([*self.texts, *picture, *film, *said])
+        lines = [f"subtitles: {self.subtitles}"] if self.subtitles else []
+        wanted = " + ".join([*self.texts, *picture, *film, *lines])
         return ", ".join([wanted, *(f"without {text}" for text in self.without)])
 
 

@@ -57,7 +57,7 @@ class QueryOptions:
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
         like: a video of the folder at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
             Excludes that video from the results
-        said: words of the subtitles; without a sentence, only lines of subtitles are searched
+        subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 
     file: Annotated[Path | None, Parameter(metavar="FILE")] = None
@@ -65,7 +65,7 @@ class QueryOptions:
     without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
-    said: Annotated[str, Parameter(metavar="WORDS")] = ""
+    subtitles: Annotated[str, Parameter(metavar="TEXT")] = ""
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -194,7 +194,7 @@ def run(
         opening = nullcontext(warm.brought_up_to_date(update, lines_alone))
     with printing_to_stderr(piped and warm is None), opening as opened:
         if lines_alone:
-            words = Query(without=parts.without, said=parts.said)
+            words = Query(without=parts.without, subtitles=parts.subtitles)
             results = (opened.search(words, top, update=False, **options),)
         else:
             index = opened.index
@@ -235,7 +235,7 @@ def _queries(args: QueryOptions, sentences: "Sequence[str | None]", index: "Vide
 
     like = args.like and (_video_id(args.like[0], index), *args.like[1:])
     return [
-        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.said)
+        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.subtitles)
         for sentence in sentences
     ]
 
@@ -250,11 +250,11 @@ def _video_id(name: str, index: "VideoIndex") -> str:
 
 
 def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
-    other = bool(args.more or args.image is not None or args.like is not None or args.said.strip())
+    other = bool(args.more or args.image is not None or args.like is not None or args.subtitles.strip())
     if (query is None) == (args.file is None) and (query is not None or not other):
         raise CommandError(
             'Expected either a sentence or --file, for example: prvr search FOLDER "a dog catches a ball". With '
-            "--image PICTURE, --like VIDEO@TIME or --said WORDS, the sentence is optional."
+            "--image PICTURE, --like VIDEO@TIME or --subtitles TEXT, the sentence is optional."
         )
     if args.file is None:
         return [query]

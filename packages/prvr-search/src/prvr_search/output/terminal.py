@@ -69,8 +69,8 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
             for video in videos:
                 rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
                 name.append(f"\n{also} {rest}", "dim")
-        for said in hit.lines[:1]:
-            text = f"{clock(said.start)} {printable(said.text)}"
+        for subtitle in hit.lines[:1]:
+            text = f"{clock(subtitle.start)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
         sure = [percent(hit.confidence)] * known
         table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, line)

@@ -81,7 +81,7 @@ def search_lines(
         k, moments, where: as of `VideoIndex.search_many`.
     """
     lines = matching_lines(videos, subtitles, query, where, subtitles.videos())
-    hits = tuple(said_hit(videos, number, matches, moments) for number, matches in lines.items())
+    hits = tuple(line_hit(videos, number, matches, moments) for number, matches in lines.items())
     return SearchResult(str(query), hits[:k], len(videos.video_ids), "exact")
 
 
@@ -105,7 +105,7 @@ def matching_lines(
         where: which videos are searched.
         subtitled: the sha256 of the videos that have lines.
     """
-    words = query.said or query.sentence
+    words = query.subtitles or query.sentence
     if words is None or not subtitled:
         return {}
     numbers, ids = searched_videos(videos, where), videos.video_ids
@@ -114,7 +114,7 @@ def matching_lines(
     shas = {videos.video(ids[number]).sha256: number for number in numbers.tolist()}
     owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
     matches = subtitles.find(words, owners)
-    if query.said and not matches:
+    if query.subtitles and not matches:
         matches = subtitles.find(words, owners, any_word=True)
     lines: dict[int, list[Match]] = {}
     for sha256, score, line in matches:
@@ -123,7 +123,7 @@ def matching_lines(
     return lines
 
 
-def said_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
+def line_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
     """The hit of a video that lines alone have found; its curve is 0 where no line matches."""
     duration = videos.video(videos.video_ids[number]).duration or max(line.end for _, line in lines)
     windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
