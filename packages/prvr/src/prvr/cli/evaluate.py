@@ -106,7 +106,8 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
             raise CommandError(f"--{key}: only keys of the model (--model.KEY VALUE) can be changed after training.")
     model = {key.removeprefix("model."): value for key, value in values.items()}
     stages = [parse_stage(text) for text in args.stage]
-    opened = open_system(system, stages, device=device_of(args.device), model=model)
+    root = args.data_root if args.collection is None else None  # else it is that of another corpus
+    opened = open_system(system, stages, device=device_of(args.device), model=model, root=root)
     config = chosen_data(args.preset, opened.config_file, system, data)
     (evaluate_targets if args.transfer else evaluate_split)(args, config, opened)
 
@@ -135,6 +136,7 @@ def pipeline(
     *,
     output: Annotated[Path, Parameter(metavar="FOLDER")],
     stage: Stages = [],
+    data_root: DataRoot = None,
     device: Device = "auto",
 ) -> None:
     """Save a first stage and its stages as one folder.
@@ -147,7 +149,7 @@ def pipeline(
     """
     from prvr.systems import open_system, parse_stage
 
-    opened = open_system(system, [parse_stage(text) for text in stage], device=device_of(device))
+    opened = open_system(system, [parse_stage(text) for text in stage], device=device_of(device), root=data_root)
     config = None if opened.config_file is None else opened.config_file.read_text(encoding="utf-8")
     opened.pipeline.save_pretrained(output, config)
     print("\n".join([*opened.pipeline.describe(), f"{output}: the pipeline"]))
