@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,13 +51,14 @@ def user_data() -> Path:
     return platformdirs.user_data_path("prvr", appauthor=False)
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def replace_file(path: Path, write: Callable[[BufferedRandom], object]) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
-    Errors of ``write`` and of the file system pass through; nothing half-written is left.
+    ``write`` may also read what it has written. Its errors and those of the file system pass through; nothing
+    half-written is left.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
-    opened = temporary.open("xb")  # never a file, or a link, that stands there
+    opened = temporary.open("x+b")  # never a file, or a link, that stands there
     try:
         with opened as file:
             write(file)
