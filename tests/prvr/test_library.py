@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import cells, explained
+from commands import explained
 from counting_encoder import NAME, film
 from kills import START, die, killed
 from video_files import write_video
@@ -646,13 +646,6 @@ def test_who_waits_for_another_process_says_so(
 
 
 # The commands.
-
-
-def test_the_old_verbs_name_the_new_ones(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb, new in (("extract", "prvr library"), ("index", "prvr library"), ("where", "prvr library")):
-        assert new in explained([verb, str(films)], capsys)
-        assert main([verb, "--help"]) == 0
-        assert new in cells(capsys.readouterr().out)
 
 
 def test_two_computers_share_the_work(films: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

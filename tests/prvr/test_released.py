@@ -21,7 +21,7 @@ from prvr.models import project_bounds
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.loss_parts import ReleasedEntailment, guarded_acos, guarded_asin
-from prvr.released.windows import released_window
+from prvr.released.padding import released_window
 from prvr.training import build_optimizer
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding, query_vectors
 

@@ -257,20 +257,6 @@ def export(
     show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", folder, "--output", "data")
 
 
-def _retire(name: str, instead: str) -> None:
-    """A command that is gone, which says what replaces it."""
-
-    def gone(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> None:
-        raise CommandError(f"prvr {name} is gone. {instead}")
-
-    app.command(gone, name=name, show=False, help=f"Replaced by prvr library. {instead}")
-
-
-_retire("extract", "prvr library FOLDER --update encodes videos; prvr export FOLDER --output ROOT writes features.")
-_retire("index", "prvr search FOLDER makes and updates the index; prvr library FOLDER shows what is known.")
-_retire("where", "prvr library FOLDER shows where the library lies.")
-
-
 def _verify(library: "Library") -> int:
     problems = library.verify()
     for problem in problems:

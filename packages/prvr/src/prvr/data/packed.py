@@ -118,7 +118,7 @@ class PackedSplit:
 
         Args:
             folder: a folder under ``cache_dir``.
-            verify: read all checksums now; default: if the files have at most 512 MiB.
+            verify: compute all hashes now; default: if the files have at most 512 MiB.
 
         Raises:
             DataError: the folder is missing or damaged; the message names the folder to delete.
