@@ -425,7 +425,7 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
     with listening(make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))) as address:
         page.goto(address)
         page.get_by_role("button", name="Options").click()
-        page.get_by_label("Said").fill("second")
+        page.get_by_label("Subtitles", exact=True).fill("second")
         page.keyboard.press("Enter")
         page.wait_for_selector(".card")
         assert page.locator(".card .name").all_inner_texts() == ["talk.mp4"]
