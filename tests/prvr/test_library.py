@@ -176,7 +176,7 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
         volume = storages.volume_of
         patch.setattr(storages, "volume_of", lambda path: "root" if path.parent.name == "day 2" else volume(path))
         assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
-    assert "pruned: 1 video; 1 video kept: on a disk that is offline" in capsys.readouterr().out
+    assert "pruned: 1 video; 1 video not deleted: on an offline disk" in capsys.readouterr().out
     features = list((films.parent / "data").rglob("*.npy"))
     assert len(features) == 3
     assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0

@@ -80,9 +80,9 @@ def stamp() -> str:
     return sha256(repr(facts).encode()).hexdigest()
 
 
-def proof(token: str, side: str, *said: bytes) -> bytes:
-    """What only who has the token can compute, for one side and what both have said."""
-    return hmac.digest(token.encode(), b"\n".join((side.encode(), *said)), "sha256").hex().encode()
+def proof(token: str, side: str, *messages: bytes) -> bytes:
+    """What only who has the token can compute, for one side and the messages of both."""
+    return hmac.digest(token.encode(), b"\n".join((side.encode(), *messages)), "sha256").hex().encode()
 
 
 def read_record(path: Path) -> Record:

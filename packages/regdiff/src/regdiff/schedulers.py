@@ -134,8 +134,8 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
     for row in _ROWS.values():
         if wanted in (row.name, row.scheduler):
             return row
-    known = _ROWS if isinstance(scheduler, str) else _MODULES
-    raise ValueError(f"scheduler: got {wanted}, expected one of {', '.join(sorted(known))}")
+    names = _ROWS if isinstance(scheduler, str) else _MODULES
+    raise ValueError(f"scheduler: got {wanted}, expected one of {', '.join(sorted(names))}")
 
 
 def check_own_noise(row: Capabilities, eta: float) -> None:

@@ -230,8 +230,8 @@ def run(
             damaged = _verify(library)
         if prune:
             gone, unknown = library.prune()
-            kept = f"; {_videos(unknown)} kept: on a disk that is offline, or maybe in what cannot be read"
-            print(f"pruned: {_videos(gone)}" + (kept if unknown else ""))
+            unreachable = f"; {_videos(unknown)} not deleted: on an offline disk, or in a folder that cannot be read"
+            print(f"pruned: {_videos(gone)}" + (unreachable if unknown else ""))
         if move is not None:
             library.storage.move(move)
         _show(library)
@@ -314,11 +314,13 @@ def _taught(library: "Library") -> str:
         return str(error)
 
 
-def _videos(count: int, one: str = "", more: str = "") -> str:
+def _videos(count: int, singular: str = "", plural: str = "") -> str:
     """A number of videos in words.
 
     Examples:
         >>> _videos(1), _videos(2, "is", "are")
         ('1 video', '2 videos are')
     """
-    return " ".join(filter(None, ("1 video" if count == 1 else f"{count:,} videos", one if count == 1 else more)))
+    return " ".join(
+        filter(None, ("1 video" if count == 1 else f"{count:,} videos", singular if count == 1 else plural))
+    )

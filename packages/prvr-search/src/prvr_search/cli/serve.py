@@ -62,7 +62,7 @@ def run(
     limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
-    usual = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
+    defaults = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
         ended = serve(
             opened,
@@ -72,7 +72,7 @@ def run(
             update=not library.no_update,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
-            answers=Answers(partial(_answer, opened), code) if usual == SearchOptions() else None,
+            answers=Answers(partial(_answer, opened), code) if defaults == SearchOptions() else None,
         )
     if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
         sys.stdout.flush()

@@ -69,7 +69,7 @@ def spaced(text: str) -> str:
         >>> spaced("Tokyo 東京").replace(SPACE, "|")
         'Tokyo |東||京|'
     """
-    return _CHARACTER.sub(lambda found: f"{SPACE}{found[0]}{SPACE}", text.replace(SPACE, ""))
+    return _CHARACTER.sub(lambda match: f"{SPACE}{match[0]}{SPACE}", text.replace(SPACE, ""))
 
 
 class LibraryUnwritable(DataError):

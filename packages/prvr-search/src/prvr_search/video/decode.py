@@ -460,7 +460,7 @@ class VideoFile:
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
         pace = self._stream.average_rate or self._stream.guessed_rate
-        usual = 1 / pace if pace and pace > 0 else Fraction(0)
+        interval = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length, shift = Fraction(0), Fraction(0), Fraction(0)
         count, wrong, parts = 0, 0, 0
         stamped = (
@@ -471,13 +471,13 @@ class VideoFile:
             count, wrong = count + 1, wrong + is_wrong
             begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - JUMP:
-                shift += start + (length or usual) - begins
-                begins, parts = start + (length or usual), parts + 1
+                shift += start + (length or interval) - begins
+                begins, parts = start + (length or interval), parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
-            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
+            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else interval
             _check(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
-                length = usual
+                length = interval
             yield start, length, frame
         if not count and not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
             reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"

@@ -193,12 +193,12 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
     from prvr.evaluation.zero_shot import evaluate_untrained
     from prvr.training.splits import cache_folder
 
-    for option, given in (
+    for option, value in (
         ("--stage", args.stage),
         ("--transfer", args.transfer),
         *((f"--{key}", True) for key in keys),
     ):
-        if given:
+        if value:
             raise CommandError(
                 f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
                 f"the model with --stage {name.replace('-', '_')}."

@@ -58,7 +58,7 @@ def read_export(folder: Path | str) -> VideoFeatures:
     try:
         spec = parse_record(FeatureSpec, body.get("spec"), "spec", file_names=True)
         videos: dict[str, Any] = body.get("videos", {})
-        entries = {name: parse_record(VideoEntry, one, name, file_names=True) for name, one in videos.items()}
+        entries = {name: parse_record(VideoEntry, record, name, file_names=True) for name, record in videos.items()}
     except ValueError as error:
         raise DataError(f"{path}: cannot be used ({error}). Export again.") from error
     reader = Hdf5Reader(folder / HDF5)

@@ -105,11 +105,11 @@ def blocks_alone(retriever: Retriever) -> Retriever:
     return _with_weights(retriever, replace(retriever.config, start="drawn"))
 
 
-def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
+def is_clips_of(clips: AnyRetriever, retriever: AnyRetriever) -> bool:
     """Whether a retriever is the clip branch of another, as `clips_alone` makes it: both give the same clips.
 
     Args:
-        one: it may be.
+        clips: the one that may be the clip branch.
         retriever: the other one.
 
     Examples:
@@ -117,12 +117,12 @@ def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
         >>> is_clips_of(clips_alone(whole), whole), is_clips_of(whole, whole)
         (True, False)
     """
-    if not (isinstance(one, Retriever) and isinstance(retriever, Retriever)):
+    if not (isinstance(clips, Retriever) and isinstance(retriever, Retriever)):
         return False
-    if one.config != _of_clips(retriever.config):
+    if clips.config != _of_clips(retriever.config):
         return False
     weights = retriever.state_dict()
-    return all(torch.equal(some, weights[name]) for name, some in one.state_dict().items())
+    return all(torch.equal(tensor, weights[name]) for name, tensor in clips.state_dict().items())
 
 
 def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:

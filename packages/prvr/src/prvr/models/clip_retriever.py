@@ -121,9 +121,9 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
     tensors["temporal.positions"] = tensors["temporal.positions"][: config.max_frames]
     shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items()}
     if wrong := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-        name, (given, expected) = next(iter(wrong.items()))
+        name, (shape, expected) = next(iter(wrong.items()))
         raise InputError(
-            f"the CLIP gives {name} the shape {given}, this retriever expects {expected}: choose one whose text "
+            f"the CLIP gives {name} the shape {shape}, this retriever expects {expected}: choose one whose text "
             f"encoder has the width {config.hidden} and at least {config.max_frames} positions"
         )
     for name, tensor in tensors.items():

@@ -98,8 +98,8 @@ def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure"
     radius = min(1.0, 1.3 * float(torch.linalg.vector_norm(c**0.5 * to_poincare(plane, c), dim=-1).max()))
     right.set(xlim=(-1.04 * radius, 1.04 * radius), ylim=(-1.04 * radius, 1.04 * radius))
     right.scatter(0, 0, s=80, marker="+", color="black", zorder=5)
-    kept = f"HoroPCA: {100 * pca.variance_ratio_:.0f} % of the squared distances kept"
-    right.set_title(f"{kept}\n+: the origin; the inner {100 * radius:.0f} % of the radius", fontsize="medium")
+    variance = f"HoroPCA: {100 * pca.variance_ratio_:.0f} % of the squared distances kept"
+    right.set_title(f"{variance}\n+: the origin; the inner {100 * radius:.0f} % of the radius", fontsize="medium")
     state = "" if trained else "without the entailment loss, scale and curvature as it starts: "
     about = f"{100 * inside:.0f} % of the queries in the cone of their video, curvature -{c:.2f}"
     figure.suptitle(f"{state}{about}", fontsize="medium")

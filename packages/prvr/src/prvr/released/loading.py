@@ -13,7 +13,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.tensor_names import UNUSED, known_names, names
+from prvr.released.tensor_names import UNUSED, canonical_names, names
 
 _MOST_BLOCKS = 64
 
@@ -325,7 +325,7 @@ def load_released(
     Raises:
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
-    state = known_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
+    state = canonical_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
     try:
         model, loss = released_config(system_of(state, config), config, has_words(state), preset)
     except CheckpointError:

@@ -193,9 +193,9 @@ class Trainer:
         self.optimizer.load_state_dict(optimizer)
         if self.scheduler is not None:
             own, saved = self.scheduler.state_dict(), scheduler or {}
-            known = {name: saved[name] for name in own if name in saved}  # other versions of torch have others
-            expect_like({name: own[name] for name in known}, known, "scheduler")
-            self.scheduler.load_state_dict(known)
+            shared = {name: saved[name] for name in own if name in saved}  # other versions of torch have others
+            expect_like({name: own[name] for name in shared}, shared, "scheduler")
+            self.scheduler.load_state_dict(shared)
 
     def train(self, evaluate: Callable[[], Report]) -> Report:
         """Trains to the end.
