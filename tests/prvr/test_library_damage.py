@@ -362,7 +362,7 @@ def test_what_is_known_is_searched_while_another_program_holds_the_file(
         names, err = collection.search(capsys, "red")
         assert names == ALL
         assert "waiting for another program" in err
-        assert "another program holds it open and locked" in err
+        assert "locked by another program" in err
         assert time.monotonic() - begin < 8
         assert "permissions" not in err
     assert len(collection.search(capsys, "red")[0]) == 4
@@ -379,7 +379,7 @@ def test_a_file_that_is_being_changed_is_not_read(collection: Collection, capsys
         capsys.readouterr()
         assert main(command) == 2
         err = capsys.readouterr().err
-        assert "another program holds it open and locked. Close that program" in err
+        assert "locked by another program. Close that program" in err
         assert time.monotonic() - begin < 6
     assert collection.search(capsys, "red")[0] == ALL
     assert collection.encodings == 3

@@ -95,7 +95,7 @@ def test_a_reading_ends_the_one_before(tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / "a.mp4", plain(VALUES))) as video:
         first, second = video.sample(10.0), video.sample(10.0)
         assert next(first).time == next(second).time
-        with pytest.raises(RuntimeError, match="is read anew"):
+        with pytest.raises(RuntimeError, match="closed or read from the start"):
             list(first)
         next(second)
     with pytest.raises(RuntimeError, match="was closed"):
@@ -278,9 +278,7 @@ def test_more_frames_than_anybody_needs_are_not_taken(tmp_path: Path) -> None:
     frames, _ = sampled(path, 1.0, samples=3601)
     assert len(frames) == 3600
     assert len({id(frame.pixels) for frame in frames}) == 1  # not a copy for each second
-    with pytest.raises(
-        VideoError, match=r"more than 3,599 frames would be taken of it at 1 per second\. Choose a lower"
-    ):
+    with pytest.raises(VideoError, match=r"more than 3,599 frames at 1 per second\. Choose a lower"):
         sampled(path, 1.0, samples=3599)
     stream = write_video(tmp_path / "a.h264", plain(VALUES))  # it does not say how long it is
     with pytest.raises(VideoError, match="more than 24 frames"):

@@ -78,7 +78,7 @@ class Library:
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr_search.video.library_home()`.
-        rate: frames that are encoded per second; default: as the last time, else 2.
+        rate: frames per second to encode; default: the folder's last rate, or 2.
 
     Attributes:
         report: what the last `update` has done; None before.

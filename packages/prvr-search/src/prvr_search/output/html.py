@@ -107,7 +107,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
     spans = ", ".join(clock_span(span.start, span.end) for span in hit.moments[1:])
     also = f"<p>also {spans}</p>" if spans else ""
-    for what, videos in (("same content", hit.copies), ("scores alike at the same moment", hit.alike)):
+    for what, videos in (("same content", hit.copies), ("similar score at the same moment", hit.alike)):
         places = escape(", ".join(printable(video.id) for video in videos))
         also += f'<p class="small">{what}: {places}</p>' if places else ""
     also += "".join(f"<p>{clock(line.start)} “{escape(printable(line.text))}”</p>" for line in hit.lines)

@@ -85,7 +85,7 @@ def count_line(result: SearchResult) -> str:
         '0 of 100 videos; no good match'
     """
     verdict = "; no good match" if result.nothing_fits else ""
-    folded = f"; {result.folded} more grouped with results that score alike" if result.folded else ""
+    folded = f"; {result.folded} more grouped with similar results" if result.folded else ""
     return f"{len(result.hits)} of {result.videos:,} videos{verdict}{folded}"
 
 

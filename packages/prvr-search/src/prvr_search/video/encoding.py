@@ -186,7 +186,7 @@ class _Update:
             except _PassingFault as error:
                 self._note(video.id, error.fault, is_new=True, is_passing=True)
             except FeaturesElsewhere as error:
-                self._note(video.id, Fault("has no place for its features", str(error)), is_new=True, is_passing=True)
+                self._note(video.id, Fault("its features cannot be stored", str(error)), is_new=True, is_passing=True)
             report(1.0)
             finished += video.size
 
@@ -332,7 +332,7 @@ def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
 
 def _expect_unchanged(video: VideoPath) -> None:
     if not video.unchanged:
-        raise _PassingFault("it changed while it was read", "Run again when it is complete.")
+        raise _PassingFault("it changed while being read", "Run again when it is complete.")
 
 
 def encode_video(

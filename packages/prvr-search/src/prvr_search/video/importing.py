@@ -46,7 +46,7 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
             try:
                 path = feature_file(home, key, sha256)
                 if key not in specs:
-                    raise DataError(f"{path}: of an unknown encoder.")
+                    raise DataError(f"{path}: unknown encoder.")
                 rows, hash_now = read_rows(path, specs[key])
                 if (len(rows), hash_now) != (frames, digest):
                     raise DataError(f"{path}: does not match its hash.")
@@ -54,7 +54,7 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
                     hashes[key].add(sha256)
                     continue
                 if os.path.lexists(mine := feature_file(storage.home, key, sha256)):
-                    raise DataError(f"{mine}: is damaged here, and not replaced.")
+                    raise DataError(f"{mine}: is damaged and was not replaced.")
             except LibraryUnwritable:
                 raise
             except DataError as error:

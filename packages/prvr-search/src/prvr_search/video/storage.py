@@ -545,7 +545,7 @@ class Storage:
             )
         files = [path for path in paths if path.is_file()]
         if not files:
-            raise DataError(f"{home}: no library found, there is nothing to move.")
+            raise DataError(f"{home}: no library found to move.")
         return files
 
     @contextmanager
@@ -578,7 +578,7 @@ class Storage:
         Raises:
             DataError: another process does not end.
         """
-        busy = f"{self.home}: another process uses this library. Wait for it to end, then run again."
+        busy = f"{self.home}: another process is using this library. Wait until it has finished, then run again."
         self._database.home = self._place()
         with ExitStack() as stack:
             try:
@@ -678,7 +678,7 @@ def _expect_empty(target: Path, home: Path) -> None:
     try:
         for inner, outer in ((target, home), (home, target)):
             if any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents) if outer.exists()):
-                raise DataError(f"{target}: the library lies in {home}. Name a folder that is not part of it.")
+                raise DataError(f"{target}: is inside the library {home}. Name a folder outside it.")
         names = {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
         raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error

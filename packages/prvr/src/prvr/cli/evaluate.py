@@ -58,12 +58,12 @@ class EvaluateOptions:
     Args:
         table: the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video
             retrieval (t2v); auto chooses by the corpus
-        ties: the rank among equal scores
-        output: the file of the last report, after all stages (default: evaluation.json in the folder of the system,
-            with the stages' names appended)
+        ties: the rank of equal scores
+        output: the file of the final report (default: evaluation.json in the folder of the system, with the stages'
+            names appended)
         run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
             format of TREC
-        diagnose: also say of each block of attention whether it looks at content, and whether registers change it
+        diagnose: also report whether each attention block uses content and registers
     """
 
     stage: Stages = field(default_factory=list)

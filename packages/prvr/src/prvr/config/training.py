@@ -110,7 +110,7 @@ class TrainerConfig:
             ('the mean of the weights of epochs 20 to 24', 'best epoch 17')
         """
         if epoch < 0:
-            return "the model as it starts"
+            return "the initial model"
         epochs = self.kept_epochs(epoch)
         if not self.average:
             return f"best epoch {epoch}"

@@ -242,7 +242,7 @@ def moment_groups(
     Args:
         counts: text-to-video counts of all queries.
         moments: start, end and duration of each query in seconds, NaN where unknown.
-        ties: the rank among equal scores.
+        ties: the rank of equal scores.
         edges: ascending.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # longer than its video: 1
@@ -261,7 +261,7 @@ def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties =
     Args:
         counts: text-to-video counts of all queries.
         tags: the tags of each query.
-        ties: the rank among equal scores.
+        ties: the rank of equal scores.
     """
     rows: dict[str, list[int]] = {}
     for query, some in enumerate(tags):

@@ -30,7 +30,7 @@ def metrics_table(report: EvaluationReport) -> Table:
     Args:
         report: the report of an evaluation.
     """
-    below = "" if report.above_chance else "; the model is not shown to be better"
+    below = "" if report.above_chance else "; the model is not significantly better"
     caption = (
         f"chance: SumR {report.chance:.1f}{below}\n{TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"

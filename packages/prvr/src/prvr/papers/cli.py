@@ -30,7 +30,7 @@ class Selection:
         sets: only these data sets; `toy` needs no data (default: the paper's)
         seeds: the seeds of training (default: those of the table, and of a file of arms those that its rule asks for)
         data_root: the folder of the corpora
-        corpus: read this corpus for a data set, if yours has another name; repeat it for more
+        corpus: read this corpus for a data set, if yours has another name; can be repeated
         checkpoints: the folder of converted checkpoints, for rows that need them
     """
 
