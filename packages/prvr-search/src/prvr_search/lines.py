@@ -61,12 +61,12 @@ def checked_queries(queries: Sequence[str | Query], k: int, moments: int, min_co
         raise InputError(f"k={k}, moments={moments}: expected positive numbers")
     if not 0 <= min_confidence <= 1:
         raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
-    asked = [Query.of(query) for query in queries]
-    if min_confidence and (other := next((query for query in asked if query.sentence is None), None)):
+    checked = [Query.of(query) for query in queries]
+    if min_confidence and (other := next((query for query in checked if query.sentence is None), None)):
         raise InputError(
             f"{printable(str(other))}: only hits for a single sentence have a confidence. Search without a minimum."
         )
-    return asked
+    return checked
 
 
 def search_lines(

@@ -125,8 +125,8 @@ class Query:
         picture = [] if self.image is None else [f"like {printable(name)}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
         lines = [f"subtitles: {self.subtitles}"] if self.subtitles else []
-        wanted = " + ".join([*self.texts, *picture, *film, *lines])
-        return ", ".join([wanted, *(f"without {text}" for text in self.without)])
+        parts = " + ".join([*self.texts, *picture, *film, *lines])
+        return ", ".join([parts, *(f"without {text}" for text in self.without)])
 
 
 def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:

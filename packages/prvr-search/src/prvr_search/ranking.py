@@ -344,8 +344,8 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
         if about.clip_weight:
             score += np.float32(about.clip_weight) * best[number]
         if about.frame_weight:
-            every = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
-            score += np.float32(about.frame_weight) * every.max(initial=-np.inf)
+            cosines = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
+            score += np.float32(about.frame_weight) * cosines.max(initial=-np.inf)
         if spans is not None:
             even = covering_scores(clips[number], spans[number], CURVE_PARTS)
             first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()

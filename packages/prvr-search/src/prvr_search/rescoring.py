@@ -126,7 +126,7 @@ class _StoredVideos(Sequence[VideoEmbedding]):
         windows = self._windows[part * _VIDEOS : (part + 1) * _VIDEOS]
         clips = frames = mask = registers = None
         for kind, (name, raw) in self._sets.items():
-            rows = [torch.from_numpy(np.array(some)) for some in self._snapshot.stored_rows(name, windows, raw=raw)]
+            rows = [torch.from_numpy(np.array(array)) for array in self._snapshot.stored_rows(name, windows, raw=raw)]
             if kind == "clips":
                 clips = torch.stack(rows)
             elif kind == "registers":

@@ -144,8 +144,8 @@ def embed(
     files[WINDOWS] = [table]
     if bank is not None:
         for first in range(0, len(windows), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][some], files["frames"][some]).max(0))
+            rows = slice(first, first + _AT_ONCE)
+            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][rows], files["frames"][rows]).max(0))
         table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
         entry,

@@ -213,9 +213,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
         other = ConditionalDiffusion(self.denoiser, scheduler, **options)
         other.training = self.training
         for what in ("num_train_timesteps", "prediction_type"):
-            ours, theirs = getattr(self, what), getattr(other, what)
-            if ours != theirs:
-                raise ValueError(f"scheduler: has {what} {theirs!r}, expected {ours!r}, as the denoiser was trained")
+            own, value = getattr(self, what), getattr(other, what)
+            if own != value:
+                raise ValueError(f"scheduler: has {what} {value!r}, expected {own!r}, as the denoiser was trained")
         # Signal-to-noise in two forms of the same schedule differs by rounding alone; different schedules by far more.
         if not torch.allclose(self.schedule.signal, other.schedule.signal, rtol=1e-3, atol=1e-6):
             raise ValueError(
@@ -298,13 +298,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 each = torch.arange(rows, device=timesteps.device)
                 noise = noise_of(noise, target, steps, generator)[timesteps, each]
         if self.condition_dropout > 0 and self.training:
-            gone = uniform(len(target), target.device, generator) < self.condition_dropout
-            condition = dropped(condition, null_of(condition, self._null_condition()), gone)
+            dropout_mask = uniform(len(target), target.device, generator) < self.condition_dropout
+            condition = dropped(condition, null_of(condition, self._null_condition()), dropout_mask)
         target, noise = masked(target, mask), masked(noise, mask)
         x = self.process.add_noise(target, noise, timesteps)
         prediction = Predictor(self.denoiser, condition, mask)(x, timesteps)
-        wanted = self.process.training_target(target, noise, timesteps)
-        return mean_loss(self.loss_fn, prediction, wanted, mask, self.process.weights(prediction, timesteps))
+        expected = self.process.training_target(target, noise, timesteps)
+        return mean_loss(self.loss_fn, prediction, expected, mask, self.process.weights(prediction, timesteps))
 
     def sample(
         self,

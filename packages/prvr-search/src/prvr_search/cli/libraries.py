@@ -228,9 +228,9 @@ def run(
         if verify:
             damaged = _verify(library)
         if prune:
-            gone, unknown = library.prune()
-            unreachable = f"; {_videos(unknown)} not deleted: on an offline disk, or in a folder that cannot be read"
-            print(f"pruned: {_videos(gone)}" + (unreachable if unknown else ""))
+            deleted, remaining = library.prune()
+            unreachable = f"; {_videos(remaining)} not deleted: on an offline disk, or in a folder that cannot be read"
+            print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
         if move is not None:
             library.storage.move(move)
         _show(library)

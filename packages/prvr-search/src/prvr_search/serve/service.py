@@ -257,9 +257,9 @@ class Service:
         return results
 
 
-def _size(made: object) -> int:
+def _size(content: object) -> int:
     """The bytes that something kept counts for."""
-    return len(made) if isinstance(made, bytes) else _SMALL
+    return len(content) if isinstance(content, bytes) else _SMALL
 
 
 def _response(result: SearchResult) -> SearchResponse:

@@ -264,10 +264,10 @@ def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties =
         ties: the rank of equal scores.
     """
     rows: dict[str, list[int]] = {}
-    for query, some in enumerate(tags):
-        for tag in some:
+    for query, names in enumerate(tags):
+        for tag in names:
             rows.setdefault(tag, []).append(query)
-    return tuple(TagMetrics(tag, counts[torch.tensor(some)].metrics(ties)) for tag, some in sorted(rows.items()))
+    return tuple(TagMetrics(tag, counts[torch.tensor(queries)].metrics(ties)) for tag, queries in sorted(rows.items()))
 
 
 def _report(

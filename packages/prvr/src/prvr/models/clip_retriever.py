@@ -46,9 +46,9 @@ class ClipRetriever(TokenRetrieverBase):
         clip = self.backbone.config
         self._side, self._end = int(clip.vision_config.image_size), int(clip.text_config.eos_token_id)
         width, most = int(clip.projection_dim), int(clip.text_config.max_position_embeddings)
-        wanted = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        values = {key: getattr(config, key) for key in wanted}
-        wrong = [f"{key}={wanted[key]}, got {value}" for key, value in values.items() if value != wanted[key]]
+        expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
+        values = {key: getattr(config, key) for key in expected}
+        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
         if wrong:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "

@@ -279,8 +279,8 @@ class Trainer:
                 state.processor = time.process_time() - busy
                 self._account(waiting, show, keep=self.step.lag)
                 stopping = agree_to_stop(stop, self.group)
-                every = train.checkpoint_every
-                due = every is not None and (self.epoch * self.steps + state.step) % every == 0
+                interval = train.checkpoint_every
+                due = interval is not None and (self.epoch * self.steps + state.step) % interval == 0
                 if due or stopping:
                     self._account(waiting, show)  # nothing is saved that has not been checked
                     self._save_inside_epoch()
