@@ -36,7 +36,7 @@ def metrics_table(report: EvaluationReport) -> Table:
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
     if (lists := report.lists) is not None:
-        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} right videos for a query"
+        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
     sumr = report.intervals.get("sumr")
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}

@@ -215,7 +215,7 @@ def expect_like(own: Any, saved: Any, name: str) -> None:
     else:
         same_structure = type(saved) is type(own)
     if not same_structure:
-        raise ValueError(f"{name}: got {short(saved)}, expected the like of {short(own)}.")
+        raise ValueError(f"{name}: got {short(saved)}, expected a value like {short(own)}.")
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:
@@ -307,7 +307,7 @@ def _recover(folder: Path) -> None:
         if folder.exists():
             remove_marked(replaced)
         else:
-            logger.warning("%s: putting back the checkpoint that a killed process was replacing", folder)
+            logger.warning("%s: restoring the checkpoint that a killed process was replacing", folder)
             replaced.rename(folder)
     unmark(folder)
     clear_abandoned(folder)

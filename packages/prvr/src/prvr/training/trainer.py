@@ -418,7 +418,7 @@ class Trainer:
     def _where(self) -> str:
         epoch, step = self.epoch, self.state.step
         where = f"step {step} of {self.steps} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
-        return f"saved up to {where}, --resume goes on from there"
+        return f"saved up to {where}; continue with --resume"
 
     def _log(self, message: str, *values: object) -> None:
         """Logs for the user in the main process, and for debugging in the others."""
