@@ -124,7 +124,7 @@ class TestTable:
         assert [word in out[:below] for word in ("a.mp4", "b.mp4", "c.mp4", "99 %", "95 %", "94 %")] == [
             True, True, False, True, True, False,
         ]  # fmt: skip
-        assert "nothing fits" not in out
+        assert "no good match" not in out
         assert "weaker" not in shown(result(hit(confidence=0.95), hit()))
 
     def test_nothing_fits(self) -> None:
