@@ -701,8 +701,8 @@ def test_places_that_a_library_cannot_be_moved_to(
     (tmp_path / "other" / "moved.txt").write_text(f"{tmp_path}\n")
     before = files(home)
     places = {
-        home: "lies in", home / "new": "lies in", home.parent: "lies in", Path("/"): "lies in",
-        home / "features" / "a" / "b": "lies in", tmp_path / "link" / "new": "lies in",
+        home: "overlaps", home / "new": "overlaps", home.parent: "overlaps", Path("/"): "overlaps",
+        home / "features" / "a" / "b": "overlaps", tmp_path / "link" / "new": "overlaps",
         tmp_path / "full": "not empty", tmp_path / "full" / "notes.txt" / "new": "cannot be", tmp_path / "other": "",
         tmp_path / "circle": "cannot be",
     }  # fmt: skip

@@ -415,9 +415,9 @@ def test_a_record_with_a_cover_has_no_moving_picture(tmp_path: Path) -> None:
 def test_limits_hold_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", plain(VALUES))
     monkeypatch.setattr("prvr_search.video.decode.VideoFile._decoded", lambda self: pytest.fail("it was decoded"))
-    with pytest.raises(VideoError, match=r"64 x 48 pixels, at most 3,000.*Scale it down"):
+    with pytest.raises(VideoError, match=r"64 x 48 pixels; the limit is 3,000.*Scale it down"):
         sampled(path, 2.0, pixels=3000)
-    with pytest.raises(VideoError, match=r"5 s long, at most 4 s.*Cut it"):
+    with pytest.raises(VideoError, match=r"5 s long; the limit is 4 s.*Cut it"):
         sampled(path, 2.0, seconds=4.0)
 
 

@@ -97,7 +97,7 @@ def read_record(path: Path) -> Record:
         status = os.fstat(file.fileno())
         is_own = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o077)
         if not stat.S_ISREG(status.st_mode) or not is_own:
-            raise ValueError("its file may belong to another user")
+            raise ValueError("its file is not private to this user")
         return Record(**json.loads(file.read(_RECORD)))
 
 

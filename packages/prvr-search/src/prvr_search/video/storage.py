@@ -678,7 +678,7 @@ def _expect_empty(target: Path, home: Path) -> None:
     try:
         for inner, outer in ((target, home), (home, target)):
             if any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents) if outer.exists()):
-                raise DataError(f"{target}: is inside the library {home}. Name a folder outside it.")
+                raise DataError(f"{target}: overlaps the library {home}. Name another folder.")
         names = {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
         raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error
