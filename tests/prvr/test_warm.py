@@ -204,14 +204,14 @@ def test_another_folder_library_or_version_is_not_answered_for(searches: Searche
             assert process.communicate(timeout=60)[1].startswith(b"Traceback")
     record = json.loads(searches.record.read_text())
     searches.record.write_text(json.dumps(record | {"version": "0.0.1"}))
-    assert "other code" in searches.refused("-v")
+    assert "its code" in searches.refused("-v")
     searches.record.write_text(json.dumps(record))
-    assert "other code" in searches.refused("-v", TZ="Asia/Tokyo")  # what --after means
+    assert "its code" in searches.refused("-v", TZ="Asia/Tokyo")  # what --after means
     edited = searches.source / "prvr_search" / "filters.py"
     times = edited.stat()
     with edited.open("a") as file:
         file.write("# edited\n")
-    assert "other code" in searches.refused("-v")
+    assert "its code" in searches.refused("-v")
     os.utime(edited, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert not searches.refused()
 
@@ -222,7 +222,7 @@ def test_a_file_that_others_could_have_written_or_read_is_ignored(searches: Sear
     assert searches.record.lstat().st_mode & 0o777 == 0o600
     for mode in (0o640, 0o602):
         searches.record.chmod(mode)
-        assert "of this user alone" in searches.refused("-v")
+        assert "not private to this user" in searches.refused("-v")
     searches.record.chmod(0o600)
     held = searches.record.rename(tmp_path / "record")
     searches.record.symlink_to(held)

@@ -26,7 +26,7 @@ def library_home() -> Path:
         return home
     if not place.is_dir():
         raise DataError(
-            f"{place}: not there, and the library was moved to it. Connect its disk, or name another library with "
+            f"{place}: not found; the library was moved there. Connect its disk, or name another library with "
             f"--library. To begin a new one, delete {home / MOVED}."
         )
     return place

@@ -78,7 +78,7 @@ class Library:
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr_search.video.library_home()`.
-        rate: frames that are encoded per second; default: as the last time, else 2.
+        rate: frames per second to encode; default: the folder's last rate, or 2.
 
     Attributes:
         report: what the last `update` has done; None before.
@@ -152,12 +152,12 @@ class Library:
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
-        (asked,) = checked_queries([query], k, moments, min_confidence)
-        if not asked.shows:  # no model is needed
+        (checked,) = checked_queries([query], k, moments, min_confidence)
+        if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
             return search_lines(
-                KnownVideos(self._entries(self._listing())), self.storage.lines, asked, k, moments, where
+                KnownVideos(self._entries(self._listing())), self.storage.lines, checked, k, moments, where
             )
         if update:
             self.update()
@@ -600,8 +600,8 @@ def _number(name: str) -> int:
 
 def _seen_instead(listing: Listing) -> str:
     """What a folder without videos holds."""
-    held = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
-    return f"{held} Expected files such as .mp4, .mkv or .webm."
+    content = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
+    return f"{content} Expected files such as .mp4, .mkv or .webm."
 
 
 def _why(report: UpdateReport | None) -> str:

@@ -80,9 +80,9 @@ def stamp() -> str:
     return sha256(repr(facts).encode()).hexdigest()
 
 
-def proof(token: str, side: str, *said: bytes) -> bytes:
-    """What only who has the token can compute, for one side and what both have said."""
-    return hmac.digest(token.encode(), b"\n".join((side.encode(), *said)), "sha256").hex().encode()
+def proof(token: str, side: str, *messages: bytes) -> bytes:
+    """What only who has the token can compute, for one side and the messages of both."""
+    return hmac.digest(token.encode(), b"\n".join((side.encode(), *messages)), "sha256").hex().encode()
 
 
 def read_record(path: Path) -> Record:
@@ -97,7 +97,7 @@ def read_record(path: Path) -> Record:
         status = os.fstat(file.fileno())
         is_own = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o077)
         if not stat.S_ISREG(status.st_mode) or not is_own:
-            raise ValueError("its file is not of this user alone")
+            raise ValueError("its file is not private to this user")
         return Record(**json.loads(file.read(_RECORD)))
 
 
@@ -190,13 +190,13 @@ def _reply(record: Record, search: PlainSearch) -> dict[str, str]:
         ValueError: it is another version, somebody else, or cannot answer this search.
     """
     if (record.version, record.stamp) != (prvr.__version__, stamp()):
-        raise ValueError("it was started from other code, or with other packages or settings")
+        raise ValueError("its code, packages or settings differ")
     with socket.create_connection((ADDRESS, record.port), GREETING_SECONDS) as connection:
         own = secrets.token_hex(16).encode()
         connection.sendall(own + b"\n")
         other, _, proved = _line(connection, 256, GREETING_SECONDS).rstrip().partition(b" ")
         if not hmac.compare_digest(proved, proof(record.token, "server", own, other)):
-            raise ValueError("another program listens at its port")
+            raise ValueError("another program listens on its port")
         if search.is_verbose:
             raise ValueError("--verbose shows the log of this process")
         request = json.dumps({"words": search.words, "quiet": search.is_quiet, **_terminal()}).encode()
@@ -212,7 +212,7 @@ def _line(connection: socket.socket, most: int, seconds: float) -> bytes:
     line, until = bytearray(), time.monotonic() + seconds
     while not line.endswith(b"\n") and len(line) < most:
         if (left := until - time.monotonic()) <= 0:
-            raise TimeoutError("it takes too long")
+            raise TimeoutError("timed out")
         connection.settimeout(left)
         if not (part := connection.recv(LINE)):
             break

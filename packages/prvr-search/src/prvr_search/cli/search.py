@@ -52,11 +52,11 @@ class QueryOptions:
 
     Args:
         file: a text file with one sentence per line, instead of QUERY
-        more: also this sentence; repeat it for more
-        without: exclude matches for this sentence; repeat it for more
+        more: another sentence that must match; can be repeated
+        without: exclude matches for this sentence; can be repeated
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
-        like: a video of the folder at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
-            Excludes that video from the results
+        like: a time or an interval of a video of the folder: beach.mp4@12:30 or beach.mp4@12:30-12:45. That video is
+            excluded from the results
         subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 
@@ -65,7 +65,7 @@ class QueryOptions:
     without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
-    subtitles: Annotated[str, Parameter(metavar="TEXT")] = ""
+    subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -79,7 +79,7 @@ def _filter_options() -> type:
     options = []
     for name, condition in CONDITIONS.items():
         several = condition.kind == "patterns"
-        repeat = "; repeat it for more" if several else ""
+        repeat = "; can be repeated" if several else ""
         parameter = Parameter(name=f"--{condition.name}", help=condition.help + repeat)
         default = field(default_factory=list) if several else None
         options.append((name, Annotated[kinds[condition.kind], parameter], default))
@@ -87,7 +87,7 @@ def _filter_options() -> type:
     return make_dataclass("FilterOptions", options, frozen=True, kw_only=True, namespace=module)
 
 
-FILTERS = Group("Filters: only videos that match all of them are searched", sort_key=3)
+FILTERS = Group("Filters (combined)", sort_key=3)
 FilterOptions = _filter_options()
 
 
@@ -97,13 +97,13 @@ class OutputOptions:
     """The output of a search.
 
     Args:
-        json: write everything, for programs; `-` is standard output
-        csv: write one line for each result; `-` is standard output
-        html: write a page with pictures, in one file
-        paths: print the paths of the results and nothing else
+        json: write all results as JSON; `-` writes to standard output
+        csv: write one CSV row per result; `-` writes to standard output
+        html: write one HTML page with pictures
+        paths: print only the paths of the results
         print0: like --paths, with a NUL after each, for `xargs -0`
         open: open the best result in a player, at its moment if the player supports it
-        save: write the best moment of each result as a clip
+        save: save the best moment of each result as a clip
     """
 
     json: Annotated[str | None, Parameter(metavar="FILE")] = None
@@ -138,13 +138,13 @@ class WarmSearch:
         """
 
         def refuse(*_: object) -> None:
-            raise CommandError("videos are new or have changed, and are read first")
+            raise CommandError("new or changed videos have to be encoded first")
 
         if update:
             report = self.library.update_lines(refuse) if lines_alone else self.library.update(refuse)
             report_changes(self.library.folder, report)
         if not (lines_alone or self.library.is_usual):
-            raise CommandError("it searches with another encoder or model")
+            raise CommandError("it uses another encoder or model")
         return self.library
 
 
@@ -165,13 +165,13 @@ def run(
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
-    Find the videos of a folder that match a sentence best, and the moment in each. New videos are encoded first; every
-    video is encoded once, wherever it is moved or copied to. The time line shows how well each part of a video matches.
+    Find the videos of a folder that match a sentence best, and the best moment in each. New videos are encoded first;
+    a video that is moved or copied is not encoded again. The time line shows how well each part of a video matches.
 
     Args:
         query: a sentence
-        top: the number of results for each sentence
-        moments: maximum moments per video in exported files
+        top: number of results per sentence
+        moments: maximum number of moments per video in exported files
         min_confidence: omit results below this confidence, 0 to 1
         warm: in a server: what it searches, and where the output goes
     """

@@ -39,17 +39,17 @@ def run(
     """Serve the search page and an HTTP API for videos.
 
     Serve the search page of a folder of videos, where results can be played, and an HTTP API, whose schema is at
-    /openapi.json. It listens at once and encodes new videos meanwhile; what is finished can be searched. Only this
-    machine can connect, unless --host is set; other machines then need a token, which is read from a file or from the
-    environment variable PRVR_TOKEN. Stop it with Ctrl-C.
+    /openapi.json. The server starts at once and encodes new videos in the background; encoded videos can be searched.
+    Only this machine can connect, unless --host is set. Other machines need a token, which is read from a file or from
+    the environment variable PRVR_TOKEN. Stop it with Ctrl-C.
 
     Args:
         host: the address to listen on; 0.0.0.0 means all network interfaces
         port: the port to listen on; 0 means any free port
-        allow_host: a host name by which clients reach this server; repeat it for more
+        allow_host: a host name by which clients reach this server; can be repeated
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
-        client_connections: open connections for each client; 0 means no limit
+        client_connections: maximum number of open connections per client; 0 means no limit
     """
     code = stamp()  # before anything else is imported
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
@@ -62,7 +62,7 @@ def run(
     limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
-    usual = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
+    defaults = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
         ended = serve(
             opened,
@@ -72,7 +72,7 @@ def run(
             update=not library.no_update,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
-            answers=Answers(partial(_answer, opened), code) if usual == SearchOptions() else None,
+            answers=Answers(partial(_answer, opened), code) if defaults == SearchOptions() else None,
         )
     if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
         sys.stdout.flush()

@@ -58,8 +58,8 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
             times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
             sure = "" if hit.confidence is None else f"{hit.confidence:.4f}"
             line = cell(hit.lines[0].text) if hit.lines else ""
-            alike = cell("; ".join(one.id for one in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, alike, line])
+            duplicates = cell("; ".join(entry.id for entry in hit.alike))
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, duplicates, line])
     write_text(path, content.getvalue())
 
 
@@ -68,10 +68,10 @@ def _readable(value: Any) -> Any:
     if isinstance(value, str):
         return value if is_unicode(value) else printable(value)
     if isinstance(value, list | tuple):
-        return [_readable(one) for one in value]
+        return [_readable(item) for item in value]
     if not isinstance(value, dict):
         return value
-    readable = {key: _readable(one) for key, one in value.items()}
+    readable = {key: _readable(item) for key, item in value.items()}
     path = value.get("path", "")
     return readable if is_unicode(path) else readable | {"path_bytes": quote(os.fsencode(path))}
 

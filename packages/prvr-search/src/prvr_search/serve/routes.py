@@ -235,7 +235,7 @@ def _media_routes(service: Service) -> APIRouter:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         video = service.catalogue.get(key)
         end = min(end, max(video.duration, start + 0.1))
-        made = await service.media(video, encode_preview, start, end, kind)
-        return Response(made, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+        preview = await service.media(video, encode_preview, start, end, kind)
+        return Response(preview, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
 
     return router

@@ -27,7 +27,7 @@ class VideoResponse(BaseModel):
     """A video of the index."""
 
     key: str = Field(description="identifies the video in addresses; changes with the content of the file")
-    name: str = Field(description="path relative to the extracted folder")
+    name: str = Field(description="path relative to the folder of videos")
     duration: float = Field(description="seconds")
     start_time: float = Field(description="time stamp of the start of the file, in seconds")
     width: int

@@ -66,8 +66,8 @@ class Service:
         for name, help_, value in (
             ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
             ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
-            ("prvr_searches_pending", "Searches not yet made.", lambda: self._searches.pending),
-            ("prvr_media_pending", "Pictures and previews not yet made.", lambda: self._media_workers.pending),
+            ("prvr_searches_pending", "Pending searches.", lambda: self._searches.pending),
+            ("prvr_media_pending", "Pending pictures and previews.", lambda: self._media_workers.pending),
         ):
             Gauge(name, help_, registry=self.metrics.registry).set_function(value)
 
@@ -84,7 +84,7 @@ class Service:
     def _prepared(self, answer: Future[Any]) -> None:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, Exception) and not isinstance(error, Busy):  # the server may end before it is ready
-            logger.error("no search is possible: %s", error)
+            logger.error("cannot search: %s", error)
             self.failure = error
 
     async def follow(self) -> None:
@@ -257,9 +257,9 @@ class Service:
         return results
 
 
-def _size(made: object) -> int:
+def _size(content: object) -> int:
     """The bytes that something kept counts for."""
-    return len(made) if isinstance(made, bytes) else _SMALL
+    return len(content) if isinstance(content, bytes) else _SMALL
 
 
 def _response(result: SearchResult) -> SearchResponse:

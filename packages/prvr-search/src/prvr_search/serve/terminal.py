@@ -62,7 +62,7 @@ class Endpoint:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._file, lambda file: file.write(content), mode=0o600)
         except OSError as error:
-            logger.info("prvr search cannot ask this server (%s)", error)
+            logger.info("prvr search cannot use this server (%s)", error)
 
     def close(self) -> None:
         """Listens no more, and removes the file unless another server has replaced it."""
@@ -104,5 +104,5 @@ class Endpoint:
         except PrvrError as error:  # the command itself will say so
             return {"problem": str(error)}
         except Exception as error:
-            logger.debug("a search of prvr search failed", exc_info=True)
+            logger.debug("a request of prvr search failed", exc_info=True)
             return {"problem": f"{type(error).__name__}: {error}"}

@@ -358,10 +358,10 @@ class Storage:
             version: of the fields; those of an older one are read again.
         """
         path = self._array(encoder, sha256)
-        kept = rows.astype(np.float16) if _fits_half(rows) else rows
+        array = rows.astype(np.float16) if _fits_half(rows) else rows
         with self._database.writable():
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, lambda file: np.save(file, np.ascontiguousarray(kept), allow_pickle=False))
+            replace_file(path, lambda file: np.save(file, np.ascontiguousarray(array), allow_pickle=False))
         with self._database.write() as connection:
             values = (sha256, encoder, len(rows), hash_file(path))
             connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
@@ -422,19 +422,19 @@ class Storage:
         """
         with self._alone():
             states = {_state(video) for video in videos}
-            known = {row[:3] for row in self._database.read("SELECT path, size, mtime_ns FROM places")}
-            gone, kept, unread = dict[tuple[Any, ...], str](), set[str](), set[int]()
+            records = {row[:3] for row in self._database.read("SELECT path, size, mtime_ns FROM places")}
+            missing, unreachable, unread = dict[tuple[Any, ...], str](), set[str](), set[int]()
             for place, sha256 in self.places(folder):
                 if _state(place) in states or below(place.path, unlisted):
                     continue
                 if volume_of(place.path) != place.volume:
-                    kept.add(sha256)
+                    unreachable.add(sha256)
                 else:
-                    gone[_state(place)] = sha256
-            sizes = {size for _, size, _ in gone}
+                    missing[_state(place)] = sha256
+            sizes = {size for _, size, _ in missing}
             renamed = list[tuple[str, VideoPath]]()
             for video in videos:
-                if video.size in sizes and _state(video) not in known:
+                if video.size in sizes and _state(video) not in records:
                     with suppress(OSError):
                         sha256 = hash_file(video.path)
                         if video.unchanged:
@@ -443,15 +443,15 @@ class Storage:
                     unread.add(video.size)
             if any(map(_may_be_there, unlisted)):
                 unread = sizes
-            kept |= {sha256 for (_, size, _), sha256 in gone.items() if size in unread}
+            unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
             with self._database.write() as connection:
                 _see(connection, renamed)
                 connection.executemany(
                     "DELETE FROM places WHERE path = ? AND size = ? AND mtime_ns = ?",
-                    [state for state, sha256 in gone.items() if sha256 not in kept],
+                    [state for state, sha256 in missing.items() if sha256 not in unreachable],
                 )
                 seen = {row[0] for row in connection.execute("SELECT sha256 FROM places")}
-                unused = sorted({*gone.values()} - seen)
+                unused = sorted({*missing.values()} - seen)
                 arrays = [*self._arrays(connection, unused)]
                 for table in ("features", "faults", "videos"):
                     connection.executemany(f"DELETE FROM {table} WHERE sha256 = ?", [(sha256,) for sha256 in unused])
@@ -462,7 +462,7 @@ class Storage:
             for place in (self.home / FEATURES).glob("*/??"):
                 if not (place.is_symlink() or place.parent.is_symlink()):
                     clear_half_written(place, older_than=ABANDONED_AFTER)
-            return len(unused), len(kept)
+            return len(unused), len(unreachable)
 
     def take_over(
         self,
@@ -545,7 +545,7 @@ class Storage:
             )
         files = [path for path in paths if path.is_file()]
         if not files:
-            raise DataError(f"{home}: no library found, there is nothing to move.")
+            raise DataError(f"{home}: no library found to move.")
         return files
 
     @contextmanager
@@ -578,7 +578,7 @@ class Storage:
         Raises:
             DataError: another process does not end.
         """
-        busy = f"{self.home}: another process uses this library. Wait for it to end, then run again."
+        busy = f"{self.home}: another process is using this library. Wait until it has finished, then run again."
         self._database.home = self._place()
         with ExitStack() as stack:
             try:
@@ -678,7 +678,7 @@ def _expect_empty(target: Path, home: Path) -> None:
     try:
         for inner, outer in ((target, home), (home, target)):
             if any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents) if outer.exists()):
-                raise DataError(f"{target}: the library lies in {home}. Name a folder that is not part of it.")
+                raise DataError(f"{target}: overlaps the library {home}. Name another folder.")
         names = {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
         raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error

@@ -58,12 +58,12 @@ class EvaluateOptions:
     Args:
         table: the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video
             retrieval (t2v); auto chooses by the corpus
-        ties: the rank among equal scores
-        output: the file of the last report, after all stages (default: evaluation.json in the folder of the system,
-            with the stages' names appended)
+        ties: the rank of equal scores
+        output: the file of the final report (default: evaluation.json in the folder of the system, with the stages'
+            names appended)
         run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
             format of TREC
-        diagnose: also say of each block of attention whether it looks at content, and whether registers change it
+        diagnose: also report whether each attention block uses content and registers
     """
 
     stage: Stages = field(default_factory=list)
@@ -195,12 +195,12 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
     from prvr.evaluation.zero_shot import evaluate_untrained
     from prvr.training.splits import cache_folder
 
-    for option, given in (
+    for option, value in (
         ("--stage", args.stage),
         ("--transfer", args.transfer),
         *((f"--{key}", True) for key in keys),
     ):
-        if given:
+        if value:
             raise CommandError(
                 f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
                 f"the model with --stage {name.replace('-', '_')}."

@@ -113,11 +113,11 @@ class TrainerConfig:
             ('the mean of the weights of epochs 20 to 24', 'best epoch 17')
         """
         if epoch < 0:
-            return "the model as it starts"
-        kept = self.kept_epochs(epoch)
+            return "the initial model"
+        epochs = self.kept_epochs(epoch)
         if not self.average:
             return f"best epoch {epoch}"
-        return f"the mean of the weights of epochs {kept[0]} to {kept[-1]}" if len(kept) > 1 else f"epoch {epoch}"
+        return f"the mean of the weights of epochs {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else f"epoch {epoch}"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -24,7 +24,7 @@ from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.released.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
-from prvr.released.tensor_names import known_names
+from prvr.released.tensor_names import canonical_names
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
@@ -97,7 +97,7 @@ def _tensors(file: Path, content: Any) -> dict[str, Tensor]:
         raise CheckpointError(f"{file}: holds a {type(content).__name__}, not a dictionary. {_EXPECTED}.")
     for candidate in (*(content.get(key) for key in _TENSORS), content):
         if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
-            return known_names({str(name): tensor for name, tensor in candidate.items()})
+            return canonical_names({str(name): tensor for name, tensor in candidate.items()})
     keys = ", ".join(sorted(map(str, content))[:8]) or "nothing"
     raise CheckpointError(f"{file}: no dictionary of tensors found; the file holds: {keys}. {_EXPECTED}.")
 

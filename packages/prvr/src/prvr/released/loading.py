@@ -14,7 +14,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.tensor_names import UNUSED, known_names, names
+from prvr.released.tensor_names import UNUSED, canonical_names, names
 
 _MOST_BLOCKS = 64
 
@@ -336,7 +336,7 @@ def load_released(
                 f"state_dict[{name!r}] is of type {type(value).__name__}, expected tensors by their names. Of a whole "
                 "checkpoint, pass its 'state_dict' or 'model'; prvr convert checkpoint reads the file itself"
             )
-    state = known_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
+    state = canonical_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
     try:
         model, loss = released_config(system_of(state, config), config, has_words(state), preset)
     except CheckpointError:

@@ -104,7 +104,7 @@ function show(answer) {
   const graded = answer.hits.some((hit) => hit.confidence !== null);
   const verdict = graded ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
   const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
-  const grouped = folded ? `; ${folded} more grouped with results that score alike` : "";
+  const grouped = folded ? `; ${folded} more grouped with similar results` : "";
   status.textContent = `${first} ${videos} videos${verdict}${grouped}.`;
   if (answer.level !== null) status.textContent += " Dashed line: 95th percentile of unrelated queries.";
   scrollTo({ top: 0 });
