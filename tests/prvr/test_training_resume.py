@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
+import yaml
 from training_runs import (
     RUNS,
     Runs,
@@ -20,10 +22,13 @@ from training_runs import (
     steps_counter,
 )
 
+import prvr
+from prvr.cli import main
+from prvr.config import read_yaml_file
 from prvr.data import VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import RunResult, TrainingError
+from prvr.training import RunResult, TrainingError, resume, train
 from prvr.training.checkpoint import load_state, save_state
 
 
@@ -212,3 +217,27 @@ def test_a_run_killed_before_its_first_state_starts_over(runs: Runs, finished: P
         (run / "last" / "state.pt").unlink()
         with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
             runs.resume(run.name)
+
+
+def test_a_run_says_what_made_it_and_is_not_continued_on_other_features(
+    tmp_path: Path, cache: str, toy_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(toy_root / "toy-tiny", tmp_path / "data" / "toy-tiny")
+    config = make_config(cache, data__root=str(tmp_path / "data"))
+    train(config, output=tmp_path / "run", device="cpu", on_epoch=lambda line: True)  # stops after the first
+    record = read_yaml_file(tmp_path / "run" / "environment.yaml")
+    assert (record["prvr"], record["torch"], record["device"]) == (prvr.__version__, torch.__version__, "cpu")
+    resume(tmp_path / "run", device="cpu")
+    (tmp_path / "run" / "environment.yaml").write_text(yaml.safe_dump(record | {"torch": "1.0"}))
+    with caplog.at_level("WARNING"):
+        resume(tmp_path / "run", device="cpu")
+    assert f"continued with another environment: torch 1.0 -> {torch.__version__}" in caplog.text
+    (features,) = (tmp_path / "data" / "toy-tiny" / "FeatureData").rglob("feature.hdf5")
+    with h5py.File(features, "r+") as file:
+        for rows in file.values():
+            rows[:] = -rows[:]
+    with pytest.raises(TrainingError, match="was begun on other features of toy-tiny than those in its folder now"):
+        resume(tmp_path / "run", device="cpu")
+    caplog.clear()
+    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu", "--output", str(tmp_path / "new.json")]) == 0
+    assert "the features are not those that the model was trained on" in caplog.text

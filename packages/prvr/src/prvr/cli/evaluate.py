@@ -269,10 +269,15 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     """
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
     from prvr.evaluation.attention import watched
+    from prvr.training.record import changed_data
 
     device = device_of(args.device)
     how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
     open_corpus_of(config)
+    file, trained = system.config_file, system.config
+    if file is not None and trained is not None and trained.data.collection == config.data.collection:
+        for what in changed_data(file.parent, config):
+            logger.warning("%s: the %s are not those that the model was trained on", config.data.collection, what)
     with closing(system.open_split(split, config)) as packed:
         with watched(system.pipeline.first) if args.diagnose else nullcontext([]) as blocks:
             encoded = encode_split(

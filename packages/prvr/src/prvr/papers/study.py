@@ -25,15 +25,14 @@ import torch
 import yaml
 
 from prvr import __version__
-from prvr.config import Config, read_yaml_file
+from prvr.config import read_yaml_file
 from prvr.data.atomic import owned, write_file
-from prvr.data.features import feature_files
-from prvr.data.hashes import digest, hash_file, hash_sample
+from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
 from prvr.reading import short
-from prvr.training.splits import run_corpus
+from prvr.training.record import corpus_digest, features_digest
 
 PACKED = ".tar.xz"
 """The ending of a packed study."""
@@ -311,33 +310,6 @@ def _unpack(file: Path, folder: Path) -> None:
             archive.extractall(folder, members, filter="data")
     except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
         raise DataError(f"{file}: cannot be read ({error}). Expected a file of `prvr papers pack`.") from error
-
-
-def corpus_digest(config: Config) -> str:
-    """A hash of the captions of the training and the reported split, by which a corpus is recognised.
-
-    Raises:
-        prvr.data.DataError: the files are missing.
-        prvr.training.TrainingError: `data.root` is missing.
-    """
-    corpus = run_corpus(config)
-    files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
-    return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
-
-
-def features_digest(config: Config) -> str | None:
-    """A hash of samples of the features, by which changed ones are recognised; None for a corpus that prvr draws.
-
-    Features that are drawn follow from their version, up to the rounding of the machine.
-
-    Raises:
-        prvr.data.DataError: the files are missing.
-    """
-    if config.data.root is None:
-        return None
-    corpus = run_corpus(config)
-    files = [*feature_files(corpus.feature_folder), corpus.query_file]
-    return digest({file.name: hash_sample(file) for file in files})[:16]
 
 
 def _data_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:

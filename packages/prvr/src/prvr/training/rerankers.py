@@ -37,6 +37,7 @@ from prvr.training.card import reranker_card
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
 from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
+from prvr.training.record import keep_record
 from prvr.training.reranker_config import RerankerRunConfig
 from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits
@@ -111,6 +112,7 @@ def train_reranker(
     config = replace(config, reranker=replace(config.reranker, trained_on=name))
     options["device"] = "cpu" if device_of(retriever, options.get("device")).type == "cpu" else None
     with open_run(config, output, **options) as run:
+        keep_record(run, config.train.precision, None)
         with run.stop.at_once():  # nothing is trained yet
             task = RerankerTask(config, run.accelerator, retriever, splits)
         steps = math.ceil(len(task.query_ids) / config.train.batch_size)

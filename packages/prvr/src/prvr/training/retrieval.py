@@ -35,6 +35,7 @@ from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.closed_form import fit_path
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
+from prvr.training.record import keep_record
 from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits, Teacher, fitted, open_splits, teacher_scores, training_batches, with_widths
 from prvr.training.task import Selection
@@ -109,6 +110,7 @@ def train(
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
+            keep_record(run, config.train.precision, config)
         scores = teacher_scores(config, run, splits.train, teacher) if config.loss.taught else None
         batches = training_batches(config, splits.train, run.accelerator, scores)
 

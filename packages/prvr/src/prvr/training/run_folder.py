@@ -1,6 +1,7 @@
 """The folder of a run: its files, and the lock of the process that writes them.
 
 config.yaml        the resolved configuration
+environment.yaml   what made the run: versions, device, hashes of captions and features
 metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, steps, seconds, averaged epochs
 curves.png         loss and SumR
 best/              the retriever of the best epoch, or of the mean of the last ones (`from_pretrained` reads it),
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
+RECORD = "environment.yaml"
+"""The file that says what made a run."""
 
 
 RunConfig = Config | RerankerRunConfig
@@ -104,7 +107,9 @@ class RunFolder:
             raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
         if not resume:
             files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
-            if set(files) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
+            if (
+                set(files) - {"config.yaml", RECORD} or self.path.is_file()
+            ):  # these alone: failed before its first epoch
                 raise TrainingError(
                     f"{self.path}: already holds {', '.join(files[:4]) or 'a file'}. Resume that run (--resume), or "
                     "choose another folder."

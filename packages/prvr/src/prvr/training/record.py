@@ -1,0 +1,119 @@
+"""What made a run: versions, device, captions and features, in `environment.yaml` of its folder."""
+
+import logging
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from accelerate import Accelerator
+
+from prvr import __version__
+from prvr.config import Config, read_yaml_file
+from prvr.data.features import feature_files
+from prvr.data.hashes import digest, hash_file, hash_sample
+from prvr.errors import TrainingError
+from prvr.training.checkpoint import write_file
+from prvr.training.processes import in_main
+from prvr.training.run_folder import RECORD, Run
+from prvr.training.splits import run_corpus
+
+logger = logging.getLogger(__name__)
+
+
+def corpus_digest(config: Config) -> str:
+    """A hash of the captions of the training and the reported split, by which a corpus is recognised.
+
+    Raises:
+        prvr.data.DataError: the files are missing.
+        prvr.training.TrainingError: `data.root` is missing.
+    """
+    corpus = run_corpus(config)
+    files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
+    return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
+
+
+def features_digest(config: Config) -> str | None:
+    """A hash of samples of the features, by which changed ones are recognised; None for a corpus that prvr draws.
+
+    Features that are drawn follow from their version, up to the rounding of the machine.
+
+    Raises:
+        prvr.data.DataError: the files are missing.
+    """
+    if config.data.root is None:
+        return None
+    corpus = run_corpus(config)
+    files = [*feature_files(corpus.feature_folder), corpus.query_file]
+    return digest({file.name: hash_sample(file) for file in files})[:16]
+
+
+def environment(accelerator: Accelerator, precision: str) -> dict[str, Any]:
+    """The versions and the device of this process, as plain values."""
+    on_gpu = accelerator.device.type == "cuda"
+    return {
+        "prvr": __version__,
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "device": accelerator.device.type,
+        "device_name": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
+        "processes": accelerator.num_processes,
+        "precision": precision,
+        "float32_matmul": torch.get_float32_matmul_precision(),
+    }
+
+
+def data_digests(config: Config) -> dict[str, Any]:
+    """The hashes of the captions and the features of a configuration, see `corpus_digest` and `features_digest`."""
+    return {"corpus": corpus_digest(config), "features": features_digest(config)}
+
+
+def changed_data(folder: Path, config: Config) -> list[str]:
+    """Which of the captions and the features are others than those that a run was trained on.
+
+    Args:
+        folder: of the run; one without a record has nothing to compare.
+        config: says where they are now.
+    """
+    file = folder / RECORD
+    record = read_yaml_file(file) if file.is_file() else {}
+    names = {"corpus": "captions", "features": "features"}
+    current = data_digests(config) if record.get("corpus") is not None else {}
+    return [names[key] for key, value in current.items() if record.get(key) != value]
+
+
+def keep_record(run: Run, precision: str, config: Config | None) -> None:
+    """Writes what makes a new run; compares it with what made a run that is continued.
+
+    Args:
+        run: the run.
+        precision: of its configuration.
+        config: its configuration, if it reads the data that this names.
+
+    Raises:
+        TrainingError: the run was begun on other captions or features.
+    """
+
+    def keep() -> None:
+        file, current = run.folder.path / RECORD, environment(run.accelerator, precision)
+        logger.info("%s", ", ".join(f"{key} {value}" for key, value in current.items() if value is not None))
+        if run.state is None or not file.is_file():
+            values = current | ({} if config is None else data_digests(config))
+            text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+            write_file(file, lambda stream: stream.write(text.encode()))
+            return
+        if config is not None and (changed := changed_data(file.parent, config)):
+            raise TrainingError(
+                f"{file}: the run was begun on other {' and '.join(changed)} of {config.data.collection} than those in "
+                "its folder now. Restore them, or start a new run in another folder."
+            )
+        if changes := _changes(read_yaml_file(file), current):
+            logger.warning("%s: continued with another environment: %s", file.parent, "; ".join(changes))
+
+    in_main(run.accelerator, keep)
+
+
+def _changes(before: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    return [f"{key} {before.get(key)} -> {value}" for key, value in current.items() if before.get(key) != value]
