@@ -38,7 +38,7 @@ from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
-from prvr_search.toy_videos import foreign_video, refuse_foreign, usual_encoder
+from prvr_search.toy_videos import foreign_video, refuse_foreign, default_encoder
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
@@ -256,7 +256,7 @@ class Library:
         return self._current(self._listed or self._listing(), may_be_empty=True)
 
     @property
-    def is_usual(self) -> bool:
+    def is_default(self) -> bool:
         """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
         (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
         if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
@@ -468,7 +468,7 @@ class Library:
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:
-                name = name or usual_encoder(video.path for video in listing.videos)
+                name = name or default_encoder(video.path for video in listing.videos)
                 self._encoder = open_encoder(name, self._device, download=self._download)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
         self._spec, is_named = spec, was_named or self._encoder_name is not None
