@@ -38,7 +38,7 @@ from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
-from prvr_search.toy_videos import foreign_video, refuse_foreign, default_encoder
+from prvr_search.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
