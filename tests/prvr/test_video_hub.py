@@ -17,7 +17,7 @@ from video_models import tiny_clip, tiny_roberta
 from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, HubUnreachable, choose_encoder, open_encoder
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.toy_videos import refuse_foreign, usual_encoder, write_mp4
+from prvr_search.toy_videos import default_encoder, refuse_foreign, write_mp4
 
 pytest.importorskip("transformers")
 NAME = "owner/clip"
@@ -117,11 +117,11 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     library = Library(videos, encoder="toy", home=cache.parent / "drawn")
     library.update()
     assert not caplog.text
-    assert usual_encoder(videos.iterdir()) == "toy"
+    assert default_encoder(videos.iterdir()) == "toy"
     remembered = Library(videos, home=library.storage.home)
     assert remembered.spec == library.spec
     grey.rename(videos / "grey.mp4")
-    assert usual_encoder(videos.iterdir()) == DEFAULT_ENCODER
+    assert default_encoder(videos.iterdir()) == DEFAULT_ENCODER
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
         remembered.update()  # which names no encoder
 

@@ -13,7 +13,8 @@ from .points import point_spaces
 
 def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
     """s0 - |s| = sum_i w_i (1/c + |p_i across s|^2)/(p_i0 + p_i.u), u = s/|s|: a sum of positive terms."""
-    p, u = p.unsqueeze(-3), safe_divide(s, safe_sqrt(hyp.dot(s, s))).unsqueeze(-2)
+    p = p.unsqueeze(-3)
+    u = safe_divide(s, safe_sqrt(hyp.dot(s, s))).unsqueeze(-2)
     c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
     along, p0 = hyp.dot(p, u), hyp.time(p, c)
     perpendicular = hyp.off_the_line(p - along * u, hyp.dot(p, p))

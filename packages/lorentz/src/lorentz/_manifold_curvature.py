@@ -36,7 +36,8 @@ def as_float(c: Scalar) -> float:
 
 def refusal(key: str, stored: Tensor, c: Scalar) -> str | None:
     """What to say of a stored curvature that is neither c nor c rounded to float32 or to its own dtype; else None."""
-    number, eps = as_float(c), max(torch.finfo(stored.dtype).eps, torch.finfo(torch.float32).eps)
+    number = as_float(c)
+    eps = max(torch.finfo(stored.dtype).eps, torch.finfo(torch.float32).eps)
     if stored.is_meta or (stored.numel() == 1 and abs(stored.item() - number) <= 8.0 * eps * number):
         return None
     got = f"{stored.item():g}" if stored.numel() == 1 else f"{stored.tolist()}"

@@ -85,7 +85,8 @@ def attend(
 ) -> Tensor:
     """`lorentz_attention` from space parts to space parts, in their dtype."""
     sharpness = 2.0 / (temperature.to(q.dtype) if isinstance(temperature, Tensor) else temperature)
-    queries, keys = _time_last(q, -hyp.time(q, c)) * sharpness, _time_last(k, hyp.time(k, c))
+    queries = _time_last(q, -hyp.time(q, c)) * sharpness
+    keys = _time_last(k, hyp.time(k, c))
     values = hyp.lifted(v, c)
     shown, alive = _logit_bias(attn_bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)

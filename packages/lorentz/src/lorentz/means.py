@@ -63,7 +63,8 @@ def _moved(m: Tensor, step: Tensor, c: Scalar) -> Tensor:
 def _newton(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
     """The mean by damped Newton steps from the Lorentz centroid; each problem of a batch has its own damping."""
     m = centroid(hyp.lifted(x, c), weights, c)[..., 1:]
-    tolerance, slack = torch.finfo(x.dtype).eps ** 0.5, 64.0 * torch.finfo(x.dtype).eps
+    tolerance = torch.finfo(x.dtype).eps ** 0.5
+    slack = 64.0 * torch.finfo(x.dtype).eps
     state = _looked(m, x, weights, c)
     share = torch.ones_like(state.cost)
     for _ in range(_MAX_STEPS):

@@ -46,7 +46,8 @@ def _nearest(queries: Tensor, points: Tensor, k: int, c: Scalar) -> Int[Tensor, 
     count = min(len(points), 2 * k + 16)
     rows = bound.topk(count, dim=-1, largest=False)
     chosen = rows.indices.sort(dim=-1).values  # so that equal distances come in the order of the points
-    ambient, places = project(queries, c, precision="native"), project(points, c, precision="native")
+    ambient = project(queries, c, precision="native")
+    places = project(points, c, precision="native")
     distances = dist(ambient.unsqueeze(-2), places[chosen], c, precision="native").sort(dim=-1, stable=True)
     nearest = chosen.gather(-1, distances.indices[:, :k])
     # Certain where the k-th is closer than the bound of every point that was not looked at.

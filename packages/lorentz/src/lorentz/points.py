@@ -155,7 +155,8 @@ def _message(name: str, x: Tensor, c: Scalar, off: Tensor, time: Tensor, rtol: f
     x, allowed = x.detach(), 16.0 * torch.finfo(x.dtype).eps if rtol is None else rtol
     worst = (off * torch.nan_to_num((x[..., 0].to(time.dtype) - time).abs(), nan=torch.inf)).argmax()
     index = tuple(int(i) for i in torch.unravel_index(worst, off.shape))
-    got, expected = float(x.expand(*off.shape, x.shape[-1])[(*index, 0)]), float(time[index])
+    got = float(x.expand(*off.shape, x.shape[-1])[(*index, 0)])
+    expected = float(time[index])
     c = c.detach() if isinstance(c, Tensor) else c
     curvature = float(c.expand(*off.shape, 1)[(*index, 0)]) if isinstance(c, Tensor) and c.ndim else float(c)
     return (

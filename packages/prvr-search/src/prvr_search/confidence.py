@@ -121,7 +121,9 @@ def _bank_file(model: SearchModel) -> Path:
 
 
 def _encoded_bank(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
-    sentences, parts, next_note = unrelated_sentences(), [], time.monotonic() + 2
+    sentences = unrelated_sentences()
+    parts = []
+    next_note = time.monotonic() + 2
     for first in range(0, len(sentences), _AT_ONCE):
         if time.monotonic() > next_note:
             logger.info("confidences: %d of %d sentences encoded, once for this text encoder", first, len(sentences))

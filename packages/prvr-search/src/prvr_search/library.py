@@ -38,7 +38,7 @@ from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
-from prvr_search.toy_videos import foreign_video, refuse_foreign, usual_encoder
+from prvr_search.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
@@ -256,7 +256,7 @@ class Library:
         return self._current(self._listed or self._listing(), may_be_empty=True)
 
     @property
-    def is_usual(self) -> bool:
+    def is_default(self) -> bool:
         """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
         (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
         if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
@@ -334,7 +334,8 @@ class Library:
         """What is known of the folder, without encoding or changing anything."""
         listing, spec = self._listing(), self.spec
         key = "" if spec is None else encoder_key(spec)
-        contents, about = self.storage.contents(self.folder, listing.videos), self.storage.about(key)
+        contents = self.storage.contents(self.folder, listing.videos)
+        about = self.storage.about(key)
         faults = self.storage.faults(key)
         encoded = [sha256 for sha256 in contents.values() if sha256 in about]
         return LibraryState(
@@ -409,7 +410,8 @@ class Library:
         the next update.
         """
         keys = [*self.storage.specs()] if self.spec is None else [encoder_key(self.spec)]
-        shas, problems = {sha256 for _, sha256 in self.storage.places(self.folder)}, list[str]()
+        shas = {sha256 for _, sha256 in self.storage.places(self.folder)}
+        problems = list[str]()
         with self.storage.in_use():
             for key in keys:
                 damaged = self.storage.check(key, shas)
@@ -455,7 +457,8 @@ class Library:
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
-        names, rate = {name, str(Path(name).expanduser().resolve())}, self._rate or (last.rate if last else _RATE)
+        names = {name, str(Path(name).expanduser().resolve())}
+        rate = self._rate or (last.rate if last else _RATE)
         specs = [*([] if last is None else [last]), *self.storage.specs().values()]
         return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
 
@@ -465,7 +468,7 @@ class Library:
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:
-                name = name or usual_encoder(video.path for video in listing.videos)
+                name = name or default_encoder(video.path for video in listing.videos)
                 self._encoder = open_encoder(name, self._device, download=self._download)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
         self._spec, is_named = spec, was_named or self._encoder_name is not None
@@ -508,7 +511,8 @@ class Library:
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
         spec = features.spec
-        model, stride = self._search_model(spec), _WINDOW / (1 if self._is_encoder_alone else 2)
+        model = self._search_model(spec)
+        stride = _WINDOW / (1 if self._is_encoder_alone else 2)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
         name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
 

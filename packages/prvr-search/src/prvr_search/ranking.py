@@ -102,7 +102,8 @@ def find_candidates(
     if backend is None or len(snapshot.video_ids) <= enough(k):
         return None
     total = snapshot.windows * snapshot.clips
-    vectors, queries = 4 * enough(k), np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
+    vectors = 4 * enough(k)
+    queries = np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
     candidates: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
     missing = list(range(len(text)))
     while missing:
@@ -217,7 +218,8 @@ def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) 
         if weight:
             query = unit_rows(torch.from_numpy(vector)[None])
             narrow = query.half()
-            rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
+            rounded = float((query - narrow.float()).norm())
+            finest = torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
                 parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.packed(name, rows)]
             best = np.full(len(rows), -np.inf, np.float32)
@@ -232,7 +234,8 @@ def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) 
 @cache
 def _adds_in_float32() -> bool:
     """Whether products of float16 vectors are added up in float32: in float16 the small ones of these would be lost."""
-    ones, parts = torch.ones(8, 384, dtype=torch.float16), torch.full((1, 384), 2.0**-12, dtype=torch.float16)
+    ones = torch.ones(8, 384, dtype=torch.float16)
+    parts = torch.full((1, 384), 2.0**-12, dtype=torch.float16)
     parts[0, 0] = 1
     return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
 
@@ -309,7 +312,8 @@ def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowB
         total += np.float32(about.clip_weight) * clips.numpy() + np.float32(about.frame_weight) * frames.numpy()
         return total
     if about.clip_weight:
-        queries, rows = torch.from_numpy(_of_clips(text, d)), torch.from_numpy(block.clips.reshape(w * c, d))
+        queries = torch.from_numpy(_of_clips(text, d))
+        rows = torch.from_numpy(block.clips.reshape(w * c, d))
         scores = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
         total += np.float32(about.clip_weight) * scores.numpy()
     if about.frame_weight:
@@ -417,7 +421,8 @@ def covering_scores(
         >>> covering_scores(np.float32([0.5, 0.9]), np.float32([[0, 1], [0.25, 0.5]]), 4).round(1).tolist()
         [0.5, 0.8999999761581421, 0.5, 0.5]
     """
-    line, edges = np.full(steps, -np.inf, np.float32), np.asarray(spans, np.float64) * steps
+    line = np.full(steps, -np.inf, np.float32)
+    edges = np.asarray(spans, np.float64) * steps
     first = np.clip(np.floor(edges[:, 0] + 1e-6), 0, steps - 1).astype(int)
     last = np.clip(np.ceil(edges[:, 1] - 1e-6), first + 1, steps).astype(int)
     for score, start, stop in zip(scores, first, last, strict=True):
@@ -436,7 +441,8 @@ def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
     steps = int(snapshot.steps[row])
     if steps > 1 and snapshot.manifest.frame_weight:
         return snapshot.stored_rows("frames", [row])[0][:steps]
-    clips, spans = snapshot.stored_rows("clips", [row])[0], snapshot.clip_spans(np.array([row]))
+    clips = snapshot.stored_rows("clips", [row])[0]
+    spans = snapshot.clip_spans(np.array([row]))
     if spans is None:
         return clips
     middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS

@@ -74,7 +74,9 @@ class Rescorer:
                 row = rescored(self._bound(self._whole, texts, numbers, windows), row, slice(0, 1))
             depth = min(self.depth(k), len(numbers))
             chosen = best_columns(row, depth)[0].sort().values  # in the order of ids, as evaluation has its gallery
-            row, numbers, windows = row[:, chosen], numbers[chosen.numpy()], windows[chosen.numpy()]
+            row = row[:, chosen]
+            numbers = numbers[chosen.numpy()]
+            windows = windows[chosen.numpy()]
             if self._best:
                 row = rescored(self._bound(self._best, texts, numbers, windows), row, slice(0, 1))
             order = best_columns(row, min(k, depth))[0].tolist()

@@ -220,7 +220,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
         if not near:
             moments.append(Moment(start, end, peak))
         elif peak >= moment_level(near[0].score, median):
-            first, last = min(start, *(moment.start for moment in near)), max(end, *(moment.end for moment in near))
+            first = min(start, *(moment.start for moment in near))
+            last = max(end, *(moment.end for moment in near))
             joined = Moment(first, last, near[0].score)
             moments = [joined if moment is near[0] else moment for moment in moments if moment not in near[1:]]
     return tuple(moments[:most])

@@ -109,7 +109,8 @@ def write_taught(storage: Storage, folder: Path, spec: FeatureSpec, taught: Taug
     Raises:
         DataError: the library cannot be written.
     """
-    path, content = taught_file(storage, folder, spec), signed({"format": _FORMAT, **asdict(taught)})
+    path = taught_file(storage, folder, spec)
+    content = signed({"format": _FORMAT, **asdict(taught)})
     with storage.in_use(), storage.writable():
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda file: file.write(content.encode()))

@@ -161,7 +161,8 @@ def teach(
     captioned, everything = np.unique(own), np.arange(len(lines))
     cache = {number: products(number) for number in captioned.tolist()}
     samples = [rows[:: -(-len(rows) // _SAMPLE)] for rows in cache.values()]
-    gallery, starts = np.concatenate(samples), np.cumsum([0, *map(len, samples)])[:-1]
+    gallery = np.concatenate(samples)
+    starts = np.cumsum([0, *map(len, samples)])[:-1]
 
     def best_penalty(captions: Int[np.ndarray, " s"]) -> float:
         """The one whose maps rank these captions best among captioned videos, each without its own."""
@@ -179,7 +180,9 @@ def teach(
     for group in _groups(captioned, max(_FEWEST, int(most))):
         support = np.flatnonzero(~relevant[:, group].any(1))
         plans.append((np.flatnonzero(np.isin(own, group)), support, best_penalty(support)))
-    alone, taught, first = np.zeros(relevant.shape), np.zeros(relevant.shape), np.zeros(1, int)
+    alone = np.zeros(relevant.shape)
+    taught = np.zeros(relevant.shape)
+    first = np.zeros(1, int)
     for number in range(len(numbers)):
         rows = cache[number] if number in cache else products(number)
         alone[:, number] = pairs.scores(rows, first, everything, everything[:0], 0.0)[:, 0]

@@ -183,7 +183,7 @@ def is_toy_video(path: Path) -> bool | None:
         return None
 
 
-def usual_encoder(videos: Iterable[Path]) -> str:
+def default_encoder(videos: Iterable[Path]) -> str:
     """The encoder of videos for which none is named: `toy` if all that can be read are of the toy corpus.
 
     Args:

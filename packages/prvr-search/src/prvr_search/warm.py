@@ -126,7 +126,10 @@ def plain_search(words: Sequence[str]) -> PlainSearch | None:
         ['search', 'films', 'a dog', '--paths']
         >>> plain_search(["search", "films", "a dog", "--json", "-"])
     """
-    rest, plain, places, options = iter(words[1:]), [*words[:1]], list[str](), dict[str, str]()
+    rest = iter(words[1:])
+    plain = [*words[:1]]
+    places = list[str]()
+    options = dict[str, str]()
     for word in rest:
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
@@ -146,7 +149,8 @@ def plain_search(words: Sequence[str]) -> PlainSearch | None:
         plain.append(word)
     if plain[:1] != ["search"] or not 1 <= len(places) <= 2:
         return None
-    quiet, verbose = bool(_QUIET & options.keys()), bool(_VERBOSE & options.keys())
+    quiet = bool(_QUIET & options.keys())
+    verbose = bool(_VERBOSE & options.keys())
     return PlainSearch(plain, places[0], options.get("--library"), quiet, verbose)
 
 

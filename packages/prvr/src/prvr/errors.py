@@ -69,7 +69,9 @@ class _WorkingFolder:
     """Finds one module in the folder, and what modules that were found there import themselves."""
 
     def __init__(self, module: str) -> None:
-        self._module, self._folder, self._importers = module.partition(".")[0], str(Path.cwd()), set[str]()
+        self._module = module.partition(".")[0]
+        self._folder = str(Path.cwd())
+        self._importers = set[str]()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         frame = sys._getframe(1)

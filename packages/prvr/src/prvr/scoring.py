@@ -89,7 +89,8 @@ def max_scores(
     # The norm of a query does not move its maximum, so it is divided out of the (q, v) result instead of every row.
     cosine = dot * tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
     if mask is not None:
-        cosine, dot = cosine.masked_fill(~mask, -torch.inf), dot.masked_fill(~mask, -torch.inf)
+        cosine = cosine.masked_fill(~mask, -torch.inf)
+        dot = dot.masked_fill(~mask, -torch.inf)
     return cosine.amax(-1) / text.norm(dim=-1).clamp_min(1e-12)[:, None], dot.amax(-1)
 
 
@@ -286,7 +287,9 @@ def ranked_moments(scores: Float[Tensor, "n t"], overlap: float = 0.5) -> Moment
         >>> [part.tolist() for part in (found.start, found.stop, found.valid)]
         [[[1.0, 5.0]], [[3.0, 6.0]], [[True, True]]]
     """
-    places, median, rest = torch.arange(scores.shape[1], device=scores.device), scores.median(1).values, scores
+    places = torch.arange(scores.shape[1], device=scores.device)
+    median = scores.median(1).values
+    rest = scores
     start = stop = score = scores[:, :0]
     valid = torch.zeros_like(score, dtype=torch.bool)
     while True:
@@ -325,7 +328,8 @@ def ranked_spans(scores: Float[Tensor, "n c"], spans: Float[Tensor, "c 2"], over
     while bool((rest > -torch.inf).any()):
         highest, clip = rest.max(1, keepdim=True)
         rest = rest.masked_fill(near[clip[:, 0]], -torch.inf)
-        clips, score = torch.cat([clips, clip], 1), torch.cat([score, highest], 1)
+        clips = torch.cat([clips, clip], 1)
+        score = torch.cat([score, highest], 1)
     return MomentLists(first[clips], last[clips], score, score > -torch.inf, 1.0)
 
 
@@ -389,7 +393,8 @@ def token_alignment(
     """
     expect_mask("frame_mask", frame_mask)
     with full_precision(words.device):
-        unit_words, unit_frames = _unit(words, word_mask), _unit(frames, frame_mask)
+        unit_words = _unit(words, word_mask)
+        unit_frames = _unit(frames, frame_mask)
         frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
 
         def align(cosine: Tensor, words: slice, videos: slice) -> Tensor:

@@ -428,7 +428,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
         """A target in the form that the denoiser knows, [-1, 1] for the values of `data_range`."""
         if self.data_low is None:
             return target
-        low, high = self.data_low.to(target.dtype), self.data_high.to(target.dtype)
+        low = self.data_low.to(target.dtype)
+        high = self.data_high.to(target.dtype)
         return (2 * target - low - high) / (high - low)
 
     def _restored(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -596,7 +597,8 @@ def _expect_generators(generators: Sequence[Any]) -> None:
 
 def _timesteps_of_rows(values: Any, target: Tensor, steps: int) -> Tensor:
     """One timestep per row, none of which indexes from the end of the schedule, or beyond it."""
-    rows, timesteps = len(target), values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+    rows = len(target)
+    timesteps = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
     if timesteps.shape != (rows,):
         raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
     if timesteps.is_floating_point() or timesteps.dtype == torch.bool:

@@ -66,7 +66,8 @@ class KLToTarget:
         """
         logits = self.temperature * prediction
         if mask is not None and mask.ndim == target.ndim:
-            logits, target = logits.masked_fill(~mask, -torch.inf), masked(target, mask)
+            logits = logits.masked_fill(~mask, -torch.inf)
+            target = masked(target, mask)
         logits = torch.log_softmax(logits, dim=-1)
         # xlogy knows that 0 log 0 = 0; where the target is 0, -inf (nan in a row without candidates) must not meet it.
         return (torch.xlogy(target, target) - target * logits.masked_fill(target == 0, 0)).sum(-1)

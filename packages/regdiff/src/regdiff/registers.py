@@ -135,7 +135,8 @@ class RegisterOptions:
 
     def __post_init__(self) -> None:
         for name in ("kind", "start", "loss_timesteps", "denoiser"):
-            value, choices = getattr(self, name), get_args(type(self).__annotations__[name])
+            value = getattr(self, name)
+            choices = get_args(type(self).__annotations__[name])
             if value not in choices:
                 raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}")
         if self.kind == "prior" and self.start == "gaussian":

@@ -157,7 +157,8 @@ class LorentzMultiheadAttention(OnHyperboloid):
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
         # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
         heads = self.num_heads, gap
-        queries, keys = self.query._gapped(q, *heads, -1), self.key._gapped(k, *heads, -1)
+        queries = self.query._gapped(q, *heads, -1)
+        keys = self.key._gapped(k, *heads, -1)
         parts = (queries, keys, self.value._gapped(v, *heads))
         if attn_bias is not None or mask is not None:
             _check_shown(queries.transpose(-3, -2), keys.transpose(-3, -2), attn_bias, mask)
@@ -166,7 +167,9 @@ class LorentzMultiheadAttention(OnHyperboloid):
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            queries, keys, values = lifted(q, c, -1.0, -1) * sharpness.to(q.dtype), lifted(k, c, 1.0, -1), lifted(v, c)
+            queries = lifted(q, c, -1.0, -1) * sharpness.to(q.dtype)
+            keys = lifted(k, c, 1.0, -1)
+            values = lifted(v, c)
             shown, alive = _logit_bias(attn_bias, mask, q.dtype)
             largest = None
             if dropout or not v.shape[-3]:  # what is left of the weights has any total, also none

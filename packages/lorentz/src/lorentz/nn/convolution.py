@@ -67,7 +67,8 @@ class LorentzConv2d(OnHyperboloid):
         check_features("in_features", in_features)
         self.in_features = in_features
         self.kernel_size = _both("kernel_size", kernel_size, 1)
-        self.stride, self.padding = _both("stride", stride, 1), _both("padding", padding, 0)
+        self.stride = _both("stride", stride, 1)
+        self.padding = _both("padding", padding, 0)
         size = in_features * self.kernel_size[0] * self.kernel_size[1]
         self.linear = LorentzLinear(size, out_features, bias=bias, activation=activation, magnitude=magnitude, c=c)
 

@@ -37,7 +37,8 @@ class _Recorded(nn.Module, ABC):
         key = f"{prefix}_extra_state"
         recorded = state_dict.get(key)
         if isinstance(recorded, Tensor) and not recorded.is_meta:
-            numbers, own = tuple(recorded.double().reshape(-1).tolist()), self._numbers()
+            numbers = tuple(recorded.double().reshape(-1).tolist())
+            own = self._numbers()
             # A file that was converted to another dtype as a whole has rounded these numbers, too.
             tolerance = 4.0 * torch.finfo(recorded.dtype).eps
             if len(numbers) == len(own) and not all(map(partial(math.isclose, rel_tol=tolerance), numbers, own)):

@@ -143,7 +143,7 @@ class WarmSearch:
         if update:
             report = self.library.update_lines(refuse) if lines_alone else self.library.update(refuse)
             report_changes(self.library.folder, report)
-        if not (lines_alone or self.library.is_usual):
+        if not (lines_alone or self.library.is_default):
             raise CommandError("it uses another encoder or model")
         return self.library
 

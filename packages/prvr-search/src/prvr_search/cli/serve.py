@@ -108,7 +108,9 @@ def _answer(library: "Library", request: Mapping[str, Any]) -> dict[str, str]:
 
     if (search := plain_search(["search", *request["words"][1:]])) is None:
         raise CommandError("it is not among the searches that a server answers")
-    output, errors, own = _Output(request["encoding"], request["terminal"]), StringIO(), get_ident()
+    output = _Output(request["encoding"], request["terminal"])
+    errors = StringIO()
+    own = get_ident()
     handler = logging.StreamHandler(errors)
     handler.setLevel(logging.WARNING if request["quiet"] else logging.INFO)
     handler.addFilter(lambda record: record.thread == own)

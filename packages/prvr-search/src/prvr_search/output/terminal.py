@@ -110,7 +110,8 @@ def shortened(text: str, width: int, mark: str = "…") -> str:
     if cell_len(text) <= width:
         return text
     room = max(2, width - cell_len(mark))
-    head, tail = chop_cells(text, room - room // 2)[0], chop_cells(text[::-1], room // 2)[0][::-1]
+    head = chop_cells(text, room - room // 2)[0]
+    tail = chop_cells(text[::-1], room // 2)[0][::-1]
     return head + mark + tail
 
 

@@ -40,7 +40,9 @@ class Connection(H11Protocol):
         super().__init__(**options)
         self._limits, self._resumed = limits, 0
         self._progress: tuple[object, ...] = ()
-        self.waits_for, self.since, self.received = "head", time.monotonic(), time.monotonic()
+        self.waits_for = "head"
+        self.since = time.monotonic()
+        self.received = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bounds what the system holds of responses, and makes room for the connection."""

@@ -52,7 +52,9 @@ class Service:
     """
 
     def __init__(self, library: Library, limits: ServeLimits, update: bool) -> None:
-        self.limits, self.source, self.metrics = limits, GrowingIndex(library, update), Metrics()
+        self.limits = limits
+        self.source = GrowingIndex(library, update)
+        self.metrics = Metrics()
         self.failure: Exception | None = None
         self._damage: DataError | None = None
         self._storage = library.storage

@@ -85,7 +85,8 @@ class Endpoint:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(2 * GREETING_SECONDS):
-            other, own = (await reader.readline()).rstrip(), secrets.token_hex(16).encode()
+            other = (await reader.readline()).rstrip()
+            own = secrets.token_hex(16).encode()
             writer.write(own + b" " + proof(self._token, "server", other, own) + b"\n")
             proved, _, request = (await reader.readline()).rstrip(b"\n").partition(b" ")
         if not hmac.compare_digest(proved, proof(self._token, "client", other, own, request)):

@@ -197,7 +197,7 @@ class Database:
 
         Where that was in vain, the next calls do not wait.
         """
-        begin, is_said = time.monotonic(), False
+        begin, is_logged = time.monotonic(), False
         patience = _PATIENCE if begin - self._gave_up > _RESPITE else 0.0
         while True:
             try:
@@ -209,9 +209,9 @@ class Database:
                 if now - begin >= patience:
                     self._gave_up = now
                     raise
-                if now - begin > _PATIENCE / 3 and not is_said:
+                if now - begin > _PATIENCE / 3 and not is_logged:
                     logger.warning("%s: locked by another program; waiting", self.file)
-                    is_said = True
+                    is_logged = True
                 time.sleep(0.02)
 
     def _connect_to_write(self) -> sqlite3.Connection:

@@ -487,7 +487,7 @@ class VideoFile:
         if wrong:
             self.warnings.append(f"{wrong} wrong time stamps were interpolated")
         if parts:
-            self.warnings.append(f"time stamps jump back ({parts} times); the parts were concatenated")
+            self.warnings.append(f"time stamps jump back ({parts}): the parts were concatenated")
         stated, end = self.info.duration, float(start + length)
         if stated is not None and end < 0.98 * stated - 1:
             seconds = f"frames end at {end:.1f} s of {stated:.1f} s"
@@ -538,7 +538,7 @@ class VideoFile:
         for packet in container.demux(streams):
             yield packet
             if container is not self._container:
-                raise RuntimeError(f"{self.path}: closed or read from the start while its frames were being read")
+                raise RuntimeError(f"{self.path}: was closed or read from the start while its frames were being read")
 
 
 class _Source(io.FileIO):

@@ -129,7 +129,9 @@ class _Update:
         self.unchanged = storage.contents(folder, listing.videos)
         self.contents, self.done = dict(self.unchanged), {*storage.about(self.key, others=spec is None)}
         self.faults = storage.faults(self.key)
-        self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
+        self.encoded = list[str]()
+        self.moved = list[str]()
+        self.waiting = list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
         self.unreadable = dict[str, Unreadable]()
         for path, reason in listing.unlisted.items():

@@ -423,7 +423,9 @@ class Storage:
         with self._alone():
             states = {_state(video) for video in videos}
             records = {row[:3] for row in self._database.read("SELECT path, size, mtime_ns FROM places")}
-            missing, unreachable, unread = dict[tuple[Any, ...], str](), set[str](), set[int]()
+            missing = dict[tuple[Any, ...], str]()
+            unreachable = set[str]()
+            unread = set[int]()
             for place, sha256 in self.places(folder):
                 if _state(place) in states or below(place.path, unlisted):
                     continue

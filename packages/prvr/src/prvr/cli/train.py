@@ -92,7 +92,8 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
     if rank == 0:
         from prvr.models import load_pretrained
 
-        console, written = stdout(), prvr.load_config(trained.output / "config.yaml")
+        console = stdout()
+        written = prvr.load_config(trained.output / "config.yaml")
         show_report(console, trained.report)
         is_fitted = getattr(written.model, "start", "drawn") == "linear"
         best = load_pretrained(trained.output / "best") if is_fitted else None

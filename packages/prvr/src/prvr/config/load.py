@@ -371,7 +371,8 @@ def expect_readable(config: Any) -> None:
     """
     read = validated(type(config), yaml_value(dump_config(config), "config.yaml"), "config.yaml")
     if read != config:
-        before, after = flat(config_to_dict(config)), flat(config_to_dict(read))
+        before = flat(config_to_dict(config))
+        after = flat(config_to_dict(read))
         keys = [key for key in {**before, **after} if before.get(key, _ABSENT) != after.get(key, _ABSENT)]
         names = [field.name for field in dataclasses.fields(config)]
         keys = keys or [name for name in names if getattr(config, name) != getattr(read, name)]  # of another class

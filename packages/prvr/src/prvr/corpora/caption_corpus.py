@@ -89,7 +89,9 @@ def write_captions(
             problem of the caption's line.
         about: the head of `corpus.json`.
     """
-    path, folder, shares = Path(path).expanduser(), Path(folder).expanduser(), shares or SplitShares()
+    path = Path(path).expanduser()
+    folder = Path(folder).expanduser()
+    shares = shares or SplitShares()
     problems = Problems(path)
     table = read_table(problems)
     lines = match_captions(table, store, problems)
@@ -100,7 +102,8 @@ def write_captions(
     split_of = by_name or split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
     used = [split for split in SPLITS if split in split_of.values()]
-    by_split, counts = {split: list[tuple[Caption, CaptionLine]]() for split in used}, Counter[str]()
+    by_split = {split: list[tuple[Caption, CaptionLine]]() for split in used}
+    counts = Counter[str]()
     for line in lines:
         caption = Caption(f"{ids[line.video]}#enc#{counts[line.video]}", ids[line.video], line.caption.text)
         counts[line.video] += 1
@@ -247,7 +250,8 @@ def _relevance(
     pairs: Sequence[tuple[Caption, CaptionLine]], ids: Mapping[str, str], store: VideoFeatures
 ) -> dict[str, set[str]]:
     """The relevant videos of captions that several videos have, or of which there are copies."""
-    copies, relevant = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    copies = defaultdict[str, set[str]](set)
+    relevant = defaultdict[str, set[str]](set)
     for video, plain in ids.items():
         copies[store.entries[video].sha256].add(plain)
     for caption, line in pairs:

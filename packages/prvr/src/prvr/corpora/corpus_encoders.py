@@ -135,7 +135,8 @@ def write_encoded(
     if not all(c.isalnum() or c in "-_." for c in folder.name) or folder.name.startswith("."):
         raise DataError(f"name {folder.name!r}: expected letters, digits, '-', '_' and '.', for example 'videos'.")
     captions = [caption for lines in texts.captions.values() for caption in lines]
-    done, total = count(1), len(captions) + len({caption.video_id for caption in captions})
+    done = count(1)
+    total = len(captions) + len({caption.video_id for caption in captions})
     sentences: dict[str, np.ndarray] = {}
 
     def reported(items: Iterable[_T]) -> Iterator[_T]:
@@ -179,7 +180,8 @@ def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | N
         return None
     try:
         with safe_open(path, "np") as file:
-            rows, digest = file.get_tensor(split), (file.metadata() or {}).get(split)
+            rows = file.get_tensor(split)
+            digest = (file.metadata() or {}).get(split)
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: a type that numpy lacks
         raise DataError(f"{path}: cannot be read ({error}). Make the corpus again.") from error
     captions = corpus.split(split).captions

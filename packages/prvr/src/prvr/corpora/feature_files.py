@@ -102,7 +102,10 @@ def list_features(folder: Path | str) -> FeatureFiles:
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     if not files:
         raise DataError(f"{folder}: no .npy, .npz or .pt file in it. Expected one for each video or caption.")
-    paths, rows, problems, dim = dict[str, Path](), dict[str, int](), list[str](), 0
+    paths = dict[str, Path]()
+    rows = dict[str, int]()
+    problems = list[str]()
+    dim = 0
     for path in files:
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:

@@ -98,7 +98,9 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
         repeated += [query] * (query in labels)
         labels[query] = videos
     labels = {query: videos for query, videos in labels.items() if videos}
-    unknown, misplaced, labelled = set(labels), set[str](), defaultdict[str, list[Caption]](list)
+    unknown = set(labels)
+    misplaced = set[str]()
+    labelled = defaultdict[str, list[Caption]](list)
     for split, captions in splits.items():
         gallery = {caption.video_id for caption in captions}
         unknown -= {caption.id for caption in captions}
@@ -184,7 +186,8 @@ def _annotations(
     files: Sequence[Path],
 ) -> tuple[dict[tuple[str, str], set[tuple[float, ...]]], dict[str, float]]:
     """The different moments of each sentence of a video, and the length of each video."""
-    moments, durations = defaultdict[tuple[str, str], set[tuple[float, ...]]](set), dict[str, float]()
+    moments = defaultdict[tuple[str, str], set[tuple[float, ...]]](set)
+    durations = dict[str, float]()
     for path, where, row in ((file, *entry) for file in files for entry in _rows(file)):
         try:
             for video, text, times, duration in _parse(row):

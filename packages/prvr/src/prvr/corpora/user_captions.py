@@ -291,7 +291,8 @@ def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCapti
             return default
 
     count = len(problems.lines)
-    video, text = read("video", _words, ""), " ".join(read("text", _words, "").split())
+    video = read("video", _words, "")
+    text = " ".join(read("text", _words, "").split())
     start, end = read("start", _seconds, None), read("end", _seconds, None)
     if len(problems.lines) == count and (start is None) != (end is None):
         problems.add(line, "start without end, or end without start")

@@ -158,7 +158,8 @@ class Hdf5Reader(FeatureReader):
         elif item.dtype.kind != "f" or item.shape is None or item.ndim != 2:
             problem = f"{item.dtype} of shape {item.shape}"
         else:
-            size, stored = math.prod(item.shape) * item.dtype.itemsize, item.id.get_storage_size()
+            size = math.prod(item.shape) * item.dtype.itemsize
+            stored = item.id.get_storage_size()
             if size <= _SPARSE or size <= 64 * stored:
                 return item
             problem = f"of shape {item.shape}, {size} bytes, of which the file holds {stored}"
@@ -246,7 +247,9 @@ _ENTRY = re.compile(rf"\s*+({_STRING}\s*+:\s*+\[(?:{_STRING}|[,\s]++)*+\])\s*+(?
 
 def _read_video2frames(path: Path) -> dict[str, list[str]]:
     # Not `literal_eval` of all: of a large file it makes gigabytes of nodes.
-    text, table, place = read_text(path, LARGE).strip(), dict[str, list[str]](), 1
+    text = read_text(path, LARGE).strip()
+    table = dict[str, list[str]]()
+    place = 1
     while text.startswith("{") and (entry := _ENTRY.match(text, place)) is not None:
         strings = re.findall(_STRING, entry[1])
         try:

@@ -146,7 +146,8 @@ class VideoLoader:
         """The labels and sizes of each whole batch of the next pass, in the order of the batches."""
         packed = self.packed
         for items in self.items():
-            videos, queries = [index for index, _ in items], [self.queries_of(*item) for item in items]
+            videos = [index for index, _ in items]
+            queries = [self.queries_of(*item) for item in items]
             parts = [Shard(rank, self.shard.count).of(len(items)) for rank in range(self.shard.count)]
             shares = tuple((len(videos[part]), sum(map(len, queries[part]))) for part in parts)
             yield BatchInfo(
@@ -163,14 +164,16 @@ class VideoLoader:
         """
         packed, videos = self.packed, np.array([index for index, _ in items])
         queries = [self.queries_of(*item) for item in items]
-        labels, query_indices = self._labels_of(queries, videos.tolist()), np.concatenate(queries)
+        labels = self._labels_of(queries, videos.tolist())
+        query_indices = np.concatenate(queries)
         of_clips, of_frames, of_words = self.resident or packed.runs
         clips, (frames, frame_mask) = of_clips.padded(videos)[0], of_frames.padded(videos)
         words, word_mask = of_words.padded(query_indices)
         counts = None
         if (device := clips.device).type != "cpu":
             labels = labels.pin_memory().to(device) if device.type == "cuda" else labels.to(device)
-            frame_counts, word_counts = packed.frame_counts[videos].tolist(), packed.word_counts[query_indices].tolist()
+            frame_counts = packed.frame_counts[videos].tolist()
+            word_counts = packed.word_counts[query_indices].tolist()
             counts = Counts(tuple(frame_counts), tuple(word_counts), tuple(map(len, queries)))
         return Batch(
             clips=clips,

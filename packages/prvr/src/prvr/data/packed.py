@@ -192,7 +192,8 @@ class PackedSplit:
         Raises:
             DataError: it is not known which corpus it was packed from, or its labels cannot be read.
         """
-        labels, index_of = self.source.corpus.dense_labels(), {video: i for i, video in enumerate(self.video_ids)}
+        labels = self.source.corpus.dense_labels()
+        index_of = {video: i for i, video in enumerate(self.video_ids)}
         if labels.keys().isdisjoint(self.query_ids):
             return None
         split = PackedSplit(self.files, self._videos, self._source)

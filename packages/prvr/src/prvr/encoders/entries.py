@@ -103,7 +103,9 @@ class VideoFeatures(FeatureReader):
     ) -> None:
         self.spec, self.encoder = spec, spec.encoder
         self.rate, self.dim, self.joint_dim = spec.rate, spec.dim, spec.joint_dim
-        self.entries, self._read, self.files = dict(sorted(entries.items())), read, (Path(source) / "library",)
+        self.entries = dict(sorted(entries.items()))
+        self._read = read
+        self.files = (Path(source) / "library",)
         self.video_ids = tuple(self.entries)
 
     def duration(self, video_id: str) -> float:

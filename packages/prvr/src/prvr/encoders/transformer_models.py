@@ -150,7 +150,8 @@ class JointFrames:
     """
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
-        self._device, self.pictures = torch.device(device), PictureProcessor(name)
+        self._device = torch.device(device)
+        self.pictures = PictureProcessor(name)
         self._model: Any = load_model(name, self._device)
         self.identity = Identity(name, hash_model(self._model, read_config(name)), self.pictures.description)
         with explained(name):

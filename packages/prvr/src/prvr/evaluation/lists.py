@@ -165,7 +165,9 @@ class RankedLists:
         self.needed = wanted and (self.several or bool(self.timed.any()))
         """Whether any metric needs these lists."""
         self.precision, self.gain = list[Tensor](), list[Tensor]()
-        self.columns, self.scores, self.right = list[Tensor](), list[Tensor](), list[Tensor]()
+        self.columns = list[Tensor]()
+        self.scores = list[Tensor]()
+        self.right = list[Tensor]()
 
     def add(self, rows: slice, scores: Float[Tensor, "r v"]) -> None:
         """Adds the scores of some queries with the whole gallery; all queries, in order, before anything is asked."""
@@ -208,8 +210,11 @@ class RankedLists:
         """
         if not (self.needed and self.timed.any()):
             return ()
-        columns, scores, right = torch.cat(self.columns), torch.cat(self.scores), torch.cat(self.right)
-        timed, owner = torch.from_numpy(self.timed), torch.from_numpy(self.split.query_to_video)
+        columns = torch.cat(self.columns)
+        scores = torch.cat(self.scores)
+        right = torch.cat(self.right)
+        timed = torch.from_numpy(self.timed)
+        owner = torch.from_numpy(self.split.query_to_video)
         own_score = scores.masked_fill(columns != owner[:, None], -torch.inf).amax(1)  # -inf: beyond the videos listed
         # By task, IoU and query: the score of the best right moment, the wrong ones above it, and those level with it.
         best = torch.full((len(_TASKS), len(IOUS), len(owner)), -torch.inf, dtype=torch.float64)

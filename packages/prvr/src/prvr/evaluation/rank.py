@@ -171,7 +171,8 @@ def _count_stages(
     if not bool(finite.all()):
         query = split.query_ids[int(finite.int().argmin())]
         raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Remove it")
-    matrix, owner = ScoreMatrix(pipeline.first, encoded, split.relevant), torch.from_numpy(split.query_to_video)
+    matrix = ScoreMatrix(pipeline.first, encoded, split.relevant)
+    owner = torch.from_numpy(split.query_to_video)
     counts: dict[Direction, list[RankCounts]] = {"t2v": [], "v2t": []}
     sets: list[RankCounts] = []
     for direction, parts in counts.items():
@@ -279,7 +280,8 @@ def _report(
 ) -> EvaluationReport:
     """The report of counts in the order of the split."""
     (to_video, to_text, to_sets), ties = counts, config.ties
-    ranks, sizes = to_video.ranks(ties), torch.tensor([len(videos) for videos in split.relevant])
+    ranks = to_video.ranks(ties)
+    sizes = torch.tensor([len(videos) for videos in split.relevant])
     intervals = {}
     if config.bootstrap:
         intervals = bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=config.bootstrap, seed=config.seed)

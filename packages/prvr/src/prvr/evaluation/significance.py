@@ -152,7 +152,9 @@ def seeds_test(
         hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
         cells.append(np.stack([sums for sums, _ in hits]))
         sizes = hits[0][1]
-    videos, queries, free = len(sizes), sizes.sum(), len(ranks_a) + len(ranks_b) - 2
+    videos = len(sizes)
+    queries = sizes.sum()
+    free = len(ranks_a) + len(ranks_b) - 2
     gains = cells[1].mean(0) - cells[0].mean(0)
     drawn = _resampled(gains, sizes, samples, seed)
     if free and videos > 1:

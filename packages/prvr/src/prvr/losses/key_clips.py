@@ -59,7 +59,8 @@ def key_clip_nce_loss(scores: Float[Tensor, "q q"], positives: Bool[Tensor, "q q
     """
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     right = positives & ~itself
-    rows, columns = scores.masked_fill(right, -torch.inf), scores.mT.masked_fill(right.mT, -torch.inf)
+    rows = scores.masked_fill(right, -torch.inf)
+    columns = scores.mT.masked_fill(right.mT, -torch.inf)
     return (torch.cat([rows, columns], 1).logsumexp(1) - scores.diagonal()).mean()
 
 

@@ -56,7 +56,8 @@ class Proxies(Term[ProxySettings]):
     def __init__(self, settings: ProxySettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         assert isinstance(model, ModelConfig)
-        self.text, self.video = PriorSampler(model.hidden, None), PriorSampler(model.hidden, None)
+        self.text = PriorSampler(model.hidden, None)
+        self.video = PriorSampler(model.hidden, None)
         initialise(*(module for module in self.modules() if isinstance(module, nn.Linear)))
         self.pad_words = COMPAT["padding"][model.compat.padding].part.words
 

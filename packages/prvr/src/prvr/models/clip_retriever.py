@@ -44,8 +44,10 @@ class ClipRetriever(TokenRetrieverBase):
                 "of its config.json; prvr.models.build_retriever takes its name"
             ) from error
         clip = self.backbone.config
-        self._side, self._end = int(clip.vision_config.image_size), int(clip.text_config.eos_token_id)
-        width, most = int(clip.projection_dim), int(clip.text_config.max_position_embeddings)
+        self._side = int(clip.vision_config.image_size)
+        self._end = int(clip.text_config.eos_token_id)
+        width = int(clip.projection_dim)
+        most = int(clip.text_config.max_position_embeddings)
         expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
         values = {key: getattr(config, key) for key in expected}
         wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]

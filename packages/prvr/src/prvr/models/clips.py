@@ -131,7 +131,8 @@ class FrameRows(nn.Module):
         self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
     ) -> tuple[Float[Tensor, "v p d"], Float[Tensor, "v p 2"]]:
         """The rows, see `ClipConstruction`."""
-        encoded, count = self.map(encode(frames, mask)), mask.sum(1, keepdim=True)
+        encoded = self.map(encode(frames, mask))
+        count = mask.sum(1, keepdim=True)
         place = torch.arange(self.rows, device=mask.device).minimum(count - 1)
         spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]
         return encoded.gather(1, place[..., None].expand(-1, -1, encoded.shape[-1])), spans

@@ -144,7 +144,8 @@ class SecondQuery(nn.Module):
         positions: Positions,
     ) -> TextEmbedding:
         """The vector for frames, as the one word, beside the one for clips."""
-        vector, mask = self.encoder(words, sequences)[:, None], torch.ones_like(mask[:, :1])
+        vector = self.encoder(words, sequences)[:, None]
+        mask = torch.ones_like(mask[:, :1])
         return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
 
 

@@ -75,7 +75,8 @@ class LinearPath(nn.Module):
 
         self.frequencies = fixed(features, config.video_dim) if features else None
         self.phases = fixed(features) if features else None
-        self.weight, self.bias = fixed(config.query_dim, features or config.video_dim), fixed(config.query_dim)
+        self.weight = fixed(config.query_dim, features or config.video_dim)
+        self.bias = fixed(config.query_dim)
         self.register_buffer("gate", torch.zeros(()))
 
     def encode_text(self, words: Float[Tensor, "q w e"], mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q e"]:

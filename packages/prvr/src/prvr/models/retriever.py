@@ -121,14 +121,16 @@ class Retriever(PretrainedModel):
             assert self.path is not None  # the configuration sees to it
             return self.path.encode_text(words, word_mask)
         if self.config.padded_rows == "fixed":
-            words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.fixed(word_mask)
+            words = words.masked_fill(~word_mask[..., None], 0)
+            sequences = Sequences.fixed(word_mask)
         else:
             sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
         sentence = self.query(words, sequences)
         if self.frame_query is None:
             return sentence
         if not self.config.drops_padding and sequences.is_packed:  # as released
-            words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.padded(word_mask)
+            words = words.masked_fill(~word_mask[..., None], 0)
+            sequences = Sequences.padded(word_mask)
         return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
 
     def encode_video(
@@ -218,7 +220,8 @@ class Retriever(PretrainedModel):
         Of embeddings with a path the total is (1 - gate) the score of the path + gate that of the blocks.
         """
         if self.path is not None and video.path is not None and isinstance(text, TextEmbedding):
-            blocks, linear = self.score(text, replace(video, path=None), dots), self.path.score(text.path, video.path)
+            blocks = self.score(text, replace(video, path=None), dots)
+            linear = self.path.score(text.path, video.path)
             return replace(blocks, total=linear.lerp(blocks.total, self.path.gate))
         clips = clips_dot = frames = frames_dot = key_clip = None
         vectors, unit = query_vectors(text), video.unit

@@ -134,7 +134,8 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         self.build_inputs(config)
         width, eps = config.hidden, TOKEN_COMPAT["norms"][config.compat.norms].part
         self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
-        self.weigh_words, self.weigh_frames = TokenWeights(width), TokenWeights(width)
+        self.weigh_words = TokenWeights(width)
+        self.weigh_frames = TokenWeights(width)
         self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
 

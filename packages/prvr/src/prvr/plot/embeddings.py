@@ -188,7 +188,8 @@ def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
     steps, videos, number, width = values.shape
     plane = flattened(values.reshape(-1, width), seed=settings.seed).reshape(steps, videos, number, 2)
     colours = [COLOURS[video % len(COLOURS)] for video in range(videos)]
-    panels, shares = evenly(steps, settings.panels), share_between_videos(values)
+    panels = evenly(steps, settings.panels)
+    shares = share_between_videos(values)
     figure = new_figure(2.5 * len(panels), 3.4)
     for axes, step in zip(
         np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True)), panels, strict=True

@@ -54,7 +54,8 @@ def lifted(term: Any, split: PackedSplit, encoded: EncodedSplit) -> tuple[dict[s
         `(n, d + 1)` ambient points by name, and the share of queries in [0, 1] that lie in the cone of their video.
     """
     video = VideoEmbedding.cat(encoded.videos)
-    texts, videos = term.lift_text(query_vectors(encoded.text)), term.lift_video(term.pool(video))
+    texts = term.lift_text(query_vectors(encoded.text))
+    videos = term.lift_video(term.pool(video))
     own = videos[torch.from_numpy(split.query_to_video).to(videos.device)]
     groups = {"texts": texts, "videos": videos}
     if video.clips is not None:
@@ -79,7 +80,9 @@ def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure"
     generator = torch.Generator().manual_seed(settings.seed)
     with inputs.encoded() as (packed, encoded):
         points, inside = lifted(term, packed, encoded)
-        each, c, groups = max(1, settings.points // len(points)), float(term.c), {}
+        each = max(1, settings.points // len(points))
+        c = float(term.c)
+        groups = {}
         for name, rows in points.items():
             sample = rows[torch.randperm(len(rows), generator=generator)[:each].to(rows.device)].double().cpu()
             groups[f"{name}, median {float(dist0(sample, c).median()):.2f}"] = sample

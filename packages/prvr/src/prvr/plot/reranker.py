@@ -78,7 +78,8 @@ def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> "Figure":
     reranker = inputs.diffusion()[0].rerankers["t2v"].to(inputs.device)
     with inputs.encoded() as (packed, encoded):
         video = number_of(settings.video, packed.video_ids, "video")
-        embeddings, queries = reranker_inputs(encoded, reranker.config), packed.queries_of(video)
+        embeddings = reranker_inputs(encoded, reranker.config)
+        queries = packed.queries_of(video)
         frames, mask = embeddings.frames[video][None], embeddings.mask[video][None]
         text = embeddings.text[torch.from_numpy(queries)][None]
         weights = reranker.pool.weights(text, frames, mask)[0, :, mask[0]].cpu().numpy()  # pyright: ignore[reportCallIssue]

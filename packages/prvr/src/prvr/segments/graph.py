@@ -121,7 +121,8 @@ def propagate(
     """
     if not 0 <= beta < 1:
         raise InputError(f"beta {beta}: expected a number in [0, 1). The published value is 0.7.")
-    spans, parts = list(segments.levels()), np.split(features, segments.level_offsets[1:-1])
+    spans = list(segments.levels())
+    parts = np.split(features, segments.level_offsets[1:-1])
     blocks = [own_weights(*level) for level in zip(parts, spans, strict=True)]
     links = [neighbour_weights(parts[j], spans[j], parts[j + 1], spans[j + 1]) for j in range(len(parts) - 1)]
     roots = [block.sum(1) for block in blocks]

@@ -91,7 +91,8 @@ class JointStage(Stage):
     inputs: JointRows
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
-        self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()
+        self.encoder = JointScorer()
+        self.settings = settings or ZeroShotSettings()
         self.top_k = None if self.settings.top_k == "all" else self.settings.top_k
 
     def open_split(self, split: PackedSplit) -> "JointSplit":

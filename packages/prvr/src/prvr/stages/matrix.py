@@ -67,7 +67,8 @@ class ScoreMatrix:
 
     def shape(self, direction: Direction) -> tuple[int, int]:
         """Number of rows and of columns."""
-        texts, videos = len(self.encoded.text), sum(len(part) for part in self.encoded.videos)
+        texts = len(self.encoded.text)
+        videos = sum(len(part) for part in self.encoded.videos)
         return (texts, videos) if direction == "t2v" else (videos, texts)
 
     def column_ids(self, direction: Direction) -> Sequence[str]:

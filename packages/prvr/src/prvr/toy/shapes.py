@@ -124,7 +124,9 @@ def draw_background(
     """
     tint = tint + (12 * (rng.random(3) - 0.5)).astype(np.float32)
     contrast = 42.0 if kind == "fading" else 17 + 4 * rng.random()
-    offset, scale, turn = 64 * rng.random(2), rng.random(), int(rng.integers(8))
+    offset = 64 * rng.random(2)
+    scale = rng.random()
+    turn = int(rng.integers(8))
     steps = np.arange(side, dtype=np.float32)
     x, y = np.meshgrid(steps + np.float32(offset[0]), steps + np.float32(offset[1]))
     if kind == "fading":  # from one side of the crop to the other, wherever the crop lies

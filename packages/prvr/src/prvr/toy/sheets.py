@@ -53,7 +53,8 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
         ValueError: there is no such look.
     """
     letters = dict(zip(video.moments(), ascii_uppercase, strict=False))
-    numbers, lines = set(moment_frames(video, 0.0, video.frame_count / FPS, _SPREAD)), list[str]()
+    numbers = set(moment_frames(video, 0.0, video.frame_count / FPS, _SPREAD))
+    lines = list[str]()
     for shot, letter in letters.items():
         own = [text for s in sentences if (s.start, s.end) == (shot.start, shot.end) for text in wrap(s.text, _LETTERS)]
         lines += [f"{letter}   {shot.start:.1f}–{shot.end:.1f} s", *(f"       {text}" for text in own)]

@@ -156,7 +156,8 @@ def _push(
     """One thing comes up behind the other, then both move on together; they cross the whole frame."""
     radii = RADIUS[behind.size], RADIUS[ahead.size]
     turned = angles[:2] - np.arctan2(WAYS[heading][0], -WAYS[heading][1])  # as seen from the way they go
-    front, back = _profile(behind, float(turned[0])), _profile(ahead, float(turned[1]) + np.pi)
+    front = _profile(behind, float(turned[0]))
+    back = _profile(ahead, float(turned[1]) + np.pi)
     way = float((front + back[::-1]).max())  # between the centres when they touch
     start, end = 0.65 * radii[0], FRAME - 0.65 * radii[1]
     travel = end - way - start

@@ -143,7 +143,9 @@ class Captions:
         count, total, squares = 0, 0.0, 0.0
         for frames, mask, _ in self.videos():
             valid = frames[mask].double()
-            count, total, squares = count + len(valid), total + valid.sum(0), squares + valid.square().sum(0)
+            count = count + len(valid)
+            total = total + valid.sum(0)
+            squares = squares + valid.square().sum(0)
         mean = torch.as_tensor(total) / count
         deviation = (torch.as_tensor(squares) / count - mean.square()).clamp(min=0).sqrt()
         scale = torch.where(deviation > 1e-6, 1 / deviation, 0.0)

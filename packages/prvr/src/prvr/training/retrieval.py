@@ -178,7 +178,8 @@ class RetrievalTask:
         selection: PackedSplit,
     ) -> None:
         self.config, self.accelerator, self.loader, self.selection = config, accelerator, batches, selection
-        self.retriever, self.objective = retriever.to(accelerator.device), objective.to(accelerator.device)
+        self.retriever = retriever.to(accelerator.device)
+        self.objective = objective.to(accelerator.device)
         self.networks = {"model": nn.ModuleDict({"retriever": retriever, "objective": objective})}
         project_bounds(retriever, objective)
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1

@@ -241,7 +241,9 @@ def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
     """
     expect_readable(config)
-    folder, precision, resume = RunFolder(Path(output)), config.train.precision, options.get("resume", False)
+    folder = RunFolder(Path(output))
+    precision = config.train.precision
+    resume = options.get("resume", False)
     trackers = options.get("trackers", ())
     with ExitStack() as stack:
         accelerator = stack.enter_context(make_accelerator(precision, folder.path, options.get("device"), trackers))

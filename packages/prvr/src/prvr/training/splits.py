@@ -145,7 +145,8 @@ def open_splits(config: Config) -> Splits:
 
     Protocol "paper" selects on the reported split, "holdout" on training videos set aside, "val" on the split "val".
     """
-    training, report = open_split(config, "train"), open_split(config, config.data.eval_split)
+    training = open_split(config, "train")
+    report = open_split(config, config.data.eval_split)
     if config.train.protocol == "holdout":
         return Splits(*holdout(training, config.train.holdout_fraction), report)
     if config.train.protocol == "val":
@@ -333,7 +334,8 @@ def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tup
     """
     encoders = corpus_encoders(corpus)
     if encoders is not None and encoders.joint_dim:
-        joint, videos = JointSplit(corpus, name, split.video_ids), set(split.video_ids)
+        joint = JointSplit(corpus, name, split.video_ids)
+        videos = set(split.video_ids)
         captions = [caption.id for caption in corpus.split(name).captions if caption.video_id in videos]
         row_of = {identity: row for row, identity in enumerate(captions)}
         if lacking := set(split.query_ids) - row_of.keys():

@@ -118,7 +118,8 @@ class Trainer:
         self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
         self.average = WeightAverage(config, task.networks)
         self.step = TrainingStep(config, task, optimizer, scheduler, run.accelerator.device)
-        self.generator, self.group = torch.Generator(run.accelerator.device), host_group()
+        self.generator = torch.Generator(run.accelerator.device)
+        self.group = host_group()
         self.epoch, self.state, self.skipped_in_row, self.stopped = 0, TrainerState(), 0, False
         self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
@@ -263,7 +264,8 @@ class Trainer:
         state, train, stop = self.state, self.config.train, self.run.stop
         for network in self.task.networks.values():
             network.train()
-        began, busy = time.perf_counter() - state.seconds, time.process_time() - state.processor
+        began = time.perf_counter() - state.seconds
+        busy = time.process_time() - state.processor
         waiting: deque[StepMetrics] = deque()
         with (
             matrix_products(train.precision),  # of the steps alone: scores that select or are reported are float32
@@ -287,7 +289,8 @@ class Trainer:
                     if stopping:
                         stop.raise_if_received()
             self._account(waiting, show)
-        state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
+        state.seconds = time.perf_counter() - began
+        state.processor = time.process_time() - busy
 
     def _account(self, waiting: deque[StepMetrics], show: ShowStep, keep: int = 0) -> None:
         """Reads and counts the metrics of steps, all but the last `keep`."""

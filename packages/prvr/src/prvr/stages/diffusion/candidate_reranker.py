@@ -35,7 +35,8 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
         ValueError: the retriever has no such embeddings, or they have another width than the re-ranker.
     """
     # Copies: what was encoded in inference mode cannot be used in training.
-    text, video = query_vectors(encoded.text).clone(), VideoEmbedding.cat(encoded.videos)
+    text = query_vectors(encoded.text).clone()
+    video = VideoEmbedding.cat(encoded.videos)
     parts, masks = [], []
     for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
         rows: Tensor | None = getattr(video, name)

@@ -123,7 +123,8 @@ class TextToVideo:
         for videos, pairs in zip(groups.split(inputs.block), members.split(inputs.block), strict=True):
             pairs = pairs.to(queries.device)
             used, texts = pairs >= 0, queries[pairs.clamp_min(0) // columns.shape[1]]
-            frames, mask = inputs.frames[videos].to(queries), inputs.mask[videos].to(queries.device)
+            frames = inputs.frames[videos].to(queries)
+            mask = inputs.mask[videos].to(queries.device)
             pooled[pairs[used]] = pool(texts, frames, mask)[used]
         return Pairs(queries[:, None], pooled.view(*columns.shape, -1))
 
