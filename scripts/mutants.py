@@ -366,6 +366,13 @@ PRVR = (
         "prvr/test_config.py::test_unusable_values_are_named",
     ),
     Mutant(
+        "prvr/released/parts.py",
+        '    "to_length",',
+        '    "by_length",',
+        "a name that stored configurations hold is gone",
+        "prvr/test_released.py::test_names_that_runs_have_stored_are_read",
+    ),
+    Mutant(
         "prvr/papers/runs.py",
         "_deciding(self.config)[1] | _EARLIER",
         "_deciding(self.config)[1]",
@@ -402,8 +409,8 @@ PRVR = (
     ),
     Mutant(
         "prvr/training/splits.py",
-        'report if config.train.protocol == "paper" else open_split(config, "val")',
-        "report",
+        'Splits(training, open_split(config, "val"), report)',
+        "Splits(training, report, report)",
         "val taken for test",
         "prvr/test_training_loop.py::test_val_selects_on_a_split_that_is_neither_learned_nor_reported",
     ),
@@ -429,9 +436,9 @@ PRVR = (
         "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
     ),
     Mutant(
-        "prvr/training/retrieval.py",
-        'selection = None if config.train.protocol == "paper" else splits.selection',
-        "selection = splits.selection",
+        "prvr/training/splits.py",
+        'self.val if config.train.protocol == "paper" else self.selection',
+        "self.selection",
         "a fit is chosen on the split that is reported",
         "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
     ),
