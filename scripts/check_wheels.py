@@ -45,8 +45,8 @@ NEEDS = {
 }
 """What is installed to try a package: its siblings as files, because their names on an index are not ours."""
 
-ABSENT = {name: ["av", "fastapi", "transformers"] for name in NEEDS} | {"prvr-search": ["fastapi", "transformers"]}
-"""What is in an extra, or of no use to the package."""
+ABSENT = {name: ["av", "fastapi", "transformers"] for name in NEEDS} | {"prvr-search": ["fastapi"]}
+"""What is in an extra, or for prvr-search alone."""
 
 RELEASED = """
 import torch
