@@ -168,6 +168,26 @@ class TestEvaluate:
         assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 
+    def test_stages_read_the_corpus_where_it_is_now(
+        self, tmp_path: Path, toy_root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before, now = tmp_path / "before", tmp_path / "now"
+        before.mkdir()
+        shutil.copytree(toy_root / "toy-tiny", before / "toy-tiny")
+        run, _ = write_run(tmp_path / "run", before, "toy-tiny")
+        command = ["evaluate", str(run), "--stage", "qb_norm", "--device", "cpu", "-q"]
+        assert main([*command, "--output", str(tmp_path / "before.json")]) == 0
+        before.rename(now)
+        shutil.rmtree(tmp_path / "cache")  # packed before the corpus was moved
+        assert "before" in explained(command, capsys)
+        place = ["--data-root", str(now)]
+        assert main([*command, *place, "--output", str(tmp_path / "now.json")]) == 0
+        assert main(["pipeline", str(run), "--stage", "qb_norm", "--output", str(tmp_path / "saved"), *place]) == 0
+        saved = ["evaluate", str(tmp_path / "saved"), *place, "--device", "cpu", "-q"]
+        assert main([*saved, "--output", str(tmp_path / "saved.json")]) == 0
+        reports = [EvaluationReport.from_json(tmp_path / f"{name}.json") for name in ("before", "now", "saved")]
+        assert reports[0] == reports[1] == reports[2]
+
     def reports(self, folder: Path, systems: list[tuple[Path, list[str]]]) -> list[EvaluationReport]:
         """What `prvr evaluate` says of each system with these options."""
         found = []

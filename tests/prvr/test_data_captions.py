@@ -16,11 +16,11 @@ def file(tmp_path: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_ids_split_at_the_first_hash_and_lines_at_the_first_space(tmp_path: Path) -> None:
+def test_ids_end_in_enc_and_a_number_and_lines_are_split_at_the_first_space(tmp_path: Path) -> None:
     text = "b#enc#0 two  words\u2028one line\na##x#enc#1 # text\r\nünï-日#enc#0 \u00a0 x\n\nb#enc#1 again"
     assert read_captions(file(tmp_path, text)) == (
         Caption("b#enc#0", "b", "two  words\u2028one line"),
-        Caption("a##x#enc#1", "a", "# text"),
+        Caption("a##x#enc#1", "a##x", "# text"),
         Caption("ünï-日#enc#0", "ünï-日", "\u00a0 x"),
         Caption("b#enc#1", "b", "again"),
     )

@@ -383,7 +383,7 @@ def rewrite(change):
         (lambda folder: (folder / "evaluation_ranks.npz").unlink(), "evaluation_ranks.npz: no such file"),
         (lambda folder: (folder / "evaluation_ranks.npz").write_bytes(b"PK"), "does not belong to evaluation.json"),
         (rewrite(lambda text: text[:100]), "evaluation.json: not valid JSON"),
-        (rewrite(lambda text: text.replace('"r1"', '"r2"', 1)), "its hash does not match"),
+        (rewrite(lambda text: text.replace('"r1"', '"r2"', 1)), "does not match its own hash"),
         (rewrite(lambda text: json.dumps(json.loads(text) | {"format": 99})), "format 99"),
     ],
 )

@@ -110,7 +110,7 @@ def test_whatever_is_damaged_nothing_is_encoded_again(
 ) -> None:
     DAMAGES[damage](collection)
     assert collection.search(capsys, "red")[0] == ALL
-    assert collection.search(capsys, "--said", "lantern")[0] == ["red.mp4"]
+    assert collection.search(capsys, "--subtitles", "lantern")[0] == ["red.mp4"]
     assert collection.library("--verify") == 0
     assert collection.encodings == 3
 
@@ -361,8 +361,8 @@ def test_what_is_known_is_searched_while_another_program_holds_the_file(
         film(collection.films / "new.mp4", 0, 90)
         names, err = collection.search(capsys, "red")
         assert names == ALL
-        assert "waiting for another program" in err
-        assert "another program holds it open and locked" in err
+        assert "locked by another program; waiting" in err
+        assert "locked by another program" in err
         assert time.monotonic() - begin < 8
         assert "permissions" not in err
     assert len(collection.search(capsys, "red")[0]) == 4
@@ -379,7 +379,7 @@ def test_a_file_that_is_being_changed_is_not_read(collection: Collection, capsys
         capsys.readouterr()
         assert main(command) == 2
         err = capsys.readouterr().err
-        assert "another program holds it open and locked. Close that program" in err
+        assert "locked by another program. Close that program" in err
         assert time.monotonic() - begin < 6
     assert collection.search(capsys, "red")[0] == ALL
     assert collection.encodings == 3
@@ -389,7 +389,7 @@ def test_another_library_that_is_held_is_named(collection: Collection, capsys: p
     with closing(sqlite3.connect(collection.file)) as other:
         other.execute("BEGIN EXCLUSIVE")
         new = ["library", str(collection.films), "--library", str(collection.base / "new"), "--encoder", NAME]
-        assert "another program holds it" in explained([*new, "--import", str(collection.home)], capsys)
+        assert "locked by another program" in explained([*new, "--import", str(collection.home)], capsys)
 
 
 def test_a_file_without_a_library_is_refused(collection: Collection, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from prvr.models import build_retriever, project_bounds
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.loss_parts import ReleasedEntailment, guarded_acos, guarded_asin
-from prvr.released.windows import released_window
+from prvr.released.padding import released_window
 from prvr.training import build_optimizer
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding, query_vectors
 
@@ -243,6 +243,13 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         (golden.state | {weight: torch.zeros(3, 3)}, golden.config, rf"{weight} has shape \(3, 3\).*\(32, 32\)"),
         (golden.state | {"surplus.weight": torch.zeros(1)}, golden.config, r"unknown tensors: surplus\.weight"),
         (golden.state, {k: v for k, v in golden.config.items() if k != "hidden_size"}, "lacks hidden_size"),
+        (golden.state, None, "config is None, expected the authors' configuration"),
+        (
+            {"epoch": 3, "model": golden.state},
+            golden.config,
+            r"'epoch'\] is of type int, .* its 'state_dict' or 'model'",
+        ),
+        (golden.state | {weight: golden.state[weight] * torch.nan}, golden.config, rf"{weight} holds NaN"),
     ):
         with pytest.raises(CheckpointError, match=message):
             prvr.load_released(state, config)

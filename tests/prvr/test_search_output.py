@@ -124,7 +124,7 @@ class TestTable:
         assert [word in out[:below] for word in ("a.mp4", "b.mp4", "c.mp4", "99 %", "95 %", "94 %")] == [
             True, True, False, True, True, False,
         ]  # fmt: skip
-        assert "nothing fits" not in out
+        assert "no good match" not in out
         assert "weaker" not in shown(result(hit(confidence=0.95), hit()))
 
     def test_nothing_fits(self) -> None:
@@ -194,7 +194,7 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     assert [line.strip() for line in table.splitlines() if "also" in line] == [
         "also copy.mp4", "also as a.webm", "also as =a.avi",
     ]  # fmt: skip
-    assert "2 of 1,234 videos; 2 more grouped with results that score alike" in " ".join(table.split())
+    assert "2 of 1,234 videos; 2 more grouped with similar results" in " ".join(table.split())
     write_json(tmp_path / "a.json", [one])
     row = json.loads((tmp_path / "a.json").read_text())["results"][0]["hits"][0]
     assert [video["id"] for video in row["alike"]] == ["a.webm", "=a.avi"]
@@ -204,8 +204,8 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     write_html(tmp_path / "a.html", [one], picture=no_picture)
     text = read_page(tmp_path / "a.html").text
     assert "same content: copy.mp4" in text
-    assert "scores alike at the same moment: a.webm, =a.avi" in text
-    assert "2 of 1,234 videos; 2 more grouped with results that score alike; higher bars" in text
+    assert "similar score at the same moment: a.webm, =a.avi" in text
+    assert "2 of 1,234 videos; 2 more grouped with similar results; higher bars" in text
 
 
 class TestCsv:

@@ -266,8 +266,11 @@ def test_the_command_asks_for_all_of_it(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "With --image PICTURE, --like VIDEO@TIME or --said WORDS, the sentence is optional"),
-        (["--without", "snow"], "With --image PICTURE, --like VIDEO@TIME or --said WORDS, the sentence is optional"),
+        ([], "With --image PICTURE, --like VIDEO@TIME or --subtitles TEXT, the sentence is optional"),
+        (
+            ["--without", "snow"],
+            "With --image PICTURE, --like VIDEO@TIME or --subtitles TEXT, the sentence is optional",
+        ),
         (["--like", "beach.mp4"], "expected VIDEO@TIME"),
         (["--like", "beach.mp4@noon"], "expected seconds"),
         (["--like", "beach.mp4@9-8"], "expected an end after the start"),

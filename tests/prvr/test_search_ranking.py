@@ -113,7 +113,7 @@ def test_more_videos_for_the_same_query_need_no_second_product(tmp_path: Path, m
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
     expected = listed(rank(snapshot, text, None, 8)[0])
     assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]
-    monkeypatch.delattr(ranking, "_rough_scores")
+    monkeypatch.delattr(ranking, "_approximate_scores")
     assert listed(rank(snapshot, text, None, 8, rough)[0]) == expected
 
 

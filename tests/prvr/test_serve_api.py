@@ -4,7 +4,7 @@ import asyncio
 import io
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ from prvr.cli import main
 from prvr_search import Library, Query, SearchFilter
 from prvr_search.serve import ServeLimits, create_app
 from prvr_search.serve.service import Service
-from prvr_search.serve.workers import Busy, SearchQueue, Workers
+from prvr_search.serve.workers import Busy, Workers
 
 
 @pytest.fixture(scope="module")
@@ -300,19 +300,6 @@ def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str)
         assert len(list(container.decode(video=0))) == 20  # ten per second
 
 
-def test_formats_are_those_of_the_file(client: TestClient) -> None:
-    old, plain = (client.get(f"/api/videos/{keys_of(client)[name]}/formats") for name in ("old.avi", EVIL))
-    assert old.json() == {
-        "container": {"name": "AVI (Audio Video Interleaved)", "type": None},
-        "picture": {"name": "MPEG-4 Part 2 (DivX, Xvid)", "type": 'video/mp4; codecs="mp4v.20.8"'},
-        "sound": None,
-    }
-    assert (plain.json()["container"], plain.json()["picture"]["name"]) == (
-        {"name": "MP4", "type": "video/mp4"},
-        "H.264",
-    )
-
-
 def test_a_preview_has_an_end(client: TestClient) -> None:
     address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
     assert client.get(address, params={"start": 0, "end": 61}).status_code == 400
@@ -407,37 +394,6 @@ def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> 
     assert 'prvr_requests_total{route="/api/search",status="200"} 52' in metrics
     assert "prvr_requests_active 1.0\n" in metrics  # this one
     assert 'status="5' not in metrics
-
-
-def test_searches_that_wait_are_made_together_and_only_so_many_wait() -> None:
-    seen: list[list[str]] = []
-    go = threading.Event()
-
-    def search(queries: Sequence[str], k: int, moments: int) -> list[str]:
-        seen.append(list(queries))
-        assert go.wait(30)
-        if "bad" in queries:
-            raise ValueError("a bad one")
-        return [f"{query}{k}{moments}" for query in queries]
-
-    async def ask(queue: SearchQueue[str]) -> list[object]:
-        first = asyncio.ensure_future(queue.ask(["a"], 1, 1))
-        while not seen:
-            await asyncio.sleep(0.005)
-        others = [["b", "c"], ["bad"], ["d"], ["e"]]
-        rest = [asyncio.ensure_future(queue.ask(one, 1, 1)) for one in others]
-        await asyncio.sleep(0.05)
-        with pytest.raises(Busy, match="waiting"):
-            await queue.ask(["too much"], 1, 1)
-        go.set()
-        return await asyncio.gather(first, *rest, return_exceptions=True)
-
-    worker = Workers("test", threads=1, seconds=30.0)
-    a, bc, bad, d, e = asyncio.run(ask(SearchQueue(search, worker, waiting=4, batch=8)))
-    assert worker.close(30.0)
-    assert (a, bc, d, e) == (["a11"], ["b11", "c11"], ["d11"], ["e11"])
-    assert isinstance(bad, ValueError)  # its own, and nobody else's
-    assert seen[:2] == [["a"], ["b", "c", "bad", "d", "e"]]
 
 
 def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:

@@ -195,37 +195,32 @@ def codec(pictures: str, sound: str = "copy") -> str:
 
 
 COPY, FAST = codec("copy"), "-preset ultrafast"
-OLD = "MPEG-4 Part 2 (DivX, Xvid) pictures"
-AVI = "AVI (Audio Video Interleaved)"
-MPEG = "MPEG-PS (MPEG-2 Program Stream) files or MPEG-2 video pictures"
-WMV = "ASF (Advanced / Active Streaming Format) files or Windows Media Video 8 pictures"
 FORMS = {
     "plain.mp4": (COPY, ""),
     "vp9.webm": (codec("libvpx-vp9 -deadline realtime -cpu-used 8", "libvorbis"), ""),
     "av1.mp4": (codec("libsvtav1 -preset 12"), ""),
-    "ac3.mp4": (codec("copy", "ac3"), "Without sound: this browser cannot play AC-3."),
-    "copy.avi": (COPY, f"A preview: this browser cannot play {AVI} files."),
-    "copy.ts": (COPY, "A preview: this browser cannot play MPEG-TS files."),
-    "old.mp4": (codec("mpeg4"), f"A preview: this browser cannot play {OLD}."),
-    "old.avi": (codec("mpeg4", "libmp3lame"), f"A preview: this browser cannot play {AVI} files or {OLD}."),
-    "jpeg.mov": (codec("mjpeg"), "A preview: this browser cannot play MJPEG (Motion JPEG) pictures."),
+    "ac3.mp4": (codec("copy", "ac3"), ""),
+    "copy.avi": (COPY, "h264"),
+    "copy.ts": (COPY, "h264"),
+    "old.mp4": (codec("mpeg4"), "mpeg4"),
+    "jpeg.mov": (codec("mjpeg"), "mjpeg"),
 }
 if NIGHTLY:
     FORMS |= {
         "phone.3gp": (COPY, ""),
         "film.mov": (COPY, ""),
         "vp8.webm": (codec("libvpx -deadline realtime -cpu-used 16", "libopus"), ""),
-        "copy.flv": (COPY, "A preview: this browser cannot play FLV (Flash Video) files."),
-        "ffv1.mkv": (codec("ffv1", "flac"), "A preview: this browser cannot play FFmpeg video codec #1 pictures."),
-        "new.wmv": (codec("wmv2", "wmav2"), f"A preview: this browser cannot play {WMV}."),
+        "copy.flv": (COPY, "h264"),
+        "ffv1.mkv": (codec("ffv1", "flac"), "ffv1"),
+        "new.wmv": (codec("wmv2", "wmav2"), "wmv2"),
     }
-"""How FFmpeg makes films of a real one, and what the page says of each."""
+"""How FFmpeg makes films of a real one, and the codec of the pictures that the browser cannot play itself."""
 REAL = {
     "bikes.mp4": "",
-    "alea.mpg": "A preview: this browser cannot play raw MPEG video files or MPEG-1 video pictures.",
-    "anim-1.mov": "A preview: this browser cannot play MJPEG (Motion JPEG) pictures.",
-    "homer.avi": f"A preview: this browser cannot play {AVI} files or Intel Indeo 3 pictures.",
-    "xine-ui_logo.mpg": f"A preview: this browser cannot play {MPEG}.",
+    "alea.mpg": "mpeg1video",
+    "anim-1.mov": "mjpeg",
+    "homer.avi": "indeo3",
+    "xine-ui_logo.mpg": "mpeg2video",
 }
 
 
@@ -236,7 +231,7 @@ def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> 
         make(real_film("b.mp4"), films / name, options)
     for name in REAL:
         shutil.copy(real_film(name), films)
-    expected = REAL | {name: said for name, (_, said) in FORMS.items()}
+    expected = REAL | {name: unknown for name, (_, unknown) in FORMS.items()}
     with listening(make_library(tmp_path)) as address:
         page.goto(f"{address}/#q=a+film")
         page.wait_for_selector(".card")
@@ -249,13 +244,14 @@ def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> 
                 }""",
                 video,
             )
-            said = expected.pop(video["name"])
+            unknown = expected.pop(name := video["name"])
+            said = unknown and f"A preview: this browser cannot play this {Path(name).suffix} file ({unknown})."
             until(page, PLAYING)
             note = "document.querySelector('#playing-note').textContent"
             until(page, f"{note}.startsWith({json.dumps(said)}) && !{note}.startsWith('Making')")
-            assert page.evaluate(note) == (said and f"{said} Download the file to open it in a player."), video["name"]
+            assert page.evaluate(note) == (said and f"{said} Download the file to open it in a player."), name
             preview = page.evaluate("document.querySelector('#video').src.startsWith('blob:')")
-            assert preview == said.startswith("A preview"), video["name"]
+            assert preview == bool(said), name
     assert expected == {}
 
 
@@ -429,11 +425,11 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
     with listening(make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))) as address:
         page.goto(address)
         page.get_by_role("button", name="Options").click()
-        page.get_by_label("Said").fill("second")
+        page.get_by_role("textbox", name="Subtitles").fill("second")
         page.keyboard.press("Enter")
         page.wait_for_selector(".card")
         assert page.locator(".card .name").all_inner_texts() == ["talk.mp4"]
-        page.locator(".card .said").click()
+        page.locator(".card .spoken").click()
         until(page, f"({PLAYING}) >= 3.9")
         lines = page.locator("#lines button")
         lines.nth(1).wait_for()

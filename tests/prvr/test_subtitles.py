@@ -99,7 +99,7 @@ def test_a_line_is_found_with_its_moment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """In two languages, in three encodings, beside the video and inside it."""
-    hits = search(films, "--said", words)
+    hits = search(films, "--subtitles", words)
     assert names(hits) == [video]
     assert (hits[0]["start"], hits[0]["end"]) == (start, end)
     assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
@@ -117,7 +117,7 @@ def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
     search(films, "something red")
     assert "broken.srt" not in capsys.readouterr().err
     (films / "broken.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nmended\n")
-    assert names(search(films, "--said", "mended")) == ["broken.mp4"]
+    assert names(search(films, "--subtitles", "mended")) == ["broken.mp4"]
 
 
 CYRILLIC, CHINESE = ["Добрый вечер", "Мы едем в город завтра"], ["晚上好，请进来吧。", "我们明天早上去城里。"]
@@ -149,7 +149,7 @@ def test_other_encodings_are_guessed_with_one_warning(
     (films / "silent.srt").write_text(content, "utf-8")
     search(films, "something red")
     assert "silent.srt" not in capsys.readouterr().err
-    assert names(search(films, "--said", texts[0]))[0] == "silent.mp4"
+    assert names(search(films, "--subtitles", texts[0]))[0] == "silent.mp4"
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -165,18 +165,18 @@ def test_words_are_found_inside_a_line_without_spaces(before: bool, films: Path)
             file.execute("UPDATE lines SET text = replace(text, ?, '')", (SPACE,))
             file.execute("PRAGMA user_version = 2")
     for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
-        hits = search(films, "--said", words)
+        hits = search(films, "--subtitles", words)
         assert names(hits) == ["silent.mp4"]
         assert [line["text"] for line in hits[0]["lines"]] == [text]
-    assert names(search(films, "--said", "tokyo 京")) == ["silent.mp4"]
-    assert names(search(films, "--said", "上早")) == []
+    assert names(search(films, "--subtitles", "tokyo 京")) == ["silent.mp4"]
+    assert names(search(films, "--subtitles", "上早")) == []
 
 
 def test_without_chardet_files_are_latin_1(
     films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "chardet", None)
-    assert names(search(films, "--said", "Kühe")) == ["day 2/cows.mp4"]
+    assert names(search(films, "--subtitles", "Kühe")) == ["day 2/cows.mp4"]
     assert "cows.de.srt: not UTF-8; it was read as CP1252. If its words are wrong, save it as UTF-8" in said_on(capsys)
 
 
@@ -188,7 +188,7 @@ def said_on(capsys: pytest.CaptureFixture[str]) -> str:
 def test_lines_have_the_time_of_the_pictures_wherever_the_clock_of_a_file_begins(films: Path) -> None:
     with_track(film(films / "copied.mp4", 0, 90), films / "late.mkv", DRAWN.replace("quiet", "later"), "eng", begins=5)
     with Library(films, encoder=NAME) as library:
-        (line,) = library.search(Query(said="later library")).hits[0].lines
+        (line,) = library.search(Query(subtitles="later library")).hits[0].lines
     assert (line.start, line.end) == (2.0, 3.5)
 
 
@@ -215,7 +215,7 @@ def test_pictures_and_lines_are_joined(films: Path) -> None:
     assert joined[0]["video"]["id"] == "silent.mp4"
     assert sorted(names(joined)) == sorted(pictured)
     assert [hit["lines"] != [] for hit in joined] == [True, *[False] * 5]
-    both = search(films, "a red thing", "--said", "Wiese")
+    both = search(films, "a red thing", "--subtitles", "Wiese")
     assert both[0]["lines"][0]["language"] == "de"
     assert sorted(names(both)) == sorted(pictured)
 
@@ -238,21 +238,21 @@ def test_lines_alone_need_no_encoder(
         return json.loads(answer.read_text())["results"][0]["hits"]
 
     expected = {"LANTERN": "lantern.mp4", "guten tag": "day 2/cows.mp4", "quiet library": "inside.mkv"}
-    before = {words: said("--said", words) for words in expected}
+    before = {words: said("--subtitles", words) for words in expected}
     assert {words: names(hits) for words, hits in before.items()} == {words: [name] for words, name in expected.items()}
-    assert said("--said", "lantern", "--name", "day*") == []
-    assert said("--no-update", "--said", "lantern") == before["LANTERN"]
+    assert said("--subtitles", "lantern", "--name", "day*") == []
+    assert said("--no-update", "--subtitles", "lantern") == before["LANTERN"]
     assert "torn.mp4" in capsys.readouterr().err
     (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
     shutil.copy(films / "lantern.mp4", films / "copy.mp4")
-    (hit,) = said("--said", "lantern")
+    (hit,) = said("--subtitles", "lantern")
     assert {hit["video"]["id"], *(copy["id"] for copy in hit["copies"])} == {"lantern.mp4", "copy.mp4"}
     with Library(films) as library:
-        found = library.search(Query(said="quiet library"))
+        found = library.search(Query(subtitles="quiet library"))
         assert [(hit.video_id, hit.video.duration) for hit in found.hits] == [("day 2/renamed.mkv", 4.0)]
         assert (library.spec, library.state().encoded, found.videos) == (None, 0, 7)
         with pytest.raises(InputError, match="only hits for a single sentence have a confidence"):
-            library.search(Query(said="quiet library"), min_confidence=0.5)
+            library.search(Query(subtitles="quiet library"), min_confidence=0.5)
     assert not log.exists()
     assert not (films.parent / "cache" / "prvr").exists()
     monkeypatch.undo()
@@ -262,7 +262,7 @@ def test_lines_alone_need_no_encoder(
     with Library(films, encoder=NAME) as library:
         assert len(library.search("something red").hits) == 6
         assert len(library.features().entries) == 7
-        again = {words: library.search(Query(said=words)).hits[0] for words in expected}
+        again = {words: library.search(Query(subtitles=words)).hits[0] for words in expected}
     assert len(log.read_text().splitlines()) == 6
     for words in ("LANTERN", "guten tag"):
         hit = before[words][0]
@@ -273,13 +273,13 @@ def test_lines_alone_need_no_encoder(
 
 def test_lines_follow_their_files(films: Path) -> None:
     search(films, "something red")
-    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+    assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
     path = films / "lantern.en.srt"
     path.write_text(ENGLISH.replace("lantern", "candle"))
-    assert search(films, "--said", "lantern") == []
-    assert names(search(films, "--said", "candle")) == ["lantern.mp4"]
+    assert search(films, "--subtitles", "lantern") == []
+    assert names(search(films, "--subtitles", "candle")) == ["lantern.mp4"]
     path.unlink()
-    assert search(films, "--said", "candle") == []
+    assert search(films, "--subtitles", "candle") == []
     with Library(films, encoder=NAME) as library:
         assert library.storage.lines.files(films).keys() == {
             (entry.sha256, films / name)
@@ -291,7 +291,7 @@ def test_lines_follow_their_files(films: Path) -> None:
             if (entry := library.features().entries[video])
         }
     (films / "inside.mkv").unlink()
-    assert search(films, "--said", "library") == []
+    assert search(films, "--subtitles", "library") == []
     assert main(["library", str(films), "--prune"]) == 0
     with Library(films) as library:
         assert library.storage.lines.find("library", library.storage.lines.videos()) == []
@@ -300,11 +300,11 @@ def test_lines_follow_their_files(films: Path) -> None:
 def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) -> None:
     search(films, "something red")
     (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
-    assert names(search(films, "--said", "library")) == ["day 2/renamed.mkv"]
+    assert names(search(films, "--subtitles", "library")) == ["day 2/renamed.mkv"]
     with Library(films, home=films.parent / "other", encoder=NAME) as library:
         with Library(films, encoder=NAME) as first:
             import_library(library.storage, first.storage.home)
-        hit = library.search(Query(said="library"), update=False).hits[0]
+        hit = library.search(Query(subtitles="library"), update=False).hits[0]
         assert hit.lines == (SubtitleLine(2.0, 3.5, "A quiet library", "eng"),)
 
 
@@ -313,15 +313,17 @@ def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) ->
 )
 def test_a_query_has_no_operators(words: str, films: Path) -> None:
     """Where no line has all words, those count that have one."""
-    assert names(search(films, "--said", words))[0] == "lantern.mp4"
-    assert search(films, "--said", '"" AND NOT (') == []
+    assert names(search(films, "--subtitles", words))[0] == "lantern.mp4"
+    assert search(films, "--subtitles", '"" AND NOT (') == []
 
 
 def test_nothing_said_is_refused(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = explained(["search", str(films), "--said", " ", "--encoder", NAME], capsys)
-    assert "--said WORDS" in message
+    message = explained(["search", str(films), "--subtitles", " ", "--encoder", NAME], capsys)
+    assert "--subtitles TEXT" in message
     search(films, "something red")
-    assert "without" in explained(["search", str(films), "--said", "a", "--without", "b", "--encoder", NAME], capsys)
+    assert "without" in explained(
+        ["search", str(films), "--subtitles", "a", "--without", "b", "--encoder", NAME], capsys
+    )
 
 
 def test_a_reader_does_not_wait_for_a_writer(films: Path) -> None:
@@ -331,7 +333,7 @@ def test_a_reader_does_not_wait_for_a_writer(films: Path) -> None:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM subtitles")
         begin = time.monotonic()
-        assert len(library.search(Query(said="lantern"), update=False).hits) == 1
+        assert len(library.search(Query(subtitles="lantern"), update=False).hits) == 1
         assert time.monotonic() - begin < 10  # the library waits 30 s for a lock
         writer.rollback()
         writer.close()
@@ -345,17 +347,17 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
         connection.executescript("DROP TABLE subtitles; DROP TABLE lines; UPDATE videos SET version = 1")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
-    assert names(search(films, "--said", "library")) == ["inside.mkv"]
-    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+    assert names(search(films, "--subtitles", "library")) == ["inside.mkv"]
+    assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads every file")
 def test_a_file_without_permission_is_read_later(films: Path) -> None:
     path = films / "lantern.en.srt"
     path.chmod(0)
-    assert search(films, "--said", "lantern") == []
+    assert search(films, "--subtitles", "lantern") == []
     path.chmod(0o600)
-    assert names(search(films, "--said", "lantern")) == ["lantern.mp4"]
+    assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
 
 
 def test_the_api_finds_lines(films: Path) -> None:
@@ -367,14 +369,14 @@ def test_the_api_finds_lines(films: Path) -> None:
     search(films, "something red")
     with TestClient(app_of(served), base_url=HOST) as client:
         line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de"}
-        one = client.get("/api/search", params={"said": "kühe"}).json()["hits"]
+        one = client.get("/api/search", params={"subtitles": "kühe"}).json()["hits"]
         assert [(hit["video"]["name"], hit["lines"]) for hit in one] == [("day 2/cows.mp4", [line])]
-        batch = {"queries": [{"said": "kühe"}, "Kühe Wiese", "something red"], "k": 6}
+        batch = {"queries": [{"subtitles": "kühe"}, "Kühe Wiese", "something red"], "k": 6}
         several = [result["hits"] for result in client.post("/api/search", json=batch).json()["results"]]
         assert several[0] == one
         assert several[1][0]["lines"] == [line]
         assert [hit["lines"] for hit in several[2]] == [[]] * 6
-        assert client.get("/api/search", params={"said": " "}).status_code == 400
+        assert client.get("/api/search", params={"subtitles": " "}).status_code == 400
         spoken = client.get(f"/api/videos/{one[0]['video']['key']}/lines").json()
         assert [(said["start"], said["text"]) for said in spoken] == [(0.5, line["text"]), (2.0, "Guten Tag")]
 
@@ -383,8 +385,8 @@ def test_times_that_no_player_can_show(films: Path) -> None:
     """A line that ends before it begins lasts two seconds; one after the end of the video is in no result."""
     (films / "silent.srt").write_text("1\n00:00:01,000 --> 00:00:00,500\nbackwards\n")
     (films / "broken.srt").write_text("1\n00:09:00,000 --> 00:09:01,000\nbeyond the end\n")
-    assert [(hit["start"], hit["end"]) for hit in search(films, "--said", "backwards")] == [(1.0, 3.0)]
-    assert search(films, "--said", "beyond") == []
+    assert [(hit["start"], hit["end"]) for hit in search(films, "--subtitles", "backwards")] == [(1.0, 3.0)]
+    assert search(films, "--subtitles", "beyond") == []
 
 
 def timed(text: str, number: int = 1) -> str:
@@ -410,7 +412,7 @@ def test_tags_without_an_end_take_no_time(where: str, films: Path) -> None:
         tail = tail.replace("{\\i1}A{\\i0} quiet\\Nlibrary", "the {\\p1}m 0 0{\\p0}{\\i1}light{\\i0}house")
         with_track(film(films / "more.mp4", 1, 91), films / "silent.mkv", f"{head}{lines}Dialogue{tail}", "eng")
     begin = time.monotonic()
-    hits = search(films, "--said", "lighthouse")
+    hits = search(films, "--subtitles", "lighthouse")
     assert time.monotonic() - begin < 10
     assert [Path(name).stem for name in names(hits)] == ["silent"]
     assert hits[0]["lines"][0]["text"] == "the lighthouse"
@@ -467,7 +469,7 @@ def test_features_are_there_before_the_tracks_are_read(films: Path, monkeypatch:
             path.unlink() if path.is_file() else shutil.rmtree(path)
     search_it: Callable[[], object] = lambda: search(films, "something red")  # noqa: E731
     assert killed(search_it, lambda: monkeypatch.setattr("prvr_search.video.encoding.read_tracks", lambda file: die()))
-    assert names(search(films, "--said", "library")) == ["inside.mkv"]
+    assert names(search(films, "--subtitles", "library")) == ["inside.mkv"]
     assert len(log.read_text().splitlines()) == 1
 
 
@@ -499,7 +501,7 @@ def test_the_server_answers_while_it_reads_subtitles(films: Path) -> None:
             begin = time.monotonic()
             urlopen(f"{address}/health").close()
             slowest = max(slowest, time.monotonic() - begin)
-            with urlopen(f"{address}/api/search?said=done") as answer:
+            with urlopen(f"{address}/api/search?subtitles=done") as answer:
                 return bool(json.load(answer)["hits"])
 
         wait_for(is_read)

@@ -154,11 +154,11 @@ def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pyte
     folder = library(tmp_path / "films", 0.0)
     before = ranking(folder)
     assert main(["teach", str(folder), str(table(tmp_path / "captions.csv"))]) == 0
-    assert "not shown to be better than zero-shot: searches stay zero-shot" in cells(capsys.readouterr().out)
+    assert "not significantly better than zero-shot: searches stay zero-shot" in cells(capsys.readouterr().out)
     assert ranking(folder) == before
     assert ranking(folder, model="taught") != before
     assert main(["library", str(folder)]) == 0
-    assert "not shown to be better, so search is zero-shot" in cells(capsys.readouterr().out)
+    assert "not significantly better, so search is zero-shot" in cells(capsys.readouterr().out)
 
 
 def test_few_videos_show_nothing(turned: Path, tmp_path: Path) -> None:

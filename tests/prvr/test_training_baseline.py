@@ -162,10 +162,10 @@ def test_commands_show_it(
     words = ["train", "--preset", "hybrid-toy", *options, "--train.seed", "5", "--output", str(run)]
     assert main([*words, "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
-    assert "fitting the linear map" in err
+    assert "fitting the linear baseline" in err
     assert main(["evaluate", str(run), "--device", "cpu"]) == 0
     again, err = capsys.readouterr()
-    assert "fitting the linear map" not in err
+    assert "fitting the linear baseline" not in err
     linear = rows(out)["linear (a map in closed form)"]
     assert rows(again) == rows(out)
 

@@ -238,6 +238,13 @@ def test_a_tracker_whose_package_is_missing_is_refused(runs: Runs, name: str, mo
     assert not list(runs.folder.iterdir())
 
 
+@pytest.mark.parametrize("name", ["tensorboard", "all"])
+def test_a_tracker_is_chosen_by_its_name(runs: Runs, name: str) -> None:
+    runs.train(trackers=[name])
+    (events,) = runs.path.rglob("events.out.tfevents.*")
+    assert b"selection/sumr" in events.read_bytes()
+
+
 def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     tracker = ListTracker()
     with caplog.at_level(logging.INFO, logger="prvr.training"):

@@ -52,7 +52,7 @@ def test_a_signal_lets_the_step_finish_and_saves_it(
     if number == signal.SIGTERM:
         assert caught.value.code == 143
     word = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}[number]
-    assert f"{word}; saved up to step {step + 1} of 4 of epoch {epoch - 1}, --resume goes on" in caplog.text
+    assert f"{word}; saved up to step {step + 1} of 4 of epoch {epoch - 1}; continue with --resume" in caplog.text
     state = state_of(runs.path)
     assert (state["epoch"], state["position"]["step"]) == (epoch - 1, step + 1)
     resumed = runs.resume()

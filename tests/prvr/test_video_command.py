@@ -80,7 +80,12 @@ def test_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_query_is_text(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = ["search", str(video.parent), "--encoder", NAME, "--library", str(tmp_path / "home"), "-q"]
-    for words in (["caf\udce9"], ["--said", "\udcff"], ["red", "--with", "\udcff"], ["red", "--without", "\udcff"]):
+    for words in (
+        ["caf\udce9"],
+        ["--subtitles", "\udcff"],
+        ["red", "--with", "\udcff"],
+        ["red", "--without", "\udcff"],
+    ):
         assert "expected text, got bytes that are not UTF-8" in explained([*search, *words], capsys)
 
 

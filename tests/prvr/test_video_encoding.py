@@ -182,7 +182,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(videos: Pa
             return super().encode(frames)
 
     report, found = encode(videos, Appends(), tmp_path / "store")
-    assert "changed while it was read" in report.unreadable[0].reason
+    assert "changed while being read" in report.unreadable[0].reason
     assert found.video_ids == ("b.mp4", "sub/c.mp4")
     assert encode(videos, MeanColour(), tmp_path / "store")[0].encoded == ("a.mp4",)
 

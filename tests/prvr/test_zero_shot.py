@@ -213,7 +213,7 @@ class TestComparison:
             assert found.sumr["zero-shot"].p_value < 0.05
             assert "better than zero-shot" not in found.verdict
             assert not found.model_wins
-            assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
+            assert found.verdict.startswith("Neither this model nor zero-shot is significantly better than chance")
             assert "Zero-shot gives the right video and a wrong one equal scores for 100%" in found.verdict
             assert "All frame features of toy-tiny test are equal" in found.verdict
             right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)

@@ -172,7 +172,7 @@ READABLE = {
 """Files of `hostile_folder` and how many frames each has at 2 per second; None: fewer than it had."""
 UNREADABLE = {
     "empty.mp4": "it is empty (0 bytes)",
-    "sound.mp4": "has no moving picture, only sound",
+    "sound.mp4": "has no video stream, only sound",
     "headless.mp4": "truncated or broken",
     "text.mp4": "not a video",
     "list.mp4": "not a video",

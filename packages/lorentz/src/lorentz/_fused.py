@@ -52,8 +52,8 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:
-        value, known = _by_rows(of.forward, wide, c, vectors)
-        return value.to(result), known
+        value, cache = _by_rows(of.forward, wide, c, vectors)
+        return value.to(result), cache
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Vectors) -> None:
@@ -61,42 +61,42 @@ class _Function(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.number = None if isinstance(c, Tensor) else c
-        given = [c, *vectors] if isinstance(c, Tensor) else vectors
-        ctx.count = len(given)
-        ctx.save_for_backward(*given, output[1])
-        ctx.save_for_forward(*given)
+        operands = [c, *vectors] if isinstance(c, Tensor) else vectors
+        ctx.count = len(operands)
+        ctx.save_for_backward(*operands, output[1])
+        ctx.save_for_forward(*operands)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        *given, known = ctx.saved_tensors
+        *operands, cache = ctx.saved_tensors
         none = (None,) * (3 if ctx.number is None else 4)
         if gradients[0] is None:
-            return *none, *(None for _ in given)
+            return *none, *(None for _ in operands)
         if torch.is_grad_enabled():  # second derivatives are wanted
-            return *none, *torch.func.vjp(_plain(ctx), *given)[1](gradients[0])
-        c, vectors = (given[0], given[1:]) if ctx.number is None else (ctx.number, given)
+            return *none, *torch.func.vjp(_plain(ctx), *operands)[1](gradients[0])
+        c, vectors = (operands[0], operands[1:]) if ctx.number is None else (ctx.number, operands)
         of_c = ctx.number is None and ctx.needs_input_grad[3]
-        found = _by_rows(partial(ctx.of.backward, of_c), ctx.wide, c, (gradients[0], *vectors, known))
-        wanted = (*vectors, c) if of_c else vectors
-        found = [new.sum_to_size(old.shape).to(old.dtype) for new, old in zip(found, wanted, strict=True)]
-        last = (found.pop() if of_c else None,) if ctx.number is None else ()
-        return *none, *last, *found
+        grads = _by_rows(partial(ctx.of.backward, of_c), ctx.wide, c, (gradients[0], *vectors, cache))
+        targets = (*vectors, c) if of_c else vectors
+        grads = [grad.sum_to_size(target.shape).to(target.dtype) for grad, target in zip(grads, targets, strict=True)]
+        last = (grads.pop() if of_c else None,) if ctx.number is None else ()
+        return *none, *last, *grads
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = ctx.saved_tensors[: ctx.count]
+        operands = ctx.saved_tensors[: ctx.count]
         along = [
-            torch.zeros_like(one) if tangent is None else tangent
-            for one, tangent in zip(given, tangents[-len(given) :], strict=True)
+            torch.zeros_like(operand) if tangent is None else tangent
+            for operand, tangent in zip(operands, tangents[-len(operands) :], strict=True)
         ]
-        return torch.func.jvp(_plain(ctx), tuple(given), tuple(along))[1], None
+        return torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1], None
 
 
 def _plain(ctx: Any) -> Callable[..., Tensor]:
     """The plain kernel as a function of tensors: of c, if that is one, and of the vectors."""
 
-    def function(*given: Tensor) -> Tensor:
-        first, *rest = (one.to(ctx.wide) for one in given)
+    def function(*operands: Tensor) -> Tensor:
+        first, *rest = (operand.to(ctx.wide) for operand in operands)
         value = ctx.of.plain(*rest, first) if ctx.number is None else ctx.of.plain(first, *rest, ctx.number)
         return value.to(ctx.result)
 
@@ -108,13 +108,13 @@ def _by_rows(function: Callable[..., Vectors], wide: torch.dtype, c: Scalar, ten
     if isinstance(c, Tensor):
         c = c.to(wide)
     lead = tensors[-1].shape[:-1]
-    alike = all(tensor.shape[:-1] == lead for tensor in tensors) and not (isinstance(c, Tensor) and c.ndim)
+    same_lead = all(tensor.shape[:-1] == lead for tensor in tensors) and not (isinstance(c, Tensor) and c.ndim)
     width = max(tensor.shape[-1] for tensor in tensors)
-    if not alike or tensors[0].device.type != "cpu" or math.prod(lead) * width <= 2 * _BLOCK:
+    if not same_lead or tensors[0].device.type != "cpu" or math.prod(lead) * width <= 2 * _BLOCK:
         return function(*(tensor.to(wide) for tensor in tensors), c)
     blocks = (tensor.reshape(-1, tensor.shape[-1]).split(max(_BLOCK // width, 1)) for tensor in tensors)
-    found = [function(*(part.to(wide) for part in parts), c) for parts in zip(*blocks, strict=True)]
-    return tuple(torch.cat(parts).unflatten(0, lead) for parts in zip(*found, strict=True))
+    results = [function(*(part.to(wide) for part in parts), c) for parts in zip(*blocks, strict=True)]
+    return tuple(torch.cat(parts).unflatten(0, lead) for parts in zip(*results, strict=True))
 
 
 def _squared(x: Tensor) -> Tensor:

@@ -60,9 +60,9 @@ class ManifoldCurvature(nn.Module):
     def __init__(self, c: float, learnable: bool, like: Tensor | None = None) -> None:
         super().__init__()
         self.learnable = learnable
-        self._given = math.log(c) if learnable else c
+        self._initial = math.log(c) if learnable else c
         dtype, device = (like.dtype, like.device) if like is not None else (None, None)
-        value = torch.tensor(self._given, dtype=dtype, device=device)
+        value = torch.tensor(self._initial, dtype=dtype, device=device)
         if learnable:
             self.log_c = nn.Parameter(value)
         else:
@@ -70,19 +70,19 @@ class ManifoldCurvature(nn.Module):
 
     def forward(self) -> Scalar:
         """Return c: a number, or a scalar tensor with gradient if learned."""
-        return torch.exp(self.log_c) if self.learnable else self._given
+        return torch.exp(self.log_c) if self.learnable else self._initial
 
-    def _kept(self) -> Tensor:
+    def _tensor(self) -> Tensor:
         return self.log_c if self.learnable else self.get_buffer("c")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "ManifoldCurvature":
         """Convert; what still is the number given stays exact: `.double()` must not leave a float32 rounding of it."""
-        kept = self._kept()
-        untrained = not kept.is_meta and kept.item() == torch.tensor(self._given, dtype=kept.dtype).item()
+        tensor = self._tensor()
+        untrained = not tensor.is_meta and tensor.item() == torch.tensor(self._initial, dtype=tensor.dtype).item()
         super()._apply(fn, recurse)
         if untrained:
             with torch.no_grad():
-                self._kept().fill_(self._given)
+                self._tensor().fill_(self._initial)
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -98,7 +98,7 @@ class ManifoldCurvature(nn.Module):
                 continue
             message = refusal(prefix + name, stored, self())
             error_msgs.extend([message] if message else [])
-            state_dict[prefix + own] = self._kept()
+            state_dict[prefix + own] = self._tensor()
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -128,10 +128,10 @@ def check_alike(**tensors: Tensor) -> None:
             )
 
 
-def broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def broadcast(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether two shapes broadcast."""
-    axes = min(len(one), len(other))
-    pairs = zip(one[len(one) - axes :], other[len(other) - axes :], strict=True)
+    axes = min(len(shape), len(other))
+    pairs = zip(shape[len(shape) - axes :], other[len(other) - axes :], strict=True)
     return all(a == b or a == 1 or b == 1 for a, b in pairs)
 
 

@@ -45,7 +45,7 @@ def _back(dim: int, value: Tensor) -> Tensor:
     return value if dim == -1 else value.movedim(-1, dim)
 
 
-def _kept(value: Tensor, keepdim: bool, dim: int) -> Tensor:
+def _with_dim(value: Tensor, keepdim: bool, dim: int) -> Tensor:
     return value.unsqueeze(dim) if keepdim else value
 
 
@@ -110,7 +110,7 @@ class Lorentz(Manifold):
                 raise ValueError("learnable: got True and a Curvature; write Curvature(..., learnable=True) instead")
             self.curvature = c
         else:
-            given = c if k is None else k
+            value = c if k is None else k
             if k is not None:
                 number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
             else:
@@ -121,7 +121,7 @@ class Lorentz(Manifold):
                     "k = 1/c. Write Lorentz(c=...) or Lorentz(k=...)",
                     stacklevel=2,
                 )
-            self.curvature = ManifoldCurvature(number, learnable, given if isinstance(given, Tensor) else None)
+            self.curvature = ManifoldCurvature(number, learnable, value if isinstance(value, Tensor) else None)
         self.register_load_state_dict_pre_hook(read_names_of_manifold)
 
     @property
@@ -158,17 +158,17 @@ class Lorentz(Manifold):
         """
         u, v = _last(dim, u, u if v is None else v)
         if x is None:
-            return _kept(lf.lorentz_inner(u, v), keepdim, dim)
+            return _with_dim(lf.lorentz_inner(u, v), keepdim, dim)
         c, (x,) = self.c, _last(dim, x)
         tensors = spaces(x=x, u=u, v=v)
         check_on_hyperboloid(c, x=x)
         value = evaluate(_tangent_inner, None, c, *tensors)
-        return _kept(value, keepdim, dim)
+        return _with_dim(value, keepdim, dim)
 
     def inner0(self, v: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Lorentz inner product of an ambient vector with the origin: -v0 / sqrt(c)."""
         (v,) = vectors(least=2, v=_last(dim, v)[0])
-        return _kept(evaluate(lambda v0, c: -v0 / hyp.root(c), None, self.c, v[..., :1]).squeeze(-1), keepdim, dim)
+        return _with_dim(evaluate(lambda v0, c: -v0 / hyp.root(c), None, self.c, v[..., :1]).squeeze(-1), keepdim, dim)
 
     def norm(
         self, x: Vectors | None = None, u: Vectors | None = None, *, keepdim: bool = False, dim: int = -1
@@ -185,12 +185,12 @@ class Lorentz(Manifold):
 
     def dist(self, x: Vectors, y: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Geodesic distance."""
-        return _kept(lf.dist(*_last(dim, x, y), c=self.c), keepdim, dim)
+        return _with_dim(lf.dist(*_last(dim, x, y), c=self.c), keepdim, dim)
 
     def dist2(self, x: Vectors, y: Vectors, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
         """Squared geodesic distance, smooth at x = y."""
         x, y = _last(dim, x, y)
-        return _kept(evaluate(_dist2, None, self.c, *point_spaces(self.c, x=x, y=y)), keepdim, dim)
+        return _with_dim(evaluate(_dist2, None, self.c, *point_spaces(self.c, x=x, y=y)), keepdim, dim)
 
     def cdist(self, x: Float[Tensor, "*#b q n"], y: Float[Tensor, "*#b k n"]) -> Float[Tensor, "*#b q k"]:
         """Geodesic distance of every x to every y: `lorentz.pairwise_dist`, fast but inaccurate for close pairs."""
@@ -199,7 +199,7 @@ class Lorentz(Manifold):
     @__scaling__(ScalingInfo(1))
     def dist0(self, x: Vectors, *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
         """Distance from the origin."""
-        return _kept(lf.dist0(*_last(dim, x), c=self.c), keepdim, dim)
+        return _with_dim(lf.dist0(*_last(dim, x), c=self.c), keepdim, dim)
 
     def expmap(self, x: Vectors, u: Vectors, *, norm_tan: bool = False, project: bool = True, dim: int = -1) -> Vectors:
         """Exponential map at x.

@@ -70,10 +70,10 @@ def _newton(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
         if bool((c * hyp.dot(state.step, state.step) <= tolerance**2).all()):
             break
         candidate = _moved(m, share * state.step, c)
-        there = _looked(candidate, x, weights, c)
-        better = there.cost <= state.cost * (1.0 + slack)
+        next_state = _looked(candidate, x, weights, c)
+        better = next_state.cost <= state.cost * (1.0 + slack)
         m = torch.where(better, candidate, m)
-        state = _State(*(torch.where(better, new, old) for new, old in zip(there, state, strict=True)))
+        state = _State(*(torch.where(better, new, old) for new, old in zip(next_state, state, strict=True)))
         share = torch.where(better, (2.0 * share).clamp(max=1.0), 0.25 * share)
     return m.contiguous()
 

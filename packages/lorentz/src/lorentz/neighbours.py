@@ -47,10 +47,10 @@ def _nearest(queries: Tensor, points: Tensor, k: int, c: Scalar) -> Int[Tensor, 
     rows = bound.topk(count, dim=-1, largest=False)
     chosen = rows.indices.sort(dim=-1).values  # so that equal distances come in the order of the points
     ambient, places = project(queries, c, precision="native"), project(points, c, precision="native")
-    found = dist(ambient.unsqueeze(-2), places[chosen], c, precision="native").sort(dim=-1, stable=True)
-    nearest = chosen.gather(-1, found.indices[:, :k])
+    distances = dist(ambient.unsqueeze(-2), places[chosen], c, precision="native").sort(dim=-1, stable=True)
+    nearest = chosen.gather(-1, distances.indices[:, :k])
     # Certain where the k-th is closer than the bound of every point that was not looked at.
-    reach = torch.cosh(hyp.root(c) * found.values[:, k - 1]) / c * (1.0 + slack)
+    reach = torch.cosh(hyp.root(c) * distances.values[:, k - 1]) / c * (1.0 + slack)
     for row in torch.nonzero(~(reach <= rows.values[:, -1])).flatten().tolist() if count < len(points) else []:
         parts = [
             dist(ambient[row : row + 1], part, c, precision="native")

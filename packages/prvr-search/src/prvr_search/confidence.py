@@ -76,7 +76,7 @@ def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
     """
     if not 0 <= draw < _WORDS:
         raise InputError(f"draw={draw}: expected 0 to {_WORDS - 1}")
-    subjects, actions, places = ([*map(str.strip, some.split("|"))] for some in (_SUBJECTS, _ACTIONS, _PLACES))
+    subjects, actions, places = ([*map(str.strip, words.split("|"))] for words in (_SUBJECTS, _ACTIONS, _PLACES))
     return tuple(
         f"{subject} {action} {places[(i + j + draw) % _WORDS]}"
         for i, subject in enumerate(subjects)

@@ -15,7 +15,7 @@ from prvr.errors import InputError
 Passes = Callable[[Any], bool]
 """Whether a video passes, from its `prvr.encoders.VideoEntry`."""
 
-_IN_FOLDER = "videos in this folder, as it is written in their names; or a pattern of names, such as 'holiday*'"
+_IN_FOLDER = "videos in this subfolder, or whose name matches this pattern, such as 'holiday*'"
 _NAMED = "file names that match this pattern, such as '*.mkv'"
 
 

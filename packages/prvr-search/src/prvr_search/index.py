@@ -17,6 +17,7 @@ from prvr.errors import DISK_FULL, DataError
 from prvr_search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
 from prvr_search.confidence import bank_vectors, score_to_pass
 from prvr_search.filters import SearchFilter
+from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching_lines, searched_videos
 from prvr_search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr_search.model import SearchModel
 from prvr_search.query import Query, alike, query_vector
@@ -26,7 +27,6 @@ from prvr_search.results import (
     SearchResult,
     fold,
 )
-from prvr_search.said import Match, checked_queries, hit_of, matching_lines, said_hit, searched_videos
 from prvr_search.snapshot import Snapshot
 from prvr_search.sync import Progress, commit, sync
 from prvr_search.video.lines import Lines
@@ -181,8 +181,8 @@ class VideoIndex:
         one sentence; other queries have the order of the first stage, and no confidences.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
-        joined, see `prvr_search.ranking.fuse`. A line matches a sentence if it has all of its words, and `Query.said`
-        also if it has one of them where no line has all.
+        joined, see `prvr_search.ranking.fuse`. A line matches a sentence if it has all of its words, and
+        `Query.subtitles` also if it has one of them where no line has all.
 
         Args:
             queries: sentences, or a `Query` where more is asked.
@@ -213,7 +213,7 @@ class VideoIndex:
         lines: list[dict[int, list[Match]]] = [{} for _ in asked]
         if self._subtitles is not None and (subtitled := self._subtitles.videos()):
             lines = [matching_lines(snapshot, self._subtitles, query, where, subtitled) for query in asked]
-        hits = [tuple(said_hit(snapshot, *match, moments) for match in found.items()) for found in lines]
+        hits = [tuple(line_hit(snapshot, *match, moments) for match in found.items()) for found in lines]
         depth, missing, rough = enough(k) if any(lines[q] for q in text) else k, [*text], Rough()
         while missing:
             rows = alike([text[q] for q in missing])

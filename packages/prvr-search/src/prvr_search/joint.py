@@ -113,11 +113,11 @@ class JointModel:
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """The frames and means of each window, and as clips means of its frames."""
-        found = []
-        for given, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
-            steps, frames = len(given), self._mapped(rows["frames"])
-            found.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
-        return found
+        vectors = []
+        for window, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
+            steps, frames = len(window), self._mapped(rows["frames"])
+            vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
+        return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
         """The sentences."""
@@ -126,13 +126,13 @@ class JointModel:
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
         """A picture as a video of one frame."""
         if self._pictures is None:
-            found = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
-            if found.identity != self.identity.frames:
+            encoder = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
+            if encoder.identity != self.identity.frames:
                 raise DataError(
-                    f"pictures would be read by {found.identity}, the index was made for {self.identity.frames}: "
+                    f"pictures would be read by {encoder.identity}, the index was made for {self.identity.frames}: "
                     "their vectors cannot be compared. Pass the encoder of the index with --encoder."
                 )
-            self._pictures = found
+            self._pictures = encoder
         rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
         return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
 

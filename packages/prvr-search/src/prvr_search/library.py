@@ -31,12 +31,12 @@ from prvr.toy.featurizers import TOY
 from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
+from prvr_search.lines import KnownVideos, checked_queries, search_lines
 from prvr_search.manifest import index_key
 from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
-from prvr_search.said import KnownVideos, checked_queries, search_lines
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
 from prvr_search.toy_videos import foreign_video, refuse_foreign, usual_encoder
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
@@ -78,7 +78,7 @@ class Library:
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr_search.video.library_home()`.
-        rate: frames that are encoded per second; default: as the last time, else 2.
+        rate: frames per second to encode; default: the folder's last rate, or 2.
 
     Attributes:
         report: what the last `update` has done; None before.
@@ -152,12 +152,12 @@ class Library:
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
-        (asked,) = checked_queries([query], k, moments, min_confidence)
-        if not asked.shows:  # no model is needed
+        (checked,) = checked_queries([query], k, moments, min_confidence)
+        if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
             return search_lines(
-                KnownVideos(self._entries(self._listing())), self.storage.lines, asked, k, moments, where
+                KnownVideos(self._entries(self._listing())), self.storage.lines, checked, k, moments, where
             )
         if update:
             self.update()
@@ -179,8 +179,8 @@ class Library:
         """
         listing, part, parts = self.list_videos(), *shard
         if not listing.videos:
-            self.report = UpdateReport(offline=True)
-            return self.report
+            self.report = report = UpdateReport(offline=True)
+            return report
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
@@ -190,11 +190,11 @@ class Library:
             spec = self._choose_spec(listing)
             for _ in range(3):
                 damages = self.storage.damages
-                self.report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
+                report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
                 if damages == self.storage.damages:
                     break  # else what was put aside meanwhile is noted again
-        assert self.report is not None
-        return self.report
+        self.report = report
+        return report
 
     def update_lines(self, progress: Progress | None = None) -> UpdateReport:
         """Reads the subtitles of new videos, beside them and inside them, and encodes nothing.
@@ -205,11 +205,12 @@ class Library:
         Raises:
             DataError: there is no video and never was one.
         """
-        listing, self.report = self.list_videos(), UpdateReport(offline=True)
+        listing, report = self.list_videos(), UpdateReport(offline=True)
         if listing.videos:
             with self.storage.in_use():
-                self.report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
-        return self.report
+                report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
+        self.report = report
+        return report
 
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
@@ -253,6 +254,15 @@ class Library:
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
         return self._current(self._listed or self._listing(), may_be_empty=True)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
+        (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
+        if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
+            return False
+        taught = self._taught_model(spec)
+        return model.identity.weights == (spec.encoder.weights if taught is None else taught.sha256)
 
     @property
     def version(self) -> object:
@@ -590,8 +600,8 @@ def _number(name: str) -> int:
 
 def _seen_instead(listing: Listing) -> str:
     """What a folder without videos holds."""
-    held = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
-    return f"{held} Expected files such as .mp4, .mkv or .webm."
+    content = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
+    return f"{content} Expected files such as .mp4, .mkv or .webm."
 
 
 def _why(report: UpdateReport | None) -> str:

@@ -111,8 +111,8 @@ class Manifest:
         rows of each set are its own. The file of a set has its rows, those of one window after those of another.
         """
         fields = [("start", "<f8"), ("end", "<f8"), ("steps", "<i8"), *((name, "<i8") for name in self.row_sets)]
-        rows = {name: np.dtype(("<f2", (one.dim,))) for name, one in self.row_sets.items()}
-        lengths = {f"{name}_lengths": np.dtype("<f4") for name, one in self.row_sets.items() if one.lengths}
+        rows = {name: np.dtype(("<f2", (row_set.dim,))) for name, row_set in self.row_sets.items()}
+        lengths = {f"{name}_lengths": np.dtype("<f4") for name, row_set in self.row_sets.items() if row_set.lengths}
         return {WINDOWS: np.dtype(fields), **rows, **lengths}
 
     @property
@@ -122,13 +122,13 @@ class Manifest:
 
     def without(self, video_ids: Collection[str]) -> "Manifest":
         """The manifest without some videos, whose rows stay where they are."""
-        return replace(self, videos=tuple(one for one in self.videos if one.entry.id not in video_ids))
+        return replace(self, videos=tuple(video for video in self.videos if video.entry.id not in video_ids))
 
     def write(self, folder: Path) -> None:
         """Replaces the manifest in a folder, in one step."""
         about = {name: value for name, value in vars(self).items() if name not in ("stored", "videos")}
-        stored = {name: vars(one) for name, one in self.stored.items()}
-        videos = [vars(one) | {"entry": vars(one.entry)} for one in self.videos]  # asdict takes ten times as long
+        stored = {name: vars(row_set) for name, row_set in self.stored.items()}
+        videos = [vars(video) | {"entry": vars(video.entry)} for video in self.videos]  # asdict takes ten times as long
         text = json.dumps({**about, "stored": stored, "videos": videos})
         replace_file(folder / MANIFEST, lambda file: file.write(text.encode()))
 

@@ -1,10 +1,8 @@
 """A pipeline over a store of features: what its stages read is stored beside the vectors of its first stage."""
 
-import hashlib
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from prvr.data.hashes import hash_file
+from prvr.data.hashes import HASHES, digest, hash_file, write_hashes
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
 from prvr.errors import DataError, InputError
 from prvr.models import Retriever, blocks_alone, clips_alone, is_clips_of, path_alone
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage, Stage
-from prvr.stages.pipelines import read_stages
 from prvr.systems import System, open_system
 from prvr.types import Features, JointRows
 from prvr_search.joint import JointEncoder
@@ -229,14 +226,8 @@ def fingerprint_of(first: str, pipeline: Pipeline) -> str:
         first: the sha256 of the first stage.
         pipeline: the pipeline with the stages.
     """
-    digest = hashlib.sha256(first.encode())
-    with tempfile.TemporaryDirectory() as folder:
-        pipeline.write_stages(Path(folder))
-        for kind, settings, place in read_stages(Path(folder)):
-            assert place is not None
-            values = {} if settings is None else asdict(settings)
-            digest.update(json.dumps([kind, values], sort_keys=True).encode())
-            for file in sorted(place.rglob("*")):
-                if file.is_file() and file.name != "README.md":
-                    digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
-    return digest.hexdigest()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pipeline.write_stages(folder)
+        write_hashes(folder)
+        return digest({"first": first, "stages": hash_file(folder / HASHES)})

@@ -54,8 +54,8 @@ class Query:
             one of a joint encoder alone (`zero-shot` or `training-free`).
         like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
             excluded.
-        said: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them, both
-            rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
+        subtitles: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them,
+            both rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
     Raises:
         ValueError: nothing is wanted, a text is not Unicode, a time is not from 0, or the end is not after the start.
@@ -71,13 +71,13 @@ class Query:
     without: str | Sequence[str] = ()
     image: Path | str | bytes | np.ndarray | None = None
     like: tuple[Any, ...] | None = None
-    said: str = ""
+    subtitles: str = ""
 
     def __post_init__(self) -> None:
         for name in ("texts", "without"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        for text in (*self.texts, *self.without, self.said):
+            texts = getattr(self, name)
+            object.__setattr__(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
+        for text in (*self.texts, *self.without, self.subtitles):
             if not is_unicode(text):
                 raise InputError(f"Query: {short(text)}: expected text, got bytes that are not UTF-8")
         if self.like is not None:
@@ -85,17 +85,17 @@ class Query:
             if not 0 <= start < np.inf or (end is not None and not start < end < np.inf):
                 raise InputError(f"Query: like={tuple(like)}; expected a time from 0, and an end after the start")
             object.__setattr__(self, "like", like)
-        if not self.shows and not self.said.strip():
+        if not self.shows and not self.subtitles.strip():
             raise InputError(
-                "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or words that are said."
+                "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or `subtitles`."
             )
         if self.without and not self.shows:
             raise InputError("Query: `without` alone is not a query: add a sentence, a picture or a moment.")
 
     @staticmethod
-    def of(given: "str | Query") -> "Query":
+    def of(query: "str | Query") -> "Query":
         """A query as it is, a sentence as the query for it."""
-        return Query(given) if isinstance(given, str) else given
+        return Query(query) if isinstance(query, str) else query
 
     @property
     def shows(self) -> bool:
@@ -105,7 +105,13 @@ class Query:
     @property
     def sentence(self) -> str | None:
         """The sentence, if there is one and nothing else."""
-        plain = len(self.texts) == 1 and not self.without and self.image is None and self.like is None and not self.said
+        plain = (
+            len(self.texts) == 1
+            and not self.without
+            and self.image is None
+            and self.like is None
+            and not self.subtitles
+        )
         return self.texts[0] if plain else None
 
     @property
@@ -118,9 +124,9 @@ class Query:
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
         picture = [] if self.image is None else [f"like {printable(name)}"]
         film = [] if self.passage is None else [f"like {self.passage}"]
-        said = [f"said: {self.said}"] if self.said else []
-        wanted = " + ".join([*self.texts, *picture, *film, *said])
-        return ", ".join([wanted, *(f"without {text}" for text in self.without)])
+        lines = [f"subtitles: {self.subtitles}"] if self.subtitles else []
+        parts = " + ".join([*self.texts, *picture, *film, *lines])
+        return ", ".join([parts, *(f"without {text}" for text in self.without)])
 
 
 def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:
@@ -134,7 +140,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
     Raises:
         ValueError: the model cannot read a sentence or a picture, the picture is none, or there is no such moment.
     """
-    wanted = [*model.encode_texts(query.texts)] if query.texts else []
+    vectors = [*model.encode_texts(query.texts)] if query.texts else []
     if query.image is not None:
         if not isinstance(model, EncodesPictures):
             raise InputError(
@@ -142,25 +148,25 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
                 "pictures. Search by picture in an index of the encoder alone: for a folder of videos, leave out "
                 "--model; or make an index with --model zero-shot."
             )
-        wanted.append(model.encode_picture(read_picture(query.image)))
+        vectors.append(model.encode_picture(read_picture(query.image)))
     if query.passage is not None:
-        wanted.append(passage_vector(snapshot, query.passage))
+        vectors.append(passage_vector(snapshot, query.passage))
     dim = snapshot.manifest.dim
-    if wrong := {len(one) for one in wanted} - {dim, 2 * dim}:
+    if wrong := {len(vector) for vector in vectors} - {dim, 2 * dim}:
         raise InputError(
             f"{model.identity.name}: gives {wrong.pop()} numbers for a query; expected {dim}, the width of the vectors "
             f"of this index, or {2 * dim} for one vector for clips and one for frames"
         )
-    if len(wanted) == 1 and not query.without:
-        return wanted[0]
+    if len(vectors) == 1 and not query.without:
+        return vectors[0]
 
     def direction(vectors: list[np.ndarray]) -> np.ndarray:
         return unit(alike(vectors).sum(0).reshape(-1, dim))
 
-    found = direction(wanted)
+    target = direction(vectors)
     if query.without:
-        found = unit(found - WITHOUT * direction([*model.encode_texts(query.without)]))
-    return found.ravel()
+        target = unit(target - WITHOUT * direction([*model.encode_texts(query.without)]))
+    return target.ravel()
 
 
 def alike(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "q e"]:
@@ -171,7 +177,7 @@ def alike(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "
         [[1.0, 2.0, 1.0, 2.0], [3.0, 4.0, 5.0, 6.0]]
     """
     width = max(map(len, queries))
-    return np.stack([np.tile(one, width // len(one)) for one in queries])
+    return np.stack([np.tile(query, width // len(query)) for query in queries])
 
 
 def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, " d"]:
@@ -196,9 +202,9 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
     start = min(passage.start, duration * (1 - 1e-9))  # the very end belongs to the last row
     end = start if passage.end is None else passage.end
     number = np.array([snapshot.video_ids.index(passage.video)])
-    found = []
+    parts = []
     for row in snapshot.rows_of_videos(number).tolist():
         rows, (first, last) = timed_rows(snapshot, row), snapshot.spans[row].tolist()
         edges = first + (last - first) * np.arange(len(rows) + 1) / len(rows)
-        found.append(rows[(edges[:-1] <= start if end == start else edges[:-1] < end) & (edges[1:] > start)])
-    return unit(np.concatenate(found).sum(0)[None])[0]
+        parts.append(rows[(edges[:-1] <= start if end == start else edges[:-1] < end) & (edges[1:] > start)])
+    return unit(np.concatenate(parts).sum(0)[None])[0]

@@ -103,16 +103,16 @@ def find_candidates(
         return None
     total = snapshot.windows * snapshot.clips
     vectors, queries = 4 * enough(k), np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
-    found: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
+    candidates: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
         for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
             videos = snapshot.owners[windows]
-            found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
-        missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
+            candidates[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
+        missing = [q for q in missing if len(candidates[q]) < enough(k)] if vectors < total else []
         vectors *= 2
-    return None if min(map(len, found)) < k else found  # a server gives only so many clips
+    return None if min(map(len, candidates)) < k else candidates  # a server gives only so many clips
 
 
 def rank(
@@ -120,7 +120,7 @@ def rank(
     text: Float32[np.ndarray, "q e"],
     candidates: Sequence[Int64[np.ndarray, " _"]] | None,
     k: int,
-    rough: Rough | None = None,
+    approximate_scores: Rough | None = None,
 ) -> list[list[Ranked]]:
     """The k best videos of the candidates of each query, by score and then by id.
 
@@ -129,7 +129,8 @@ def rank(
         text: `(q, e)` queries.
         candidates: the numbers of the videos that are scored for each query, ascending; None = all.
         k: how many videos are wanted; all candidates, if there are fewer.
-        rough: kept by the caller for another call with the same snapshot and a larger k, which then costs little.
+        approximate_scores: filled by this call; passed again with the same snapshot and a larger k, they save most of
+            its time.
 
     Raises:
         DataError: a score is not a number.
@@ -140,23 +141,25 @@ def rank(
         groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
     else:
         groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
-    best = [few for queries, videos in groups for few in _possible(snapshot, queries, videos, k, rough)]
-    return [_settled(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
+    best = [
+        numbers for queries, videos in groups for numbers in _possible(snapshot, queries, videos, k, approximate_scores)
+    ]
+    return [exact_ranks(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
 
 
 def _possible(
-    snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k: int, rough: Rough | None
+    snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k: int, approximate_scores: Rough | None
 ) -> Iterator[list[int]]:
     """For each query, numbers of a few videos among which the k best are."""
     if len(text) > _FEW:
         yield from (_best(line, k) for line in video_scores(snapshot, text, videos))
         return
     for row in text:
-        found = near_best(snapshot, row, videos, k, rough)
-        if found is not None and len(found) <= k + _TIES:
-            yield found.tolist()
+        near = near_best(snapshot, row, videos, k, approximate_scores)
+        if near is not None and len(near) <= k + _TIES:
+            yield near.tolist()
         else:
-            yield _best(video_scores(snapshot, row[None], videos if found is None else found)[0], k)
+            yield _best(video_scores(snapshot, row[None], videos if near is None else near)[0], k)
 
 
 def near_best(
@@ -164,7 +167,7 @@ def near_best(
     text: Float32[np.ndarray, " e"],
     videos: Int64[np.ndarray, " v"] | None,
     k: int,
-    rough: Rough | None = None,
+    approximate_scores: Rough | None = None,
 ) -> Int64[np.ndarray, " n"] | None:
     """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
 
@@ -176,7 +179,7 @@ def near_best(
         text: `(e)` the query.
         videos: numbers of the videos that are compared, ascending; None = all.
         k: how many videos are wanted.
-        rough: see `rank`.
+        approximate_scores: see `rank`.
 
     Returns:
         Their numbers, ascending; None where that cannot be told: the frames that count depend on the best clip, torch
@@ -185,32 +188,34 @@ def near_best(
     rows = snapshot.rows_of_videos(videos)
     if not _adds_in_float32() or not len(rows) or snapshot.manifest.frames_by_clip:
         return None
-    rough, query = {} if rough is None or videos is not None else rough, text.tobytes()
-    if query not in rough:
-        scores, error = _rough_scores(snapshot, text, rows)
+    if approximate_scores is None or videos is not None:
+        approximate_scores = {}
+    query = text.tobytes()
+    if query not in approximate_scores:
+        scores, error = _approximate_scores(snapshot, text, rows)
         if not np.isfinite(scores).all():
             return None
-        rough[query] = _of_videos(snapshot, rows, scores[None])[0], error
-    best, error = rough[query]
-    known = np.flatnonzero(best > -np.inf)
-    if len(known) > k:
-        known = known[best[known] >= np.partition(best[known], len(known) - k)[len(known) - k] - 2 * error]
-    return known
+        approximate_scores[query] = _of_videos(snapshot, rows, scores[None])[0], error
+    best, error = approximate_scores[query]
+    scored = np.flatnonzero(best > -np.inf)
+    if len(scored) > k:
+        scored = scored[best[scored] >= np.partition(best[scored], len(scored) - k)[len(scored) - k] - 2 * error]
+    return scored
 
 
-def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
     """The score of some windows from vectors as they are stored, and how far one may be off."""
     if len(rows) < snapshot.windows <= 2 * len(rows):  # one product with everything costs less than one for each run
-        scores, error = _rough_scores(snapshot, text, np.arange(snapshot.windows))
+        scores, error = _approximate_scores(snapshot, text, np.arange(snapshot.windows))
         return scores[rows], error
     about = snapshot.manifest
     total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
-    for name, weight, counts, one in (
+    for name, weight, counts, vector in (
         ("clips", about.clip_weight, np.full(len(rows), about.clips), _of_clips(text, about.dim)),
         ("frames", about.frame_weight, snapshot.frame_counts[rows], _of_frames(text, about.dim)),
     ):
         if weight:
-            query = unit_rows(torch.from_numpy(one)[None])
+            query = unit_rows(torch.from_numpy(vector)[None])
             narrow = query.half()
             rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
@@ -232,13 +237,13 @@ def _adds_in_float32() -> bool:
     return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
 
 
-def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
+def exact_ranks(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
     """Each video scored by itself: its score then does not depend on what it was compared with, to the last bit."""
-    found = []
+    ranks = []
     for video in videos:
         windows = window_timelines(snapshot, video, text)
-        found.append(Ranked(video, max(window.score for window in windows), windows))
-    return sorted(found, key=lambda one: (-one.score, one.video))[:k]  # numbers are in the order of ids
+        ranks.append(Ranked(video, max(window.score for window in windows), windows))
+    return sorted(ranks, key=lambda rank: (-rank.score, rank.video))[:k]  # numbers are in the order of ids
 
 
 def video_scores(
@@ -305,12 +310,12 @@ def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowB
         return total
     if about.clip_weight:
         queries, rows = torch.from_numpy(_of_clips(text, d)), torch.from_numpy(block.clips.reshape(w * c, d))
-        found = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
-        total += np.float32(about.clip_weight) * found.numpy()
+        scores = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
+        total += np.float32(about.clip_weight) * scores.numpy()
     if about.frame_weight:
         queries = torch.from_numpy(_of_frames(text, about.dim))
-        found = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
-        total += np.float32(about.frame_weight) * found.numpy()
+        scores = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
+        total += np.float32(about.frame_weight) * scores.numpy()
     return total
 
 
@@ -333,14 +338,14 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
         frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
     lines = mean_lines(frames, steps) if about.frame_means else frames
     best = np.max(clips, 1, initial=-np.inf)
-    found = []
+    timelines = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
         score, even, peak = np.float32(0), clips[number], None
         if about.clip_weight:
             score += np.float32(about.clip_weight) * best[number]
         if about.frame_weight:
-            every = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
-            score += np.float32(about.frame_weight) * every.max(initial=-np.inf)
+            cosines = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
+            score += np.float32(about.frame_weight) * cosines.max(initial=-np.inf)
         if spans is not None:
             even = covering_scores(clips[number], spans[number], CURVE_PARTS)
             first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()
@@ -350,8 +355,8 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
             line = np.float32(about.frame_weight) * lines[number][:length]
             if about.clip_weight:
                 line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
-        found.append(WindowTimeline(start, end, float(score), line, peak))
-    return found
+        timelines.append(WindowTimeline(start, end, float(score), line, peak))
+    return timelines
 
 
 def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
@@ -394,8 +399,8 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
 
 def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"], counts: list[int]) -> list[np.ndarray]:
     """Cosines of unit rows with a query, those of each window by themselves."""
-    found = (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(query)[None]).mT)[:, 0].numpy()
-    return [found[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
+    cosines = (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(query)[None]).mT)[:, 0].numpy()
+    return [cosines[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
 
 
 def covering_scores(
@@ -442,11 +447,11 @@ def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
     """Numbers of the k best videos, and of those that are as good but for rounding."""
     _expect_numbers(scores)
-    known = np.flatnonzero(scores > -np.inf)
-    if len(known) > k:
-        level = np.partition(scores[known], len(known) - k)[len(known) - k]
-        known = known[scores[known] >= level - _ROUNDING]
-    return known[np.argsort(-scores[known], kind="stable")][: k + _TIES].tolist()
+    scored = np.flatnonzero(scores > -np.inf)
+    if len(scored) > k:
+        level = np.partition(scores[scored], len(scored) - k)[len(scored) - k]
+        scored = scored[scores[scored] >= level - _ROUNDING]
+    return scored[np.argsort(-scores[scored], kind="stable")][: k + _TIES].tolist()
 
 
 def _expect_numbers(scores: np.ndarray) -> None:

@@ -61,8 +61,10 @@ class Rescorer:
             videos: numbers of the videos that are scored, ascending; None = all.
             k: how many; all candidates where these are fewer.
         """
-        found = best_windows(self.snapshot, text, videos) if self._whole else self._first(text, videos, self.depth(k))
-        numbers, scores, windows = found
+        if self._whole:
+            numbers, scores, windows = best_windows(self.snapshot, text, videos)
+        else:
+            numbers, scores, windows = self._first(text, videos, self.depth(k))
         if not len(numbers):
             return []
         texts = self.encode(query)
@@ -83,11 +85,11 @@ class Rescorer:
 
     def _first(self, text: np.ndarray, videos: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The k best videos of the first stage, as `best_windows` gives videos: no stage sees the others."""
-        found = sorted(rank(self.snapshot, text[None], None if videos is None else [videos], k)[0])
-        numbers = np.array([one.video for one in found], np.int64)
-        best = [int(np.argmax([window.score for window in one.windows])) for one in found]
+        hits = sorted(rank(self.snapshot, text[None], None if videos is None else [videos], k)[0])
+        numbers = np.array([hit.video for hit in hits], np.int64)
+        best = [int(np.argmax([window.score for window in hit.windows])) for hit in hits]
         rows = [self.snapshot.rows_of_videos(number)[i] for number, i in zip(numbers[:, None], best, strict=True)]
-        return numbers, np.array([one.score for one in found], np.float32), np.array(rows, np.int64)
+        return numbers, np.array([hit.score for hit in hits], np.float32), np.array(rows, np.int64)
 
     def _bound(self, which: Sequence[int], texts: Sequence[Any], numbers: np.ndarray, windows: np.ndarray) -> list[Any]:
         """Some stages with the functions that re-score these videos."""
@@ -124,7 +126,7 @@ class _StoredVideos(Sequence[VideoEmbedding]):
         windows = self._windows[part * _VIDEOS : (part + 1) * _VIDEOS]
         clips = frames = mask = registers = None
         for kind, (name, raw) in self._sets.items():
-            rows = [torch.from_numpy(np.array(some)) for some in self._snapshot.stored_rows(name, windows, raw=raw)]
+            rows = [torch.from_numpy(np.array(array)) for array in self._snapshot.stored_rows(name, windows, raw=raw)]
             if kind == "clips":
                 clips = torch.stack(rows)
             elif kind == "registers":

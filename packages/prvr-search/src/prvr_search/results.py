@@ -113,8 +113,8 @@ class SearchResult:
     def scale(self) -> tuple[float, float]:
         """The lowest and the highest value of all curves, or `level` if that is higher."""
         values = [value for hit in self.hits for value in hit.relevance if isfinite(value)]
-        known = [] if self.level is None else [self.level]
-        return min(values, default=0.0), max([*values, *known], default=0.0)
+        levels = [] if self.level is None else [self.level]
+        return min(values, default=0.0), max([*values, *levels], default=0.0)
 
     @property
     def folded(self) -> int:
@@ -159,7 +159,7 @@ def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
     for hit in hits:
         for place in range(max(0, len(folded) - NEIGHBOURS), len(folded)):
             better = folded[place]
-            if _score_alike(better, hit):
+            if _are_duplicates(better, hit):
                 folded[place] = replace(better, alike=(*better.alike, hit.video, *hit.copies, *hit.alike))
                 break
         else:
@@ -167,18 +167,18 @@ def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
     return tuple(folded)
 
 
-def _score_alike(one: SearchHit, other: SearchHit) -> bool:
-    longer = max(one.video.duration, other.video.duration)
-    if abs(one.video.duration - other.video.duration) > max(0.5, 0.01 * longer):
+def _are_duplicates(hit: SearchHit, other: SearchHit) -> bool:
+    longer = max(hit.video.duration, other.video.duration)
+    if abs(hit.video.duration - other.video.duration) > max(0.5, 0.01 * longer):
         return False
-    shared = min(one.end, other.end) - max(one.start, other.start)
-    if shared < OVERLAP * (max(one.end, other.end) - min(one.start, other.start)):
+    shared = min(hit.end, other.end) - max(hit.start, other.start)
+    if shared < OVERLAP * (max(hit.end, other.end) - min(hit.start, other.start)):
         return False
-    curve, another = np.array(one.relevance), np.array(other.relevance)
+    curve, another = np.array(hit.relevance), np.array(other.relevance)
     differences = np.abs(np.subtract(curve, another, out=np.zeros(len(curve)), where=curve != another))
     finite = curve[np.isfinite(curve)]
     most = ALIKE * float(np.ptp(finite)) if len(finite) else 0.0
-    return abs(one.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
+    return abs(hit.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
 
 
 def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
@@ -203,27 +203,27 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     scores, edges = _timeline(windows)
     order = scores.argsort()
     elapsed = np.diff(edges)[order, 0].cumsum()
-    usual = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
-    found: list[Moment] = []
-    peaks = ((float(one.scores.max()), one) for one in windows)
-    for peak, one in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):
-        if len(found) >= most and peak < moment_level(found[most - 1].score, usual):
+    median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    moments: list[Moment] = []
+    peaks = ((float(window.scores.max()), window) for window in windows)
+    for peak, window in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):
+        if len(moments) >= most and peak < moment_level(moments[most - 1].score, median):
             break  # it is too low for a part of any of these
-        if one.moment is not None:
-            start, end = one.moment
+        if window.moment is not None:
+            start, end = window.moment
         else:
-            start, end = 0.0, one.end - one.start
-            if len(one.scores) > 1:
-                start, end = best_moment(torch.from_numpy(one.scores), end, usual)
-            start, end = one.start + start, min(one.start + end, one.end)
-        near = [there for there in found if start <= there.end + _ROUNDING and there.start <= end + _ROUNDING]
+            start, end = 0.0, window.end - window.start
+            if len(window.scores) > 1:
+                start, end = best_moment(torch.from_numpy(window.scores), end, median)
+            start, end = window.start + start, min(window.start + end, window.end)
+        near = [moment for moment in moments if start <= moment.end + _ROUNDING and moment.start <= end + _ROUNDING]
         if not near:
-            found.append(Moment(start, end, peak))
-        elif peak >= moment_level(near[0].score, usual):
-            first, last = min(start, *(there.start for there in near)), max(end, *(there.end for there in near))
+            moments.append(Moment(start, end, peak))
+        elif peak >= moment_level(near[0].score, median):
+            first, last = min(start, *(moment.start for moment in near)), max(end, *(moment.end for moment in near))
             joined = Moment(first, last, near[0].score)
-            found = [joined if there is near[0] else there for there in found if there not in near[1:]]
-    return tuple(found[:most])
+            moments = [joined if moment is near[0] else moment for moment in moments if moment not in near[1:]]
+    return tuple(moments[:most])
 
 
 def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:
@@ -255,9 +255,9 @@ def _timeline(
     windows: Sequence[WindowTimeline],
 ) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
-    scores = np.concatenate([one.scores for one in windows])
-    counts = np.array([len(one.scores) for one in windows])
-    starts, ends = np.array([(one.start, one.end) for one in windows]).T
+    scores = np.concatenate([window.scores for window in windows])
+    counts = np.array([len(window.scores) for window in windows])
+    starts, ends = np.array([(window.start, window.end) for window in windows]).T
     if len(windows) == 1:
         return scores, starts + (ends - starts) * _places(len(scores)) / len(scores)
     starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))

@@ -45,7 +45,7 @@ def first_copies(hashes: Iterable[str]) -> Int64[np.ndarray, " v"]:
         [0, 1, 0]
     """
     first: dict[str, int] = {}
-    return np.array([first.setdefault(one, number) for number, one in enumerate(hashes)], np.int64)
+    return np.array([first.setdefault(sha256, number) for number, sha256 in enumerate(hashes)], np.int64)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Snapshot:
     @cached_property
     def videos(self) -> dict[str, IndexedVideo]:
         """The videos by id, in order of ids."""
-        return {one.entry.id: one for one in sorted(self.manifest.videos, key=lambda one: one.entry.id)}
+        return {video.entry.id: video for video in sorted(self.manifest.videos, key=lambda video: video.entry.id)}
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -126,12 +126,12 @@ class Snapshot:
 
     def vectors(self, video_id: str) -> VideoVectors:
         """A video as it was written."""
-        one, files = self.videos[video_id], {}
-        windows = slice(one.first, one.first + one.windows)
+        video, files = self.videos[video_id], {}
+        windows = slice(video.first, video.first + video.windows)
         for name in self.manifest.row_sets:
             rows = slice(*self._offsets[name][[windows.start, windows.stop]].tolist())
             files |= {file: self.files[file][rows] for file in (name, f"{name}_lengths") if file in self.files}
-        return VideoVectors(one.entry, {WINDOWS: self.files[WINDOWS][windows], **files})
+        return VideoVectors(video.entry, {WINDOWS: self.files[WINDOWS][windows], **files})
 
     def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
         """Clips of all windows from a number on, a bounded number at a time, see `ClipSource`."""
@@ -148,7 +148,7 @@ class Snapshot:
     @cached_property
     def originals(self) -> Int64[np.ndarray, " v"]:
         """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
-        return first_copies(one.entry.sha256 for one in self.videos.values())
+        return first_copies(video.entry.sha256 for video in self.videos.values())
 
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""
@@ -160,7 +160,7 @@ class Snapshot:
     @cached_property
     def _spans(self) -> list[tuple[int, int]]:
         """The first window of each video, and the one after its last."""
-        return [(one.first, one.first + one.windows) for one in self.videos.values()]
+        return [(video.first, video.first + video.windows) for video in self.videos.values()]
 
     @cached_property
     def owners(self) -> Int64[np.ndarray, " w"]:

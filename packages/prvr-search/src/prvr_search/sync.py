@@ -52,17 +52,17 @@ def sync(
         The new state; the same one if nothing has changed.
     """
     folder, manifest = snapshot.folder, snapshot.manifest
-    indexed = {video: one.entry for video, one in snapshot.videos.items()}
+    indexed = {video_id: record.entry for video_id, record in snapshot.videos.items()}
     todo = [video for video, entry in features.entries.items() if _differs(indexed.get(video), entry)]
     if removed := indexed.keys() - features.entries.keys():
         manifest = commit(folder, manifest.without(removed))
-    known = {_content(one.entry): name for name, one in snapshot.videos.items()}
+    names = {_content(record.entry): name for name, record in snapshot.videos.items()}
     waiting: list[VideoVectors] = []
     for done, video in enumerate(todo):
         if progress is not None:
             progress(video, done, len(todo))
         entry = features.entries[video]
-        if same := known.get(_content(entry)):
+        if same := names.get(_content(entry)):
             waiting.append(snapshot.vectors(same)._replace(entry=entry))
         else:
             try:
@@ -71,7 +71,7 @@ def sync(
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
             waiting.append(embed(model, bank() if manifest.bank else None, manifest, entry, rows))
-        if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
+        if len(waiting) >= VIDEOS or sum(vectors.bytes for vectors in waiting) >= BYTES:
             manifest = commit(folder, append_rows(folder, manifest, waiting))
             waiting = []
     if waiting:
@@ -84,7 +84,7 @@ def sync(
     if len(snapshot.live_keys()) >= _LIVE * snapshot.windows:
         return snapshot
     empty = replace(manifest, generation=secrets.token_hex(8), sizes={}, videos=())
-    commit(folder, append_rows(folder, empty, [snapshot.vectors(one.entry.id) for one in manifest.videos]))
+    commit(folder, append_rows(folder, empty, [snapshot.vectors(record.entry.id) for record in manifest.videos]))
     return Snapshot.open(folder)
 
 
@@ -144,8 +144,8 @@ def embed(
     files[WINDOWS] = [table]
     if bank is not None:
         for first in range(0, len(windows), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][some], files["frames"][some]).max(0))
+            rows = slice(first, first + _AT_ONCE)
+            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][rows], files["frames"][rows]).max(0))
         table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
         entry,
@@ -171,7 +171,7 @@ def _windows(
     encode = model.encode_windows
     windows = cut(len(features), entry.duration, manifest.rate, manifest.window, manifest.stride)
     groups = (windows[first : first + _AT_ONCE] for first in range(0, len(windows), _AT_ONCE))
-    return windows, (one for some in groups for one in encode([features[w.first : w.stop] for w in some]))
+    return windows, (vectors for group in groups for vectors in encode([features[w.first : w.stop] for w in group]))
 
 
 class Window(NamedTuple):

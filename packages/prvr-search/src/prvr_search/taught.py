@@ -68,7 +68,7 @@ class Taught:
 
     def __str__(self) -> str:
         change = f"SumR {self.taught:.1f}, zero-shot {self.zero_shot:.1f}"
-        use = "search uses them" if self.better else "not shown to be better, so search is zero-shot"
+        use = "search uses them" if self.better else "not significantly better, so search is zero-shot"
         return f"{self.captions:,} captions of {self.videos:,} videos ({change}): {use}"
 
 

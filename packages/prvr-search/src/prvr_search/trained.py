@@ -57,11 +57,11 @@ class WindowEncoder:
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowRows]:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
-        found: list[WindowRows] = []
+        encoded: list[WindowRows] = []
         with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
             for first in range(0, len(windows), _BATCH):
-                found += self._encode(windows[first : first + _BATCH])
-        return found
+                encoded += self._encode(windows[first : first + _BATCH])
+        return encoded
 
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it, its words cut off where the retriever's data were."""
@@ -69,13 +69,13 @@ class WindowEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> list[Any]:
         """Queries as the retriever gives them, a batch at a time."""
-        found = []
+        queries = []
         for first in range(0, len(texts), _TEXTS):
             words = [self._settings.query(self.text.words(text)) for text in texts[first : first + _TEXTS]]
-            given, mask = pad([torch.from_numpy(rows).float() for rows in words])
+            padded, mask = pad([torch.from_numpy(rows).float() for rows in words])
             with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
-                found.append(self.retriever.encode_text(given.to(self.device), mask.to(self.device)))
-        return found
+                queries.append(self.retriever.encode_text(padded.to(self.device), mask.to(self.device)))
+        return queries
 
     def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowRows]:
         sampled = [self._settings.video(rows) for rows in windows]
@@ -83,15 +83,15 @@ class WindowEncoder:
         frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
         clips, frames, mask = (x.to(self.device) for x in (clips, frames, mask))
         video = self.retriever.encode_video(clips, frames, mask).to("cpu", torch.float32)
-        found = []
+        encoded = []
         for row, (_, fine) in enumerate(sampled):
             parts = (video.clips, video.frames, video.registers, video.clip_spans)
-            coarse, kept, registers, spans = (None if part is None else part[row].numpy() for part in parts)
-            if kept is not None and video.frame_mask is not None:
-                kept = kept[video.frame_mask[row].numpy()]
-            steps = len(kept) if kept is not None and self._repeats else len(fine)
-            found.append(WindowRows(coarse, kept, steps, registers, spans))
-        return found
+            coarse, tokens, registers, spans = (None if part is None else part[row].numpy() for part in parts)
+            if tokens is not None and video.frame_mask is not None:
+                tokens = tokens[video.frame_mask[row].numpy()]
+            steps = len(tokens) if tokens is not None and self._repeats else len(fine)
+            encoded.append(WindowRows(coarse, tokens, steps, registers, spans))
+        return encoded
 
 
 class TrainedModel:
@@ -116,7 +116,7 @@ class TrainedModel:
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
-        found = []
+        vectors = []
         for clips, frames, sampled, registers, spans in self.windows.encode_windows(windows):
             tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
             coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
@@ -124,12 +124,12 @@ class TrainedModel:
             if spans is not None:
                 stored[CLIP_TIMES] = spans.T.reshape(-1, 1)
             steps = 0 if self.frames_by_clip else min(sampled, len(tokens))
-            found.append(WindowVectors(coarse, tokens, steps, stored))
-        return found
+            vectors.append(WindowVectors(coarse, tokens, steps, stored))
+        return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries; two in one row, if the retriever has one for frames."""
-        return np.concatenate([query_rows(one) for one in self.windows.encode_texts(texts)])
+        return np.concatenate([query_rows(query) for query in self.windows.encode_texts(texts)])
 
 
 def text_encoder(system: System, encoder: FeatureSpec) -> Identity:
@@ -196,17 +196,17 @@ def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:
     """
     config = retriever.config
     values = config_to_dict(config)
-    usual = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
-    blocks = [_beyond(block, usual["blocks"][0]) for block in values["blocks"]]
+    defaults = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
+    blocks = [_beyond(block, defaults["blocks"][0]) for block in values["blocks"]]
     return hash_model(
-        retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": {"keep_last": keep_last}}
+        retriever, {"model": _beyond(values, defaults) | {"blocks": blocks}, "feeding": {"keep_last": keep_last}}
     )
 
 
-def _beyond(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+def _beyond(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """What differs, also inside of objects."""
     return {
-        key: _beyond(value, usual[key]) if isinstance(value, Mapping) else value
+        key: _beyond(value, defaults[key]) if isinstance(value, Mapping) else value
         for key, value in values.items()
-        if key not in usual or value != usual[key]
+        if key not in defaults or value != defaults[key]
     }

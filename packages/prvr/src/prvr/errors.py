@@ -69,18 +69,18 @@ class _WorkingFolder:
     """Finds one module in the folder, and what modules that were found there import themselves."""
 
     def __init__(self, module: str) -> None:
-        self._module, self._folder, self._found = module.partition(".")[0], str(Path.cwd()), set[str]()
+        self._module, self._folder, self._importers = module.partition(".")[0], str(Path.cwd()), set[str]()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
             frame = frame.f_back
         importer = frame.f_globals.get("__name__", "").partition(".")[0]
-        if path is not None or (name != self._module and importer not in self._found):
+        if path is not None or (name != self._module and importer not in self._importers):
             return None  # a library that is not installed and that others ask for
         spec = PathFinder.find_spec(name, [self._folder])
         if spec is not None:
-            self._found.add(name)
+            self._importers.add(name)
         return spec
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prvr.errors import DataError
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 _T = TypeVar("_T")
 
@@ -215,34 +215,3 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def read_array(path: Path, dtype: Any, dimensions: int, *, mapped: bool = False) -> "np.ndarray":
-    """The array in a `.npy` file, whose header must say what is expected and fit the size of the file.
-
-    Args:
-        path: the file.
-        dtype: expected; byte order included.
-        dimensions: how many axes.
-        mapped: map the file instead of reading it; what is written to the array stays in memory.
-
-    Raises:
-        DataError: the file is missing, of another type, truncated or damaged.
-    """
-    import numpy as np  # not at the top: configurations are read without it
-
-    try:
-        if not path.is_file():
-            raise DataError(f"{path}: no such file.")
-        # "c": torch takes no read-only array. A plain view costs less to slice than a memmap.
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-        size, expected = path.stat().st_size, array.offset + array.nbytes
-    except DataError:
-        raise
-    except Exception as error:  # numpy parses the header as Python, which fails in many ways on other content
-        raise DataError(f"{path}: cannot be read ({type(error).__name__}: {str(error)[:200]}).") from error
-    if array.dtype != np.dtype(dtype) or array.ndim != dimensions or not array.flags.c_contiguous:
-        raise DataError(f"{path}: {array.dtype} {array.shape}, expected {np.dtype(dtype)} with {dimensions} axes.")
-    if size != expected:
-        raise DataError(f"{path}: {size} bytes, expected {expected}.")
-    return array.view(np.ndarray) if mapped else np.array(array)

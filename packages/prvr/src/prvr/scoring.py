@@ -212,7 +212,7 @@ def at_steps(clips: Float[Tensor, "c *d"], steps: int) -> Float[Tensor, "t *d"]:
     return clips[(2 * torch.arange(steps, device=clips.device) + 1) * len(clips) // (2 * steps)]
 
 
-def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | None = None) -> tuple[float, float]:
+def best_moment(scores: Float[Tensor, " t"], duration: float, median: float | None = None) -> tuple[float, float]:
     """The best moment in seconds: the highest score of a video and its neighbours on both sides that reach
     [moment_level][prvr.scoring.moment_level].
 
@@ -223,13 +223,13 @@ def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | Non
         scores: `(t,)` of one query with each clip or frame of one video in order of time, or the sum of both at the
             time of each frame.
         duration: length of the video in seconds.
-        usual: the score of most of the video; default: the median.
+        median: the median score of the video; default: that of `scores`.
 
     Examples:
         >>> best_moment(torch.tensor([0.1, 0.9, 0.8, 0.1]), duration=40.0)
         (10.0, 30.0)
     """
-    level = moment_level(float(scores.max()), float(scores.median()) if usual is None else usual)
+    level = moment_level(float(scores.max()), float(scores.median()) if median is None else median)
     start = int(scores.argmax())  # neighbours are few: a loop costs less than operators over all
     line, stop = (scores < level).tolist(), start + 1
     while start and not line[start - 1]:
@@ -286,15 +286,15 @@ def ranked_moments(scores: Float[Tensor, "n t"], overlap: float = 0.5) -> Moment
         >>> [part.tolist() for part in (found.start, found.stop, found.valid)]
         [[[1.0, 5.0]], [[3.0, 6.0]], [[True, True]]]
     """
-    places, usual, rest = torch.arange(scores.shape[1], device=scores.device), scores.median(1).values, scores
+    places, median, rest = torch.arange(scores.shape[1], device=scores.device), scores.median(1).values, scores
     start = stop = score = scores[:, :0]
     valid = torch.zeros_like(score, dtype=torch.bool)
     while True:
         highest, place = rest.max(1)
-        is_moment = highest > usual if score.shape[1] else torch.ones_like(highest, dtype=torch.bool)
+        is_moment = highest > median if score.shape[1] else torch.ones_like(highest, dtype=torch.bool)
         if not bool(is_moment.any()):
             return MomentLists(start, stop, score, valid, float(scores.shape[1]))
-        first, end = (x[:, None].to(scores) for x in _run_around(scores, place, (highest + 2 * usual) / 3))
+        first, end = (x[:, None].to(scores) for x in _run_around(scores, place, (highest + 2 * median) / 3))
         rest = rest.masked_fill((places >= first) & (places < end), -torch.inf)
         covered = (valid & (overlaps(first, end, start, stop) > overlap)).any(1)
         start, stop = torch.cat([start, first], 1), torch.cat([stop, end], 1)
@@ -345,14 +345,14 @@ def overlaps(
     return shared / (stop - start + other_stop - other_start - shared)
 
 
-def moment_level(highest: float, usual: float) -> float:
-    """The score that every part of a moment reaches: a third of the way from what is usual in the video to the highest.
+def moment_level(highest: float, median: float) -> float:
+    """The score that every part of a moment reaches: a third of the way from the median to the highest.
 
     Examples:
         >>> moment_level(9.0, 3.0)
         5.0
     """
-    return (highest + 2 * usual) / 3
+    return (highest + 2 * median) / 3
 
 
 def token_alignment(

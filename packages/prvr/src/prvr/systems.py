@@ -132,6 +132,7 @@ def open_system(
     *,
     device: torch.device | str | None = None,
     model: Mapping[str, Any] | None = None,
+    root: Path | str | None = None,
 ) -> System:
     """The system of a name.
 
@@ -144,6 +145,7 @@ def open_system(
         stages: further stages, in the same form as in the file.
         device: where the bank of a stage is computed; None for the CPU.
         model: keys of the first stage's configuration to change, see `prvr.models.reconfigured`.
+        root: folder that holds the corpus of the run, where a stage reads it; None: that of the configuration.
 
     Raises:
         DataError: the run, model or file does not exist, or is damaged.
@@ -166,7 +168,10 @@ def open_system(
     first, loaded = system.pipeline.first, system.pipeline.stages
 
     def encode(split: str) -> EncodedSplit:
-        with closing(system.open_split(split)) as packed:
+        config = system.config
+        if root is not None and config is not None:
+            config = replace(config, data=replace(config.data, root=str(root)))
+        with closing(system.open_split(split, config)) as packed:
             return encode_split(first, packed, device=device)
 
     added = [STAGES[kind].part.load(settings, folder, encode) for kind, settings, folder in files.stages]

@@ -61,9 +61,9 @@ class MultiheadAttention(nn.Module):
         bias = None
         if mask is not None:
             # What a fused kernel makes of a row without any valid key is undefined: let it read all, as zeros.
-            some = mask.any(1)[:, None]
-            v = v * some[..., None, None]
-            bias = (mask | ~some)[:, None, None]
+            valid_rows = mask.any(1)[:, None]
+            v = v * valid_rows[..., None, None]
+            bias = (mask | ~valid_rows)[:, None, None]
         read = F.scaled_dot_product_attention(q, k, v, bias, self.dropout if self.training else 0.0)
         read = read.transpose(1, 2).flatten(2)
         return read if self.out is None else self.out(read)

@@ -63,10 +63,10 @@ def null_of(condition: Any, null: Any = None) -> Any:
     if null is None:
         nulls: list[Any] = [_zeros(leaf) if here else None for leaf, here in zip(leaves, batched, strict=True)]
     else:
-        nulls, given = tree_flatten(null)
-        if given != structure:
+        nulls, null_structure = tree_flatten(null)
+        if null_structure != structure:
             raise ValueError(
-                f"null_condition: got the structure {given}, expected that of the condition, {structure}; "
+                f"null_condition: got the structure {null_structure}, expected that of the condition, {structure}; "
                 "put None in place of what stays as it is"
             )
     if all(value is None for value in nulls):

@@ -104,14 +104,14 @@ class RegisterDenoiser(TimedDenoiser):
         """
         prepared = isinstance(condition, PreparedCondition)
         rank, expected = sample.ndim, tuple(sample.shape)
-        given = tuple((condition.terms[0] if prepared else condition).shape)
-        middle = zip(given[1:-1], expected[1:-1], strict=False)
+        shape = tuple((condition.terms[0] if prepared else condition).shape)
+        middle = zip(shape[1:-1], expected[1:-1], strict=False)
         if (
-            len(given) != rank
+            len(shape) != rank
             or any(c not in (1, s) for c, s in middle)
-            or (given[0], given[-1]) != (expected[0], expected[-1])
+            or (shape[0], shape[-1]) != (expected[0], expected[-1])
         ):
-            raise ValueError(f"condition: got shape {given}, expected {expected}, or 1 in place of a register axis")
+            raise ValueError(f"condition: got shape {shape}, expected {expected}, or 1 in place of a register axis")
         if mask is not None:
             expect_mask("mask", mask, sample.shape[:-1])
             sample = masked(sample, mask)  # see `_code`

@@ -213,9 +213,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
         other = ConditionalDiffusion(self.denoiser, scheduler, **options)
         other.training = self.training
         for what in ("num_train_timesteps", "prediction_type"):
-            ours, theirs = getattr(self, what), getattr(other, what)
-            if ours != theirs:
-                raise ValueError(f"scheduler: has {what} {theirs!r}, expected {ours!r}, as the denoiser was trained")
+            own, value = getattr(self, what), getattr(other, what)
+            if own != value:
+                raise ValueError(f"scheduler: has {what} {value!r}, expected {own!r}, as the denoiser was trained")
         # Signal-to-noise in two forms of the same schedule differs by rounding alone; different schedules by far more.
         if not torch.allclose(self.schedule.signal, other.schedule.signal, rtol=1e-3, atol=1e-6):
             raise ValueError(
@@ -298,13 +298,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 each = torch.arange(rows, device=timesteps.device)
                 noise = noise_of(noise, target, steps, generator)[timesteps, each]
         if self.condition_dropout > 0 and self.training:
-            gone = uniform(len(target), target.device, generator) < self.condition_dropout
-            condition = dropped(condition, null_of(condition, self._null_condition()), gone)
+            dropout_mask = uniform(len(target), target.device, generator) < self.condition_dropout
+            condition = dropped(condition, null_of(condition, self._null_condition()), dropout_mask)
         target, noise = masked(target, mask), masked(noise, mask)
         x = self.process.add_noise(target, noise, timesteps)
         prediction = Predictor(self.denoiser, condition, mask)(x, timesteps)
-        wanted = self.process.training_target(target, noise, timesteps)
-        return mean_loss(self.loss_fn, prediction, wanted, mask, self.process.weights(prediction, timesteps))
+        expected = self.process.training_target(target, noise, timesteps)
+        return mean_loss(self.loss_fn, prediction, expected, mask, self.process.weights(prediction, timesteps))
 
     def sample(
         self,
@@ -453,15 +453,15 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 stacklevel=3,
             )
 
-    def _own_null_condition(self, given: Any) -> None:
+    def _own_null_condition(self, null: Any) -> None:
         """Registers the tensors of a null condition under names of their own."""
         self._null_structure: TreeSpec | None = None
         self._null_names: list[str] = []
-        leaves: list[Any] = [given]
-        if given is None or isinstance(given, Tensor):
+        leaves: list[Any] = [null]
+        if null is None or isinstance(null, Tensor):
             names = ["null_condition"]
         else:
-            leaves, self._null_structure = tree_flatten(given)
+            leaves, self._null_structure = tree_flatten(null)
             names = self._null_names = [f"null_condition_{i}" for i in range(len(leaves))]
         for name, leaf in zip(names, leaves, strict=True):
             if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
@@ -488,9 +488,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
             ValueError: As `sample`.
             RuntimeError: They would have to be computed while a graph is traced.
         """
-        given = None if timesteps is None else tuple(map(float, timesteps))  # tensors hash by identity
-        steps = self.num_train_timesteps if given is None and num_steps is None else num_steps
-        key = (self.scheduler, self.sampling_schedule, steps, given, self.eta, self.use_clipped_model_output)
+        values = None if timesteps is None else tuple(map(float, timesteps))  # tensors hash by identity
+        steps = self.num_train_timesteps if values is None and num_steps is None else num_steps
+        key = (self.scheduler, self.sampling_schedule, steps, values, self.eta, self.use_clipped_model_output)
         if key not in self._stages:
             if torch.compiler.is_compiling():
                 raise RuntimeError(
@@ -499,11 +499,11 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 )
             # Dynamo would compile what these two call after a graph break, and fail.
             eager: Any = torch.compiler.disable
-            listed = eager(descending_timesteps)(self.scheduler, self.num_train_timesteps, num_steps, given)
-            found = eager(stages_of)(self.scheduler, self.sampling_schedule, listed, *key[-2:])
+            order = eager(descending_timesteps)(self.scheduler, self.num_train_timesteps, num_steps, values)
+            stages = eager(stages_of)(self.scheduler, self.sampling_schedule, order, *key[-2:])
             if len(self._stages) >= _KEPT:
                 self._stages.clear()
-            self._stages[key] = found
+            self._stages[key] = stages
         return self._stages[key]
 
     def _describe(self) -> dict[str, Any]:
@@ -587,14 +587,16 @@ def _expect_floating(name: str, values: Any) -> None:
 
 def _expect_generators(generators: Sequence[Any]) -> None:
     """Refuse a seed, which is what many libraries take."""
-    for one in generators:
-        if one is not None and not isinstance(one, torch.Generator):
-            raise ValueError(f"generator: got {one!r}, expected a torch.Generator, as torch.Generator().manual_seed(7)")
+    for generator in generators:
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise ValueError(
+                f"generator: got {generator!r}, expected a torch.Generator, as torch.Generator().manual_seed(7)"
+            )
 
 
-def _timesteps_of_rows(given: Any, target: Tensor, steps: int) -> Tensor:
+def _timesteps_of_rows(values: Any, target: Tensor, steps: int) -> Tensor:
     """One timestep per row, none of which indexes from the end of the schedule, or beyond it."""
-    rows, timesteps = len(target), given if isinstance(given, Tensor) else torch.as_tensor(given, device="cpu")
+    rows, timesteps = len(target), values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
     if timesteps.shape != (rows,):
         raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
     if timesteps.is_floating_point() or timesteps.dtype == torch.bool:
@@ -605,11 +607,11 @@ def _timesteps_of_rows(given: Any, target: Tensor, steps: int) -> Tensor:
         raise ValueError(
             f"timesteps: got {lowest if lowest < 0 else highest}, expected integers in [0, {steps}), the trained ones"
         )
-    return timesteps if isinstance(given, Tensor) else timesteps.to(target.device)
+    return timesteps if isinstance(values, Tensor) else timesteps.to(target.device)
 
 
-def _replaced(x: Tensor, given: Tensor | None) -> Tensor:
+def _replaced(x: Tensor, replacement: Tensor | None) -> Tensor:
     """The tensor that a callback returned in place of x, or x."""
-    if given is not None and given.shape != x.shape:
-        raise ValueError(f"callback: returned shape {tuple(given.shape)}, expected {tuple(x.shape)}, or None")
-    return x if given is None else given
+    if replacement is not None and replacement.shape != x.shape:
+        raise ValueError(f"callback: returned shape {tuple(replacement.shape)}, expected {tuple(x.shape)}, or None")
+    return x if replacement is None else replacement

@@ -147,8 +147,8 @@ class GeneralizedPooling(nn.Module):
         weights = {name: getattr(self.gru, f"{name}_l0{suffix}") for name in names}
         inputs = F.linear(codes, weights["weight_ih"], weights["bias_ih"])
         state, states = codes.new_zeros(codes.shape[0], self.gru.hidden_size), []
-        for given in inputs.unbind(1):
-            reset, update, new = given.chunk(3, dim=-1)
+        for gates in inputs.unbind(1):
+            reset, update, new = gates.chunk(3, dim=-1)
             r, z, n = F.linear(state, weights["weight_hh"], weights["bias_hh"]).chunk(3, dim=-1)
             candidate = torch.tanh(new + torch.sigmoid(reset + r) * n)
             state = candidate + torch.sigmoid(update + z) * (state - candidate)

@@ -148,6 +148,6 @@ def mean_loss(
         values = values * weights.view(-1, *(1,) * (values.ndim - 1))
     if mask is None:
         return values.mean()
-    kept = mask.any(1) if values.ndim == 1 else mask
-    count = kept.sum() * math.prod(values.shape[kept.ndim :])
-    return masked(values, kept).sum() / count.clamp(min=1)
+    valid = mask.any(1) if values.ndim == 1 else mask
+    count = valid.sum() * math.prod(values.shape[valid.ndim :])
+    return masked(values, valid).sum() / count.clamp(min=1)

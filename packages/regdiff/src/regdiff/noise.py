@@ -42,7 +42,7 @@ def standard_normal(shape: Sequence[int], like: Tensor, generator: Generators | 
             raise ValueError(
                 f"generator: got {len(generator)} of them, expected one, or one for each of {shape[0]} rows"
             )
-        return torch.stack([standard_normal(shape[1:], like, one) for one in generator])
+        return torch.stack([standard_normal(shape[1:], like, row_generator) for row_generator in generator])
     device = like.device if generator is None else generator.device
     return torch.randn(tuple(shape), generator=generator, device=device, dtype=like.dtype).to(like.device)
 

@@ -140,10 +140,10 @@ class RegisterPipeline(DiffusionPipeline):
                 bar.update()
                 if callback_on_step_end is None:
                     return None
-                kept = callback_on_step_end(self, step, timestep, {"latents": x})
-                if kept is not None and not isinstance(kept, dict):
-                    raise TypeError(f"callback_on_step_end: returned {type(kept).__name__}, expected a dict or None")
-                return None if kept is None else kept.get("latents")
+                outputs = callback_on_step_end(self, step, timestep, {"latents": x})
+                if outputs is not None and not isinstance(outputs, dict):
+                    raise TypeError(f"callback_on_step_end: returned {type(outputs).__name__}, expected a dict or None")
+                return None if outputs is None else outputs.get("latents")
 
             result = self.model.with_scheduler(self.scheduler)(
                 features,

@@ -130,8 +130,8 @@ class Predictor:
         if self.scale is None:
             return masked(self._call(sample, timesteps, condition), self.mask)
         both = self._call(torch.cat((sample, sample)), torch.cat((timesteps, timesteps)), condition)
-        given, null = both.chunk(2)
-        return masked(null + self.scale * (given - null), self.mask)
+        conditional, null = both.chunk(2)
+        return masked(null + self.scale * (conditional - null), self.mask)
 
     def _call(self, *arguments: Any) -> Tensor:
         sample, call = arguments[0], self.denoiser

@@ -18,9 +18,9 @@ def register_record(kind: type) -> None:
         return [getattr(record, name) for name in names], None
 
     def unflatten(values: Any, context: None) -> Any:
-        made = object.__new__(kind)  # leaves may be anything, which the annotations of a constructor would refuse
+        record = object.__new__(kind)  # leaves may be anything, which the annotations of a constructor would refuse
         for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(record, name, value)
+        return record
 
     register_pytree_node(kind, flatten, unflatten, serialized_type_name=f"{kind.__module__}.{kind.__name__}")

@@ -126,16 +126,16 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
         >>> capabilities("DDIMScheduler").own_noise
         'eta > 0'
     """
-    wanted = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
+    name = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
     # torch 2.6 cannot trace a lookup in a read-only mapping, so the plain one is read here
     stochastic = _ROWS["sde-dpmsolver++"]
-    if wanted == stochastic.scheduler and not isinstance(scheduler, str):
+    if name == stochastic.scheduler and not isinstance(scheduler, str):
         return stochastic if scheduler.config.algorithm_type.startswith("sde-") else _ROWS["dpmsolver++"]
     for row in _ROWS.values():
-        if wanted in (row.name, row.scheduler):
+        if name in (row.name, row.scheduler):
             return row
-    known = _ROWS if isinstance(scheduler, str) else _MODULES
-    raise ValueError(f"scheduler: got {wanted}, expected one of {', '.join(sorted(known))}")
+    names = _ROWS if isinstance(scheduler, str) else _MODULES
+    raise ValueError(f"scheduler: got {name}, expected one of {', '.join(sorted(names))}")
 
 
 def check_own_noise(row: Capabilities, eta: float) -> None:

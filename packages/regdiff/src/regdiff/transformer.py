@@ -109,9 +109,9 @@ class TransformerDenoiser(TimedDenoiser):
         if sample.ndim != 3 or sample.shape[-1] != width:
             raise ValueError(f"sample: got shape {tuple(sample.shape)}, expected (b, n, {width})")
         sequence, sequence_mask = condition if isinstance(condition, tuple) else (condition, None)
-        given = tuple(sequence.shape)
-        if len(given) != 3 or (given[0], given[2]) != (rows, self.condition_dim) or given[1] < 1:
-            raise ValueError(f"condition: got shape {given}, expected ({rows}, m >= 1, {self.condition_dim})")
+        shape = tuple(sequence.shape)
+        if len(shape) != 3 or (shape[0], shape[2]) != (rows, self.condition_dim) or shape[1] < 1:
+            raise ValueError(f"condition: got shape {shape}, expected ({rows}, m >= 1, {self.condition_dim})")
         if sequence_mask is not None:
             expect_mask("condition mask", sequence_mask, sequence.shape[:2])
             sequence = masked(sequence, sequence_mask)  # a weight of 0 does not silence a NaN

@@ -37,11 +37,11 @@ class _Recorded(nn.Module, ABC):
         key = f"{prefix}_extra_state"
         recorded = state_dict.get(key)
         if isinstance(recorded, Tensor) and not recorded.is_meta:
-            found, own = tuple(recorded.double().reshape(-1).tolist()), self._numbers()
+            numbers, own = tuple(recorded.double().reshape(-1).tolist()), self._numbers()
             # A file that was converted to another dtype as a whole has rounded these numbers, too.
             tolerance = 4.0 * torch.finfo(recorded.dtype).eps
-            if len(found) == len(own) and not all(map(partial(math.isclose, rel_tol=tolerance), found, own)):
-                error = self._compare(state_dict, prefix, found)
+            if len(numbers) == len(own) and not all(map(partial(math.isclose, rel_tol=tolerance), numbers, own)):
+                error = self._compare(state_dict, prefix, numbers)
                 if error is not None:
                     error_msgs.append(f"{prefix.removesuffix('.') or 'c'}: {error}")
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -68,8 +68,8 @@ def origin_distances(
     edges = np.linspace(0.0, max(1.02 * farthest, 1e-6), bins + 1)
     for name, values in lengths.items():
         density = np.histogram(values.numpy(), edges, density=True)[0]
-        given = {"color": colors[name]} if colors and name in colors else {}
-        outline = ax.stairs(density, edges, linewidth=1.5, label=name or None, **given)
+        style = {"color": colors[name]} if colors and name in colors else {}
+        outline = ax.stairs(density, edges, linewidth=1.5, label=name or None, **style)
         ax.stairs(density, edges, fill=True, alpha=0.25, linewidth=0.0, color=outline.get_edgecolor())
     ax.set(xlabel="distance from the origin", ylabel="density", xlim=(0.0, float(edges[-1])))
     ax.spines[["top", "right"]].set_visible(False)

@@ -88,8 +88,8 @@ class HoroPCA:
         space = self._moved(x)[:, 1:]
         self.components_ = space.new_zeros(0, space.shape[-1])
         for _ in range(self.n_components):
-            found = [self._climbed(space, start) for start in self._starting(space, generator)]
-            best = max(found, key=lambda result: result[0])
+            results = [self._climbed(space, start) for start in self._starting(space, generator)]
+            best = max(results, key=lambda result: result[0])
             self.components_ = torch.cat([self.components_, best[1][None]])
         before = float(self._spread(space))
         after = float(self._spread(coordinates_along_horospheres(space, self.components_, self.c)))

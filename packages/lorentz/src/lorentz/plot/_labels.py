@@ -57,16 +57,16 @@ def place_labels(ax: "Axes", points: np.ndarray, labels: Sequence[str | None], s
         )
         extent = text.get_window_extent()
         half = np.array([extent.width, extent.height]) / 2.0
-        found = []
+        candidates = []
         for gap, (rank, turn) in itertools.product(_GAPS, enumerate(outward + _TURNS)):
             direction = np.array([np.cos(turn), np.sin(turn)])
             # the box begins at the gap: as far along the direction as its nearer half side asks for
             offset = direction * (gap * pixel) + np.clip(direction * half.sum(), -half, half)
             box = np.concatenate([where[row] + offset - half, where[row] + offset + half])
             if (page[:2] <= box[:2]).all() and (box[2:] <= page[2:]).all() and _free(box, taken):
-                found.append((_inside(box, where, reach), gap, rank, tuple(offset / pixel), box))
-        if found:
-            *_, position, box = min(found, key=lambda candidate: candidate[:3])
+                candidates.append((_inside(box, where, reach), gap, rank, tuple(offset / pixel), box))
+        if candidates:
+            *_, position, box = min(candidates, key=lambda candidate: candidate[:3])
             text.set_position(position)
             taken.append(box)
         else:

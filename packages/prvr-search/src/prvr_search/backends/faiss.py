@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int64
 from prvr.errors import require
 from prvr.reading import parse_json, parse_record
 from prvr_search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
-from prvr_search.backends.signed import HashedFile, read_signed, write_signed
+from prvr_search.backends.signed import read_signed, write_signed
 
 _FILE, _FORMAT = "clips.faiss", 3
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
@@ -172,7 +172,7 @@ def _write(path: Path, header: _Header, index: Any) -> None:
     """Replaces the file."""
     faiss = import_faiss()
 
-    def write(file: HashedFile) -> None:
+    def write(file: BinaryIO) -> None:
         file.write(json.dumps(asdict(header)).encode() + b"\n")
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import logging
 from collections.abc import Callable
+from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -14,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-_HASH_BYTES = 32
+_DIGEST_BYTES = 64  # of blake2b, before the content
 
 
 def read_signed(path: Path, read: Callable[[BinaryIO], _T]) -> _T | None:
@@ -36,20 +37,17 @@ def read_signed(path: Path, read: Callable[[BinaryIO], _T]) -> _T | None:
                 raise ValueError("not a regular file")
             return None
         with path.open("rb") as file:
-            digest, left = hashlib.blake2b(digest_size=_HASH_BYTES), path.stat().st_size - _HASH_BYTES
-            while left > 0 and (data := file.read(min(left, 2**20))):
-                digest.update(data)
-                left -= len(data)
-            if file.read() != digest.digest():
+            digest = file.read(_DIGEST_BYTES)
+            if hashlib.file_digest(file, "blake2b").digest() != digest:
                 raise ValueError("its content does not match its hash")
-            file.seek(0)
+            file.seek(_DIGEST_BYTES)
             return read(file)
     except (OSError, ValueError, RuntimeError) as error:
         logger.warning("%s cannot be used (%s) and is rebuilt", path, str(error).rstrip("."))
         return None
 
 
-def write_signed(path: Path, write: Callable[["HashedFile"], object]) -> None:
+def write_signed(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Replaces a file; where its folder is read-only, nothing is kept.
 
     Args:
@@ -61,10 +59,13 @@ def write_signed(path: Path, write: Callable[["HashedFile"], object]) -> None:
     """
     folder = path.parent
 
-    def write_hashed(file: BinaryIO) -> None:
-        hashed = HashedFile(file)
-        write(hashed)
-        file.write(hashed.digest.digest())
+    def write_hashed(file: BufferedRandom) -> None:
+        file.write(bytes(_DIGEST_BYTES))
+        write(file)
+        file.seek(_DIGEST_BYTES)
+        digest = hashlib.file_digest(file, "blake2b").digest()
+        file.seek(0)
+        file.write(digest)
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,16 +80,3 @@ def write_signed(path: Path, write: Callable[["HashedFile"], object]) -> None:
         return
     if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
         clear_half_written(folder)
-
-
-class HashedFile:
-    """A file that is written once, from its start to its end, and the hash of what was written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.digest = hashlib.blake2b(digest_size=_HASH_BYTES)
-        self._file = file
-
-    def write(self, data: bytes) -> int:
-        """Writes bytes; returns their number."""
-        self.digest.update(data)
-        return self._file.write(data)

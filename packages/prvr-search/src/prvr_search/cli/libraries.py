@@ -20,6 +20,7 @@ from prvr_search.cli.options import VIDEOS, Download
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded
     from prvr_search import Library
+    from prvr_search.video import UpdateReport
 
 logger = logging.getLogger(__name__)
 _SHOWN = 5  # videos that are named in a message
@@ -34,11 +35,10 @@ class LibraryOptions:
 
     Args:
         encoder: a CLIP, SigLIP or another joint model, by its name on the Hugging Face hub or its folder; `toy` for the
-            toy corpus; or your own encoder, as MODULE:CLASS or by the short name of an installed one (default: the one
-            last used for the folder)
-        exclude: leave out files and folders whose name or path matches this pattern; repeat it for more
-        library: where the library lies (default: prvr/library in your data folder)
-        rate: frames that are encoded per second (default: as the last time, else 2)
+            toy corpus; or your own encoder, as MODULE:CLASS or by its entry point (default: the folder's last encoder)
+        exclude: skip files and folders whose name or path matches this pattern; can be repeated
+        library: the folder of the library (default: prvr/library in your data folder)
+        rate: frames per second to encode (default: the folder's last rate, or 2)
     """
 
     encoder: Annotated[str | None, Parameter(metavar="NAME")] = None
@@ -55,10 +55,10 @@ class SearchOptions(LibraryOptions):
     """The options of a command that searches a folder of videos.
 
     Args:
-        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; or the encoder alone:
-            zero-shot, by frames and their means, or training-free, by moments; or taught, zero-shot with what prvr
-            teach made (default: taught if that was shown to be better, else zero-shot)
-        no_update: search what is encoded so far, without looking for new videos
+        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
+            encoder alone, by frames and their means; `training-free`, the same by moments; or `taught`, zero-shot
+            with the map of prvr teach (default: taught if significantly better, else zero-shot)
+        no_update: search the encoded videos without looking for new ones
         backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
     """
 
@@ -108,8 +108,8 @@ def opened_library(
             library.prepare()
         if update:
             with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
-                library.update_lines(bar) if lines_alone else library.update(bar)
-            report_changes(library)
+                report = library.update_lines(bar) if lines_alone else library.update(bar)
+            report_changes(library.folder, report)
         return library
 
     try:
@@ -143,15 +143,12 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         raise needed
 
 
-def report_changes(library: "Library") -> None:
-    """Logs what an update has done, and what could not be done."""
+def report_changes(folder: Path, report: "UpdateReport") -> None:
+    """Logs what an update of a folder has done, and what could not be done."""
     from prvr_search.video.listing import by_suffix
 
-    report = library.report
-    if report is None:
-        return
     if report.offline:
-        logger.warning("%s: offline; searching what is known of it", library.folder)
+        logger.warning("%s: offline; searching its stored features", folder)
     for path, reason in report.unlisted:
         logger.warning("%s: cannot be listed (%s); skipped", printable(path), reason)
     if report.problem:
@@ -163,7 +160,7 @@ def report_changes(library: "Library") -> None:
     if counts:
         logger.info("videos: %s", ", ".join(counts))
     if report.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
-        logger.info("other files, which are skipped: %s", printable(by_suffix(dict(report.others))))
+        logger.info("skipped other files: %s", printable(by_suffix(dict(report.others))))
     passing = [video for video in report.unreadable if video.is_passing]
     for video in passing[:_SHOWN] if report.searchable else ():
         logger.warning("%s: %s. %s", printable(video.id), printable(video.reason), video.remedy)
@@ -176,7 +173,7 @@ def report_changes(library: "Library") -> None:
             "%s cannot be read (%s); prvr library %s shows why",
             _videos(len(new)),
             names,
-            printable(str(library.folder)),
+            printable(str(folder)),
         )
 
 
@@ -198,18 +195,18 @@ def run(
     import_: Annotated[Path | None, Parameter(name="--import", metavar="LIBRARY")] = None,
     move: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
 ) -> int:
-    """Show what is known of a folder of videos, or change it.
+    """Show or maintain the library of a folder.
 
-    Show how many videos of FOLDER are encoded, with which encoder, where the library lies, and which videos cannot be
-    read. One library in your data folder serves all folders; what is computed of a video is kept until you prune it.
+    Show how many videos of FOLDER are encoded, with which encoder, where the library is stored, and which videos cannot
+    be read. One library in your data folder serves all folders; features are kept until you prune them.
 
     Args:
         update: encode new videos
-        shard: with --update: only the I-th of N parts, so that N computers can share the work
-        verify: read all features of these videos and compare their hashes; the exit code is 1 if any is damaged
-        prune: delete what is kept of videos that were below FOLDER and are gone; not of those on a disk that is offline
-        import_: take over the features of another library, for example one that another computer has made
-        move: move the whole library to another place, for all folders
+        shard: with --update: encode only part I of N, so that N computers can share the work
+        verify: check the features of these videos against their hashes; the exit code is 1 if any are damaged
+        prune: delete the features of videos that were removed from FOLDER; not of those on an offline disk
+        import_: import the features of another library, for example from another computer
+        move: move the whole library, of all folders, to another place
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
@@ -226,14 +223,14 @@ def run(
             )
         if update:
             with progress_bar("encoding", "bytes") as bar:
-                library.update(bar, shard=shard or (1, 1))
-            report_changes(library)
+                report = library.update(bar, shard=shard or (1, 1))
+            report_changes(library.folder, report)
         if verify:
             damaged = _verify(library)
         if prune:
-            gone, unknown = library.prune()
-            kept = f"; {_videos(unknown)} kept: on a disk that is offline, or maybe in what cannot be read"
-            print(f"pruned: {_videos(gone)}" + (kept if unknown else ""))
+            deleted, remaining = library.prune()
+            unreachable = f"; {_videos(remaining)} not deleted: on an offline disk, or in a folder that cannot be read"
+            print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
         if move is not None:
             library.storage.move(move)
         _show(library)
@@ -259,20 +256,6 @@ def export(
     show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", folder, "--output", "data")
 
 
-def _retire(name: str, instead: str) -> None:
-    """A command that is gone, which says what replaces it."""
-
-    def gone(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> None:
-        raise CommandError(f"prvr {name} is gone. {instead}")
-
-    app.command(gone, name=name, show=False, help=f"Replaced by prvr library. {instead}")
-
-
-_retire("extract", "prvr library FOLDER --update encodes videos; prvr export FOLDER --output ROOT writes features.")
-_retire("index", "prvr search FOLDER makes and updates the index; prvr library FOLDER shows what is known.")
-_retire("where", "prvr library FOLDER shows where the library lies.")
-
-
 def _verify(library: "Library") -> int:
     problems = library.verify()
     for problem in problems:
@@ -283,7 +266,7 @@ def _verify(library: "Library") -> int:
 
 
 def _show(library: "Library") -> None:
-    """Prints what is known of a folder."""
+    """Prints the state of the library of a folder."""
     from rich.table import Table
     from rich.text import Text
 
@@ -293,7 +276,7 @@ def _show(library: "Library") -> None:
     table = Table(show_header=False)
     rows = {
         "videos": f"{state.encoded} of {state.videos} encoded ({state.seconds / 3600:.2f} hours)",
-        "not seen now": f"{state.missing} (kept; --prune deletes what is kept of them)" if state.missing else "",
+        "missing": f"{state.missing} (features kept; delete with --prune)" if state.missing else "",
         "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
         "taught": _taught(library),
         "features": f"{state.bytes / 1e6:,.1f} MB",
@@ -316,11 +299,13 @@ def _taught(library: "Library") -> str:
         return str(error)
 
 
-def _videos(count: int, one: str = "", more: str = "") -> str:
+def _videos(count: int, singular: str = "", plural: str = "") -> str:
     """A number of videos in words.
 
     Examples:
         >>> _videos(1), _videos(2, "is", "are")
         ('1 video', '2 videos are')
     """
-    return " ".join(filter(None, ("1 video" if count == 1 else f"{count:,} videos", one if count == 1 else more)))
+    return " ".join(
+        filter(None, ("1 video" if count == 1 else f"{count:,} videos", singular if count == 1 else plural))
+    )

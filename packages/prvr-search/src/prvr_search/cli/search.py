@@ -4,10 +4,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.types import NormFloat
@@ -17,12 +18,12 @@ from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
 from prvr.reading import printable, read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
-from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
+from prvr_search.cli.libraries import Folder, SearchOptions, opened_library, report_changes
 from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
 from prvr_search.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
-    from prvr_search import Query, SearchResult, VideoIndex
+    from prvr_search import Library, Query, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
@@ -51,12 +52,12 @@ class QueryOptions:
 
     Args:
         file: a text file with one sentence per line, instead of QUERY
-        more: also this sentence; repeat it for more
-        without: exclude matches for this sentence; repeat it for more
+        more: another sentence that must match; can be repeated
+        without: exclude matches for this sentence; can be repeated
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
-        like: a video of the folder at a time, or from a time to another: beach.mp4@12:30, beach.mp4@12:30-12:45.
-            Excludes that video from the results
-        said: words of the subtitles; without a sentence, only lines of subtitles are searched
+        like: a time or an interval of a video of the folder: beach.mp4@12:30 or beach.mp4@12:30-12:45. That video is
+            excluded from the results
+        subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 
     file: Annotated[Path | None, Parameter(metavar="FILE")] = None
@@ -64,7 +65,7 @@ class QueryOptions:
     without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
-    said: Annotated[str, Parameter(metavar="WORDS")] = ""
+    subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -78,7 +79,7 @@ def _filter_options() -> type:
     options = []
     for name, condition in CONDITIONS.items():
         several = condition.kind == "patterns"
-        repeat = "; repeat it for more" if several else ""
+        repeat = "; can be repeated" if several else ""
         parameter = Parameter(name=f"--{condition.name}", help=condition.help + repeat)
         default = field(default_factory=list) if several else None
         options.append((name, Annotated[kinds[condition.kind], parameter], default))
@@ -86,7 +87,7 @@ def _filter_options() -> type:
     return make_dataclass("FilterOptions", options, frozen=True, kw_only=True, namespace=module)
 
 
-FILTERS = Group("Filters: only videos that match all of them are searched", sort_key=3)
+FILTERS = Group("Filters (combined)", sort_key=3)
 FilterOptions = _filter_options()
 
 
@@ -96,13 +97,13 @@ class OutputOptions:
     """The output of a search.
 
     Args:
-        json: write everything, for programs; `-` is standard output
-        csv: write one line for each result; `-` is standard output
-        html: write a page with pictures, in one file
-        paths: print the paths of the results and nothing else
+        json: write all results as JSON; `-` writes to standard output
+        csv: write one CSV row per result; `-` writes to standard output
+        html: write one HTML page with pictures
+        paths: print only the paths of the results
         print0: like --paths, with a NUL after each, for `xargs -0`
         open: open the best result in a player, at its moment if the player supports it
-        save: write the best moment of each result as a clip
+        save: save the best moment of each result as a clip
     """
 
     json: Annotated[str | None, Parameter(metavar="FILE")] = None
@@ -114,6 +115,37 @@ class OutputOptions:
     save: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     exact: Exact = None
     force: Force = False
+
+
+@dataclass(frozen=True)
+class WarmSearch:
+    """A search in the process of a server.
+
+    Args:
+        library: what is searched, which is open.
+        console: where the output goes.
+    """
+
+    library: "Library"
+    console: Console
+
+    def brought_up_to_date(self, update: bool, lines_alone: bool) -> "Library":
+        """The library, if it answers as one that a command opens.
+
+        Raises:
+            CommandError: videos have to be read first, which takes time and shows progress; or encoder or model are
+                not those that a command would choose.
+        """
+
+        def refuse(*_: object) -> None:
+            raise CommandError("new or changed videos have to be encoded first")
+
+        if update:
+            report = self.library.update_lines(refuse) if lines_alone else self.library.update(refuse)
+            report_changes(self.library.folder, report)
+        if not (lines_alone or self.library.is_usual):
+            raise CommandError("it uses another encoder or model")
+        return self.library
 
 
 @app.command(name="search", group=VIDEOS)
@@ -129,22 +161,23 @@ def run(
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
     min_confidence: NormFloat = 0.0,
-    stay: Annotated[Seconds | None, Parameter(env_var="PRVR_STAY")] = None,
+    warm: Annotated[WarmSearch | None, Parameter(parse=False)] = None,
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
-    Find the videos of a folder that match a sentence best, and the moment in each. New videos are encoded first; every
-    video is encoded once, wherever it is moved or copied to. The time line shows how well each part of a video matches.
+    Find the videos of a folder that match a sentence best, and the best moment in each. New videos are encoded first;
+    a video that is moved or copied is not encoded again. The time line shows how well each part of a video matches.
 
     Args:
         query: a sentence
-        top: the number of results for each sentence
-        moments: maximum moments per video in exported files
+        top: number of results per sentence
+        moments: maximum number of moments per video in exported files
         min_confidence: omit results below this confidence, 0 to 1
-        stay: leave a process behind for as long, for example 10:00, so that the next search starts at once; 0 ends it
+        warm: in a server: what it searches, and where the output goes
     """
     sentences, piped = _sentences(query, parts), _piped(args)
-    load("prvr_search.library")
+    if warm is None:
+        load("prvr_search.library")
     from prvr_search import Query
 
     where = SearchFilter(**vars(filters))
@@ -155,27 +188,30 @@ def run(
         options["where"] = where
     lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
     update = not library.no_update
-    with printing_to_stderr(piped), opened_library(folder, library, update=update, lines_alone=lines_alone) as opened:
+    if warm is None:
+        opening = opened_library(folder, library, update=update, lines_alone=lines_alone)
+    else:
+        opening = nullcontext(warm.brought_up_to_date(update, lines_alone))
+    with printing_to_stderr(piped and warm is None), opening as opened:
         if lines_alone:
-            words = Query(without=parts.without, said=parts.said)
+            words = Query(without=parts.without, subtitles=parts.subtitles)
             results = (opened.search(words, top, update=False, **options),)
         else:
             index = opened.index
             results = index.search_many(_queries(parts, sentences, index), top, **options)
     if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
         logger.warning("no videos match the filters")
+    console = stdout() if warm is None else warm.console
     if not piped:
-        _show(stdout(), results)
+        _show(console, results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
     _write(args, results, say)
     if args.paths or args.print0:
-        _print_paths(results, b"\0" if args.print0 else b"\n")
+        _print_paths(results, b"\0" if args.print0 else b"\n", console.file)
     if args.save is not None:
         _save(args, results, say)
     if args.open:
         _open(results, say)
-    if stay is not None:
-        _stay(stay)
 
 
 def _piped(args: OutputOptions) -> bool:
@@ -199,7 +235,7 @@ def _queries(args: QueryOptions, sentences: "Sequence[str | None]", index: "Vide
 
     like = args.like and (_video_id(args.like[0], index), *args.like[1:])
     return [
-        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.said)
+        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.subtitles)
         for sentence in sentences
     ]
 
@@ -214,11 +250,11 @@ def _video_id(name: str, index: "VideoIndex") -> str:
 
 
 def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
-    other = bool(args.more or args.image is not None or args.like is not None or args.said.strip())
+    other = bool(args.more or args.image is not None or args.like is not None or args.subtitles.strip())
     if (query is None) == (args.file is None) and (query is not None or not other):
         raise CommandError(
             'Expected either a sentence or --file, for example: prvr search FOLDER "a dog catches a ball". With '
-            "--image PICTURE, --like VIDEO@TIME or --said WORDS, the sentence is optional."
+            "--image PICTURE, --like VIDEO@TIME or --subtitles TEXT, the sentence is optional."
         )
     if args.file is None:
         return [query]
@@ -250,12 +286,12 @@ def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable
                 say(f"{path}: written")
 
 
-def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
-    """Writes the path of each result to standard output, once, as the bytes of the file system."""
-    from prvr_search.output.files import write_stdout
+def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: IO[str]) -> None:
+    """Writes the path of each result, once, as the bytes of the file system."""
+    from prvr_search.output.files import write_bytes_to
 
     paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
-    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
+    write_bytes_to(file, b"".join(os.fsencode(path) + end for path in paths))
 
 
 def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
@@ -278,18 +314,6 @@ def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[
             say(clip_line(clip, hit.start))
     if failed and not written:
         raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
-
-
-def _stay(seconds: float) -> None:
-    """Leaves a process behind that has imported what a search needs, or ends it."""
-    import torch
-
-    from prvr_search.resident import stay
-
-    if seconds and torch.cuda.is_available():
-        logger.warning("--stay: searches on a GPU leave no process behind")
-    elif not stay(seconds):
-        logger.warning("--stay: only the command prvr on Linux can leave a process behind")
 
 
 def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:

@@ -1,15 +1,26 @@
 """`prvr serve`: the search page and an HTTP API for a folder of videos or an index."""
 
+import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from io import BytesIO, StringIO, TextIOWrapper
+from threading import get_ident
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from prvr.cli.options import Whole, app
+from prvr.cli.console import LOGGERS, CommandError, stdout
+from prvr.cli.options import Whole, app, bind
 from prvr.errors import require
 from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
 from prvr_search.cli.options import VIDEOS
+from prvr_search.warm import plain_search, stamp
+
+if TYPE_CHECKING:
+    from prvr_search import Library
 
 
 @app.command(name="serve", group=VIDEOS)
@@ -28,27 +39,30 @@ def run(
     """Serve the search page and an HTTP API for videos.
 
     Serve the search page of a folder of videos, where results can be played, and an HTTP API, whose schema is at
-    /openapi.json. It listens at once and encodes new videos meanwhile; what is finished can be searched. Only this
-    machine can connect, unless --host is set; other machines then need a token, which is read from a file or from the
-    environment variable PRVR_TOKEN. Stop it with Ctrl-C.
+    /openapi.json. The server starts at once and encodes new videos in the background; encoded videos can be searched.
+    Only this machine can connect, unless --host is set. Other machines need a token, which is read from a file or from
+    the environment variable PRVR_TOKEN. Stop it with Ctrl-C.
 
     Args:
         host: the address to listen on; 0.0.0.0 means all network interfaces
         port: the port to listen on; 0 means any free port
-        allow_host: a host name by which clients reach this server; repeat it for more
+        allow_host: a host name by which clients reach this server; can be repeated
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
-        client_connections: open connections for each client; 0 means no limit
+        client_connections: maximum number of open connections per client; 0 means no limit
     """
+    code = stamp()  # before anything else is imported
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
     from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve.terminal import Answers
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
+    defaults = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
         ended = serve(
             opened,
@@ -58,8 +72,52 @@ def run(
             update=not library.no_update,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
+            answers=Answers(partial(_answer, opened), code) if defaults == SearchOptions() else None,
         )
     if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+class _Output(TextIOWrapper):
+    """Standard output of a command in another process."""
+
+    def __init__(self, encoding: str, is_terminal: bool) -> None:
+        self.content = BytesIO()
+        super().__init__(self.content, encoding, "backslashreplace", write_through=True)
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._is_terminal
+
+
+def _answer(library: "Library", request: Mapping[str, Any]) -> dict[str, str]:
+    """What a search prints to standard output, as Latin-1, and to standard error.
+
+    Args:
+        library: the library that is served.
+        request: as `prvr_search.warm.start` sends it.
+
+    Raises:
+        CommandError: the command has to search itself.
+        prvr.PrvrError: it would fail.
+    """
+    from prvr_search.cli.search import WarmSearch
+
+    if (search := plain_search(["search", *request["words"][1:]])) is None:
+        raise CommandError("it is not among the searches that a server answers")
+    output, errors, own = _Output(request["encoding"], request["terminal"]), StringIO(), get_ident()
+    handler = logging.StreamHandler(errors)
+    handler.setLevel(logging.WARNING if request["quiet"] else logging.INFO)
+    handler.addFilter(lambda record: record.thread == own)
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        bind(search.words)(warm=WarmSearch(library, stdout(output, request["environment"])))
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    return {"out": output.content.getvalue().decode("latin-1"), "err": errors.getvalue()}

@@ -40,7 +40,7 @@ def run(
     load("prvr_search.teaching")
     with opened_library(folder, library, update=captions is not None) as opened:
         if captions is None:
-            print("forgotten: searches are zero-shot" if opened.forget() else "nothing was taught for this folder")
+            print("deleted; searches are zero-shot" if opened.forget() else "nothing was taught for this folder")
             return
         comparison = opened.teach(captions)
         taught = opened.taught()
@@ -51,8 +51,8 @@ def run(
         show_next("prvr", "search", folder, "a person opens the fridge")
     else:
         print(
-            "Taught is not shown to be better than zero-shot: searches stay zero-shot. More videos with captions may "
-            "show it; --model taught searches with it all the same."
+            "Taught is not significantly better than zero-shot: searches stay zero-shot. More captioned videos may "
+            "help; use --model taught to search with it anyway."
         )
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from prvr.data.atomic import write_output
@@ -58,8 +58,8 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
             times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
             sure = "" if hit.confidence is None else f"{hit.confidence:.4f}"
             line = cell(hit.lines[0].text) if hit.lines else ""
-            alike = cell("; ".join(one.id for one in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, alike, line])
+            duplicates = cell("; ".join(entry.id for entry in hit.alike))
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, duplicates, line])
     write_text(path, content.getvalue())
 
 
@@ -68,10 +68,10 @@ def _readable(value: Any) -> Any:
     if isinstance(value, str):
         return value if is_unicode(value) else printable(value)
     if isinstance(value, list | tuple):
-        return [_readable(one) for one in value]
+        return [_readable(item) for item in value]
     if not isinstance(value, dict):
         return value
-    readable = {key: _readable(one) for key, one in value.items()}
+    readable = {key: _readable(item) for key, item in value.items()}
     path = value.get("path", "")
     return readable if is_unicode(path) else readable | {"path_bytes": quote(os.fsencode(path))}
 
@@ -97,17 +97,17 @@ def write_text(path: Path | str, text: str) -> None:
         DataError: the file cannot be written.
     """
     if str(path) == "-":
-        write_stdout(text.encode("utf-8"))
+        write_bytes_to(sys.stdout, text.encode("utf-8"))
         return
     write_output(Path(path).expanduser(), text.encode("utf-8"))
 
 
-def write_stdout(content: bytes) -> None:
-    """Writes bytes to standard output as they are, whatever its encoding and line ends."""
-    sys.stdout.flush()
-    binary = getattr(sys.stdout, "buffer", None)
+def write_bytes_to(file: IO[str], content: bytes) -> None:
+    """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
+    file.flush()
+    binary = getattr(file, "buffer", None)
     if binary is None:  # a program that embeds the command has put a file of text there
-        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
+        file.write(content.decode("utf-8", "surrogateescape"))
         return
     binary.write(content)
     binary.flush()

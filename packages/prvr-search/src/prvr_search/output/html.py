@@ -105,12 +105,12 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
         shown = f'<img alt="{name} at {moment}" src="data:image/jpeg;base64,{content}">'
     except VideoError as error:
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
-    others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
-    also = f"<p>also {others}</p>" if others else ""
-    for what, videos in (("same content", hit.copies), ("scores alike at the same moment", hit.alike)):
+    spans = ", ".join(clock_span(span.start, span.end) for span in hit.moments[1:])
+    also = f"<p>also {spans}</p>" if spans else ""
+    for what, videos in (("same content", hit.copies), ("similar score at the same moment", hit.alike)):
         places = escape(", ".join(printable(video.id) for video in videos))
         also += f'<p class="small">{what}: {places}</p>' if places else ""
-    also += "".join(f"<p>{clock(one.start)} “{escape(printable(one.text))}”</p>" for one in hit.lines)
+    also += "".join(f"<p>{clock(line.start)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
     sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
@@ -129,7 +129,9 @@ def _curve(hit: SearchHit, result: SearchResult) -> str:
         for place, height in enumerate(heights)
     )
     parts = len(hit.relevance) or 1
-    times = [[parts * time / (hit.video.duration or 1.0) for time in (one.start, one.end)] for one in hit.moments]
+    times = [
+        [parts * time / (hit.video.duration or 1.0) for time in (moment.start, moment.end)] for moment in hit.moments
+    ]
     marks = "".join(
         f'<rect x="{start:.3f}" y="0" width="{max(end - start, 0.3):.3f}" height="28"/>' for start, end in times
     )

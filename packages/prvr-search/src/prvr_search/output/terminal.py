@@ -40,21 +40,21 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         plain: draw with ASCII characters only.
     """
     many = count_line(result)
-    known = any(hit.confidence is not None for hit in result.hits)
+    has_confidence = any(hit.confidence is not None for hit in result.hits)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("score", justify="right", no_wrap=True)
-    if known:
+    if has_confidence:
         table.add_column("confidence", justify="right", no_wrap=True)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("relevance", no_wrap=True)
     low, high = result.scale
     names = [split_name(printable(hit.video.id)) for hit in result.hits]
     column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
-    room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * known))
+    room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * has_confidence))
     for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
         if rank == result.fitting + 1:
             table.add_section()
@@ -69,10 +69,10 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
             for video in videos:
                 rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
                 name.append(f"\n{also} {rest}", "dim")
-        for said in hit.lines[:1]:
-            text = f"{clock(said.start)} {printable(said.text)}"
+        for subtitle in hit.lines[:1]:
+            text = f"{clock(subtitle.start)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
-        sure = [percent(hit.confidence)] * known
+        sure = [percent(hit.confidence)] * has_confidence
         table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, line)
     return table
 
@@ -85,7 +85,7 @@ def count_line(result: SearchResult) -> str:
         '0 of 100 videos; no good match'
     """
     verdict = "; no good match" if result.nothing_fits else ""
-    folded = f"; {result.folded} more grouped with results that score alike" if result.folded else ""
+    folded = f"; {result.folded} more grouped with similar results" if result.folded else ""
     return f"{len(result.hits)} of {result.videos:,} videos{verdict}{folded}"
 
 

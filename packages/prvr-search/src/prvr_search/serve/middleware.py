@@ -57,11 +57,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=self.registry)
-        self._requests = Counter(
-            "prvr_requests", "Requests that were answered.", ["route", "status"], registry=self.registry
-        )
+        self._requests = Counter("prvr_requests", "Completed requests.", ["route", "status"], registry=self.registry)
         self._seconds = Histogram(
-            "prvr_request_seconds", "Time until the answer began.", ["route"], registry=self.registry
+            "prvr_request_seconds", "Time to the start of the response.", ["route"], registry=self.registry
         )
 
     def count(self, route: str, status: int, seconds: float) -> None:

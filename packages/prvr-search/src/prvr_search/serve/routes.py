@@ -13,7 +13,7 @@ from prvr.errors import InputError
 from prvr_search.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.catalogue import describe
-from prvr_search.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, read_formats
+from prvr_search.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
 from prvr_search.serve.service import Service
@@ -112,7 +112,7 @@ def _search_routes(service: Service) -> APIRouter:
         limits = service.limits
         k = min(10, limits.results) if request.k is None else request.k
         moments = min(3, limits.moments) if request.moments is None else request.moments
-        texts = [text for query in queries for text in (*query.texts, *query.without, query.said)]
+        texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
             ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
@@ -127,7 +127,9 @@ def _search_routes(service: Service) -> APIRouter:
     async def search(options: Annotated[schema.SearchParameters, Query()]) -> schema.SearchResponse:
         """Videos and moments for a query."""
         like = options.like and schema.LikeRequest(key=options.like, start=options.start, end=options.end)
-        request = schema.QueryRequest(texts=options.q, without=options.without, like=like or None, said=options.said)
+        request = schema.QueryRequest(
+            texts=options.q, without=options.without, like=like or None, subtitles=options.subtitles
+        )
         query = _query(service, request)
         return (await answers([query], options, options))[0]
 
@@ -139,7 +141,9 @@ def _search_routes(service: Service) -> APIRouter:
         request: Request, options: Annotated[schema.PictureParameters, Query()]
     ) -> schema.SearchResponse:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
-        query = prvr_search.Query(options.q, options.without, await service.picture(request.body), said=options.said)
+        query = prvr_search.Query(
+            options.q, options.without, await service.picture(request.body), subtitles=options.subtitles
+        )
         return (await answers([query], options, options))[0]
 
     @router.post("/search", responses=_described({404: "no such video"}))
@@ -172,7 +176,7 @@ def _query(service: Service, request: schema.QueryRequest) -> prvr_search.Query:
     video = None if like is None else service.catalogue.get(like.key).id
     try:
         passage = like and (video, like.start, like.end)
-        return prvr_search.Query(request.texts, request.without, like=passage, said=request.said)
+        return prvr_search.Query(request.texts, request.without, like=passage, subtitles=request.subtitles)
     except InputError as error:
         raise HTTPException(400, str(error)) from error
 
@@ -217,11 +221,6 @@ def _media_routes(service: Service) -> APIRouter:
         response.chunk_size = _CHUNK
         return response
 
-    @router.get("/formats")
-    async def formats(key: Key) -> schema.FormatsResponse:
-        """The container and the codecs of a video."""
-        return await service.media(service.catalogue.get(key), read_formats)
-
     @router.get("/lines")
     async def lines(key: Key) -> list[schema.LineResponse]:
         """The lines of the subtitles of a video, in order of time."""
@@ -236,7 +235,7 @@ def _media_routes(service: Service) -> APIRouter:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         video = service.catalogue.get(key)
         end = min(end, max(video.duration, start + 0.1))
-        made = await service.media(video, encode_preview, start, end, kind)
-        return Response(made, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+        preview = await service.media(video, encode_preview, start, end, kind)
+        return Response(preview, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
 
     return router

@@ -27,28 +27,13 @@ class VideoResponse(BaseModel):
     """A video of the index."""
 
     key: str = Field(description="identifies the video in addresses; changes with the content of the file")
-    name: str = Field(description="path relative to the extracted folder")
+    name: str = Field(description="path relative to the folder of videos")
     duration: float = Field(description="seconds")
     start_time: float = Field(description="time stamp of the start of the file, in seconds")
     width: int
     height: int
     codec: str
     type: str = Field(description="media type of the file")
-
-
-class FormatResponse(BaseModel):
-    """A container or a codec."""
-
-    name: str = Field(description="common name")
-    type: str | None = Field(description="media type for `canPlayType` of a browser; null if browsers have none")
-
-
-class FormatsResponse(BaseModel):
-    """What a video file is made of."""
-
-    container: FormatResponse
-    picture: FormatResponse
-    sound: FormatResponse | None = Field(description="null if there is no sound")
 
 
 class LineResponse(BaseModel):
@@ -96,7 +81,7 @@ class SearchResponse(BaseModel):
 
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Words = Annotated[str, StringConstraints(max_length=1000)]
-_SAID = "words of the subtitles; without a sentence, only lines of subtitles are searched"
+_SUBTITLES = "words of the subtitles; without a sentence, only lines of subtitles are searched"
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 KEY = "^[0-9a-f]{24}$"
 """The pattern of the key of a video."""
@@ -122,7 +107,7 @@ class QueryRequest(BaseModel):
     texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for these sentences")
     like: LikeRequest | None = None
-    said: Words = Field(default="", description=_SAID)
+    subtitles: Words = Field(default="", description=_SUBTITLES)
 
 
 Patterns = Annotated[list[Pattern], Field(max_length=PARTS)]
@@ -159,7 +144,7 @@ class PictureParameters(ResultLimits, _conditions(by_name=True)):
 
     q: list[Sentence] = Field(default=[], max_length=PARTS, description="a sentence; several must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for this sentence")
-    said: Words = Field(default="", description=_SAID)
+    subtitles: Words = Field(default="", description=_SUBTITLES)
 
 
 class SearchParameters(PictureParameters):

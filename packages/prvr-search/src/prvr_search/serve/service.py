@@ -26,7 +26,7 @@ from prvr_search.serve.media import preview_kinds
 from prvr_search.serve.middleware import Metrics
 from prvr_search.serve.schema import InfoResponse, ProgressResponse, SearchResponse
 from prvr_search.serve.settings import ServeLimits
-from prvr_search.serve.workers import Busy, SearchQueue, Workers
+from prvr_search.serve.workers import Busy, Workers
 from prvr_search.video import SubtitleLine
 from prvr_search.video.picture import read_picture
 
@@ -59,16 +59,15 @@ class Service:
         self._ready, self._receiving = threading.Event(), 0
         self.catalogue = Catalogue([])
         self._describe()
-        self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
-        self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
+        self._searches = Workers("prvr-search", 1, limits.search_seconds, limits.search_waiting)
         self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
         keep = cached(LRUCache(limits.cache_bytes, getsizeof=_size), key=lambda _, *what: what, lock=threading.Lock())
         self._make = keep(lambda path, _, make, *options: make(path, *options, limits))
         for name, help_, value in (
             ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
             ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
-            ("prvr_searches_waiting", "Requests that wait for a search.", lambda: self._searches.pending),
-            ("prvr_media_pending", "Pictures and previews not yet made.", lambda: self._media_workers.pending),
+            ("prvr_searches_pending", "Pending searches.", lambda: self._searches.pending),
+            ("prvr_media_pending", "Pending pictures and previews.", lambda: self._media_workers.pending),
         ):
             Gauge(name, help_, registry=self.metrics.registry).set_function(value)
 
@@ -80,12 +79,12 @@ class Service:
     def prepare(self) -> None:
         """Starts to encode, and a first search, which loads the text encoder and builds what the backend needs."""
         self.source.start()
-        self._searches.submit([_FIRST_QUERY], 1, 1, None).add_done_callback(self._prepared)
+        self._searches.submit(lambda: self._search([_FIRST_QUERY], 1, 1, None)).add_done_callback(self._prepared)
 
     def _prepared(self, answer: Future[Any]) -> None:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, Exception) and not isinstance(error, Busy):  # the server may end before it is ready
-            logger.error("no search is possible: %s", error)
+            logger.error("cannot search: %s", error)
             self.failure = error
 
     async def follow(self) -> None:
@@ -93,7 +92,7 @@ class Service:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
-                await self._search_worker.run(self._refresh)
+                await self._searches.run(self._refresh)
             except Busy:  # a search takes longer, or the server ends
                 pass
             except Exception:  # a bug, which must not keep the server from following later changes
@@ -134,12 +133,23 @@ class Service:
             HTTPException: the model cannot read a query, or the index cannot be read.
         """
         try:
-            results = await self._searches.ask(queries, k, moments, where)
+            results = await self._searches.run(lambda: self._search(queries, k, moments, where))
         except DataError as error:  # the index is damaged: nothing that the client could mend
             raise HTTPException(503, "the index cannot be read; see the server log") from error
         except InputError as error:  # the model cannot read a query
             raise HTTPException(400, str(error)) from error
         return [_response(result) for result in results]
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What some work in the thread of the searches gives.
+
+        Raises:
+            Busy: the server is not ready, or it took too long.
+            Exception: what the work raised.
+        """
+        if not self.ready:
+            raise Busy("the index is being prepared, or cannot be read")
+        return await self._searches.run(work)
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
@@ -214,7 +224,7 @@ class Service:
 
     def end(self) -> None:
         """Tells every client that waits for a search or a picture that the server is shutting down."""
-        self._search_worker.end()
+        self._searches.end()
         self._media_workers.end()
 
     def close(self, seconds: float) -> bool:
@@ -227,7 +237,7 @@ class Service:
         """
         until = time.monotonic() + seconds
         self.end()
-        searched = self._search_worker.close(seconds)
+        searched = self._searches.close(seconds)
         if searched:
             self.source.index.close()
         made = self._media_workers.close(max(0.0, until - time.monotonic()))
@@ -247,9 +257,9 @@ class Service:
         return results
 
 
-def _size(made: object) -> int:
+def _size(content: object) -> int:
     """The bytes that something kept counts for."""
-    return len(made) if isinstance(made, bytes) else _SMALL
+    return len(content) if isinstance(content, bytes) else _SMALL
 
 
 def _response(result: SearchResult) -> SearchResponse:

@@ -69,7 +69,7 @@ def spaced(text: str) -> str:
         >>> spaced("Tokyo 東京").replace(SPACE, "|")
         'Tokyo |東||京|'
     """
-    return _CHARACTER.sub(lambda found: f"{SPACE}{found[0]}{SPACE}", text.replace(SPACE, ""))
+    return _CHARACTER.sub(lambda match: f"{SPACE}{match[0]}{SPACE}", text.replace(SPACE, ""))
 
 
 class LibraryUnwritable(DataError):
@@ -210,7 +210,7 @@ class Database:
                     self._gave_up = now
                     raise
                 if now - begin > _PATIENCE / 3 and not is_said:
-                    logger.warning("%s: waiting for another program, which holds it locked", self.file)
+                    logger.warning("%s: locked by another program; waiting", self.file)
                     is_said = True
                 time.sleep(0.02)
 
@@ -248,7 +248,7 @@ class Database:
             if self.file.stat().st_ino != getattr(self._opened, "number", None):
                 return  # another process has put it aside
             logger.warning(
-                "%s: damaged (%s). It is renamed to %s, and made again from the features.",
+                "%s: damaged (%s). Renamed to %s; rebuilding it from the features.",
                 self.file, error, FILE + aside,
             )  # fmt: skip
             self.file.rename(_beside(self.file, aside))
@@ -432,11 +432,11 @@ def _explained(error: OSError | sqlite3.DatabaseError, verb: str) -> tuple[str, 
     if (isinstance(error, OSError) and error.errno in DISK_FULL) or _code(error) == sqlite3.SQLITE_FULL:
         return "the disk is full", "Free space on the disk"
     if _is_locked(error):
-        return "another program holds it open and locked", "Close that program and run again"
+        return "locked by another program", "Close that program and run again"
     if _code(error) == sqlite3.SQLITE_IOERR:
         return f"cannot be {verb} ({error})", "Check the disk"
     if _code(error) == sqlite3.SQLITE_INTERRUPT:
-        return f"cannot be {verb}: it takes too long", "Check where it comes from"
+        return f"cannot be {verb}: timed out", "Check where it comes from"
     return f"cannot be {verb} ({error})", "Fix its permissions"
 
 

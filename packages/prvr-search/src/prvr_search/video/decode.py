@@ -170,7 +170,7 @@ class VideoFile:
         matrix: Matrix | None = None
         for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
             if max(stated, number + 1) > most:
-                reason = f"more than {most:,} frames would be taken of it at {rate:g} per second"
+                reason = f"more than {most:,} frames at {rate:g} per second"
                 raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
             if last is None or frame.rotation != last.rotation:
                 matrix = display_matrix(frame)
@@ -290,7 +290,7 @@ class VideoFile:
             (time in the file at which it is shown, in seconds; packet of PyAV).
 
         Raises:
-            ValueError: a packet has no time stamp, or one that is wrong, or the key frame is not found again.
+            ValueError: a packet has no time stamp, or one that is wrong, or the key frame cannot be found again.
         """
         self._seek(float(first))
         latest, undated, left = None, False, {stream.index for stream in self.streams}
@@ -319,7 +319,7 @@ class VideoFile:
                 packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
                 yield time, packet
         if latest is None:
-            raise ValueError("the key frame is not found again")
+            raise ValueError("the key frame cannot be found again")
 
     def sound(self, start: float, end: float, patience: float = math.inf) -> Iterator[tuple[float, Any]]:
         """The decoded frames of the first sound that begin from `start` until before `end`, each with its time.
@@ -460,7 +460,7 @@ class VideoFile:
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
         pace = self._stream.average_rate or self._stream.guessed_rate
-        usual = 1 / pace if pace and pace > 0 else Fraction(0)
+        interval = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length, shift = Fraction(0), Fraction(0), Fraction(0)
         count, wrong, parts = 0, 0, 0
         stamped = (
@@ -471,13 +471,13 @@ class VideoFile:
             count, wrong = count + 1, wrong + is_wrong
             begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - JUMP:
-                shift += start + (length or usual) - begins
-                begins, parts = start + (length or usual), parts + 1
+                shift += start + (length or interval) - begins
+                begins, parts = start + (length or interval), parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
-            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
+            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else interval
             _check(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
-                length = usual
+                length = interval
             yield start, length, frame
         if not count and not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
             reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
@@ -487,11 +487,11 @@ class VideoFile:
         if wrong:
             self.warnings.append(f"{wrong} wrong time stamps were interpolated")
         if parts:
-            self.warnings.append(f"time stamps jump back ({parts}): the parts were put one after the other")
+            self.warnings.append(f"time stamps jump back ({parts} times); the parts were concatenated")
         stated, end = self.info.duration, float(start + length)
         if stated is not None and end < 0.98 * stated - 1:
             seconds = f"frames end at {end:.1f} s of {stated:.1f} s"
-            self.warnings.append(f"{seconds}: truncated or damaged, or only sound goes on")
+            self.warnings.append(f"{seconds}: truncated or damaged, or only audio continues")
         self.duration = end or stated
 
     def _decoded(self, stream: Any, rate: float | None = None, packets: Iterable[Any] | None = None) -> Iterator[Any]:
@@ -538,7 +538,7 @@ class VideoFile:
         for packet in container.demux(streams):
             yield packet
             if container is not self._container:
-                raise RuntimeError(f"{self.path}: was closed, or is read anew, while its frames were being read")
+                raise RuntimeError(f"{self.path}: closed or read from the start while its frames were being read")
 
 
 class _Source(io.FileIO):
@@ -645,11 +645,11 @@ def _video_stream(path: Path, container: Any) -> Any:
         if stream.codec_context is not None:
             return stream
     if streams:
-        raise VideoError(path, "FFmpeg has no decoder for its picture", _MEND)
+        raise VideoError(path, "FFmpeg has no decoder for its video", _MEND)
     kinds = {stream.type for stream in container.streams}
     if "audio" in kinds:
-        raise VideoError(path, "has no moving picture, only sound", "Remove it: it has no video stream.")
-    raise VideoError(path, "no picture can be found in it: truncated, or not a video", "Copy it again, or remove it.")
+        raise VideoError(path, "has no video stream, only sound", "Remove it, or exclude it with --exclude.")
+    raise VideoError(path, "no frame found: truncated, or not a video", "Copy it again, or remove it.")
 
 
 def _info(container: Any, stream: Any, start: Fraction) -> VideoInfo:
@@ -680,15 +680,15 @@ def _info(container: Any, stream: Any, start: Fraction) -> VideoInfo:
 
 def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
     if width * height > limits.pixels:
-        reason = f"frames of {width} x {height} pixels, at most {limits.pixels:,} pixels are decoded"
+        reason = f"frames of {width} x {height} pixels; the limit is {limits.pixels:,} pixels"
         raise VideoError(path, reason, "Scale it down, or raise the limit.")
     if seconds is not None and seconds > limits.seconds:
-        reason = f"{seconds:,.0f} s long, at most {limits.seconds:,.0f} s are decoded"
+        reason = f"{seconds:,.0f} s long; the limit is {limits.seconds:,.0f} s"
         raise VideoError(path, reason, "Cut it, or raise the limit.")
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
-    raise PermissionError(f"it asks for another file, {url[:80]!r}, which is not opened")
+    raise PermissionError(f"it refers to another file, {url[:80]!r}, which is not opened")
 
 
 def _short(error: Exception) -> str:

@@ -158,12 +158,12 @@ class _Update:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
         here = {str(video.path) for video in self.listing.videos}
-        gone = (path for path in before if path not in here and not below(Path(path), self.unlisted))
+        removed = (path for path in before if path not in here and not below(Path(path), self.unlisted))
         moved = {self.contents[name] for name in self.moved}
         return UpdateReport(
             encoded=tuple(self.encoded),
             moved=tuple(self.moved),
-            missing=tuple(sorted(path for path in gone if before[path] not in moved)),
+            missing=tuple(sorted(path for path in removed if before[path] not in moved)),
             unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
             waiting=tuple(self.waiting),
             unlisted=tuple((str(path), self.listing.unlisted[path]) for path in self.unlisted),
@@ -186,7 +186,7 @@ class _Update:
             except _PassingFault as error:
                 self._note(video.id, error.fault, is_new=True, is_passing=True)
             except FeaturesElsewhere as error:
-                self._note(video.id, Fault("has no place for its features", str(error)), is_new=True, is_passing=True)
+                self._note(video.id, Fault("its features cannot be stored", str(error)), is_new=True, is_passing=True)
             report(1.0)
             finished += video.size
 
@@ -266,12 +266,12 @@ class _Update:
 
     def _see(self, before: Mapping[str, str]) -> None:
         """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
-        seen: dict[str, list[VideoPath]] = defaultdict(list)
+        places: dict[str, list[VideoPath]] = defaultdict(list)
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
             if sha256 is not None and not sha256 == self.unchanged.get(video.id) == before.get(str(video.path)):
-                seen[sha256].append(video)
-        self.storage.see(seen)
+                places[sha256].append(video)
+        self.storage.see(places)
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
@@ -332,7 +332,7 @@ def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
 
 def _expect_unchanged(video: VideoPath) -> None:
     if not video.unchanged:
-        raise _PassingFault("it changed while it was read", "Run again when it is complete.")
+        raise _PassingFault("it changed while being read", "Run again when it is complete.")
 
 
 def encode_video(

@@ -38,23 +38,23 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
         faults = {row[:2]: row[2:] for row in database.read("SELECT sha256, encoder, reason, remedy FROM faults")}
         places = set(database.read("SELECT path, size, mtime_ns, volume, seen, sha256 FROM places"))
         folders = [*database.read("SELECT path, encoder, named FROM folders")]
-        known = {key: {*storage.encoded(key)} for key in specs}
+        hashes = {key: {*storage.encoded(key)} for key in specs}
         videos, skipped = set[str](), set[object]()
         for (sha256, key), (frames, digest) in features.items():
-            if sha256 in known.get(key, ()):
+            if sha256 in hashes.get(key, ()):
                 continue
             try:
                 path = feature_file(home, key, sha256)
                 if key not in specs:
-                    raise DataError(f"{path}: of an unknown encoder.")
+                    raise DataError(f"{path}: unknown encoder.")
                 rows, hash_now = read_rows(path, specs[key])
                 if (len(rows), hash_now) != (frames, digest):
                     raise DataError(f"{path}: does not match its hash.")
                 if storage.has_features(key, sha256):
-                    known[key].add(sha256)
+                    hashes[key].add(sha256)
                     continue
                 if os.path.lexists(mine := feature_file(storage.home, key, sha256)):
-                    raise DataError(f"{mine}: is damaged here, and not replaced.")
+                    raise DataError(f"{mine}: is damaged and was not replaced.")
             except LibraryUnwritable:
                 raise
             except DataError as error:
@@ -69,9 +69,9 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
             except DataError:
                 details = None
             storage.add(key, sha256, rows, details)
-            known[key].add(sha256)
+            hashes[key].add(sha256)
             videos.add(sha256)
-    contents = {sha256 for shas in known.values() for sha256 in shas}
+    contents = {sha256 for shas in hashes.values() for sha256 in shas}
     reasons = {
         (sha256, key): Fault(reason, remedy)
         for (sha256, key), (reason, remedy) in faults.items()
@@ -84,7 +84,7 @@ def import_library(storage: Storage, home: Path) -> tuple[int, int]:
             for *place, volume, seen, sha256 in places
             if sha256 in contents and is_place(*place) and _is_text(volume) and isinstance(seen, float)
         ],
-        [folder for folder in folders if is_place(folder[0]) and known.get(folder[1]) and folder[2] in (0, 1)],
+        [folder for folder in folders if is_place(folder[0]) and hashes.get(folder[1]) and folder[2] in (0, 1)],
         reasons,
     )
     return len(videos), len(skipped - videos)

@@ -1,11 +1,9 @@
 """From what a decoder gives to the picture that a viewer sees: colours, shape of the pixels, rotation."""
 
 import io
-import re
 import warnings
 from fractions import Fraction
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,10 @@ PICTURE_PIXELS = {
     "AVIF": 12 * 10**6,
 }
 """The kinds of picture files that are read, and the most pixels of each: decoding them takes at most 256 MB."""
-_PROGRESSIVE_PIXELS = 28 * 10**6  # of a JPEG with several scans, which is kept whole while it is decoded
+_PROGRESSIVE_PIXELS = 28 * 10**6  # of a progressive JPEG, which is kept whole while it is decoded
 _SCANNED_PIXELS = 2**30  # pixels times scans: 0.4 s
 _FILE_BYTES = 2**27
-_SECONDS = 5.0  # for reading a file of millions of empty parts, say
-_MARKER = re.compile(rb"\xff([^\x00\x01\xff\xd0-\xd8])")  # of a JPEG, those that no segment follows left out
+_SCAN = b"\xff\xda"  # begins each scan of a JPEG; that of a preview in the file counts too
 _FINE = 1024  # pixels of the longer side, more than any encoder takes
 
 
@@ -135,7 +132,7 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
         content = source if isinstance(source, bytes) else _read_file(Path(source).expanduser(), label)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
-            with Image.open(_TimedFile(content), formats=formats) as image:
+            with Image.open(io.BytesIO(content), formats=formats) as image:
                 _check_cost(label, image, content)
                 if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would cut off at 255
                     pixels = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -159,24 +156,6 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
         ) from error
 
 
-class _TimedFile(io.BytesIO):
-    """The content of a file, of which nothing is read any more after `_SECONDS`."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__(content)
-        self._end = monotonic() + _SECONDS
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes.
-
-        Raises:
-            TimeoutError: it is too late.
-        """
-        if monotonic() > self._end:
-            raise TimeoutError
-        return super().read(size)
-
-
 def _read_file(path: Path, label: str) -> bytes:
     if not path.is_file():
         raise InputError(f"{label}: {'not a regular file' if path.exists() else 'no such file'}. Name a picture.")
@@ -187,17 +166,9 @@ def _check_cost(label: str, image: Any, content: bytes) -> None:
     """Refuses a picture whose header says that it takes too much memory or time to decode."""
     kind = image.format if image.format in PICTURE_PIXELS else "JPEG"  # MPO, which some cameras write
     pixels, most = image.width * image.height, PICTURE_PIXELS[kind]
-    scans = _count_scans(content) if kind == "JPEG" else 1
-    if scans > 1:
-        most, kind = min(_PROGRESSIVE_PIXELS, _SCANNED_PIXELS // scans), f"JPEG in {scans} scans"
+    if kind == "JPEG":
+        scans = content.count(_SCAN)
+        most = min(_PROGRESSIVE_PIXELS if "progressive" in image.info else most, _SCANNED_PIXELS // scans)
+        kind = f"JPEG in {scans} scans"
     if pixels > most:
         raise InputError(f"{label}: {pixels:,} pixels, at most {most:,} are decoded ({kind}). Make it smaller.")
-
-
-def _count_scans(content: bytes) -> int:
-    """How often a decoder of JPEG goes through the picture."""
-    position = scans = 0
-    while (match := _MARKER.search(content, position)) and match[1] != b"\xd9":
-        scans += match[1] == b"\xda"
-        position = match.end() + int.from_bytes(content[match.end() : match.end() + 2])
-    return scans

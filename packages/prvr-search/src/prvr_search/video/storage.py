@@ -38,7 +38,8 @@ from prvr.data.atomic import (
 from prvr.data.hashes import hash_file
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import parse_record, printable, read_bytes, read_json, short
+from prvr.reading import parse_record, printable, read_json, short
+from prvr_search.home import MOVED, RECORDS, library_home, moved_to
 from prvr_search.video.arrays import (
     FEATURES,
     SPEC,
@@ -57,7 +58,7 @@ from prvr_search.video.listing import VideoPath, below, prefix_of, volume_of
 logger = logging.getLogger(__name__)
 
 _PART = 4096  # rows that are compared at a time
-_FOLDERS, _MOVED, _CLAIMS = "folders.json", "moved.txt", "claims"
+_FOLDERS, _CLAIMS = "folders.json", "claims"
 _SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
 _OLDER = "not described by this version of prvr"
 
@@ -79,40 +80,6 @@ class _Choices:
     """The content of `folders.json`: the key of the encoder of each folder, and whether the user named it."""
 
     folders: dict[str, tuple[str, bool]]
-
-
-def library_home() -> Path:
-    """Where the library of the user lies: `prvr/library` in the user's data folder, or where it was moved to.
-
-    It is made of what takes hours to compute, so it is not kept in a cache.
-
-    Raises:
-        DataError: it was moved to a place that is not there, or the note that says where cannot be read.
-    """
-    home = user_data() / "library"
-    if (place := _moved_to(home)) is None:
-        return home
-    if not place.is_dir():
-        raise DataError(
-            f"{place}: not there, and the library was moved to it. Connect its disk, or name another library with "
-            f"--library. To begin a new one, delete {home / _MOVED}."
-        )
-    return place
-
-
-def _moved_to(home: Path) -> Path | None:
-    """Where the library that lay in a folder was moved to; None if it was not.
-
-    Raises:
-        DataError: the note that says so cannot be read.
-    """
-    note = home / _MOVED
-    if not os.path.lexists(note):
-        return None
-    place = Path(os.fsdecode(read_bytes(note).removesuffix(b"\n")))
-    if not place.is_absolute() or "\0" in str(place):
-        raise DataError(f"{note}: expected the absolute path of a folder, got {short(str(place))}. Delete this file.")
-    return place
 
 
 class Storage:
@@ -143,7 +110,7 @@ class Storage:
         """The folder as it is now: another process may have moved the library."""
         if self._named is None:
             return library_home()
-        if (place := _moved_to(self._named)) is not None:
+        if (place := moved_to(self._named)) is not None:
             raise DataError(f"{self._named}: this library was moved to {printable(str(place))}. Name that folder.")
         return self._named
 
@@ -391,10 +358,10 @@ class Storage:
             version: of the fields; those of an older one are read again.
         """
         path = self._array(encoder, sha256)
-        kept = rows.astype(np.float16) if _fits_half(rows) else rows
+        array = rows.astype(np.float16) if _fits_half(rows) else rows
         with self._database.writable():
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, lambda file: np.save(file, np.ascontiguousarray(kept), allow_pickle=False))
+            replace_file(path, lambda file: np.save(file, np.ascontiguousarray(array), allow_pickle=False))
         with self._database.write() as connection:
             values = (sha256, encoder, len(rows), hash_file(path))
             connection.execute("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", values)
@@ -455,19 +422,19 @@ class Storage:
         """
         with self._alone():
             states = {_state(video) for video in videos}
-            known = {row[:3] for row in self._database.read("SELECT path, size, mtime_ns FROM places")}
-            gone, kept, unread = dict[tuple[Any, ...], str](), set[str](), set[int]()
+            records = {row[:3] for row in self._database.read("SELECT path, size, mtime_ns FROM places")}
+            missing, unreachable, unread = dict[tuple[Any, ...], str](), set[str](), set[int]()
             for place, sha256 in self.places(folder):
                 if _state(place) in states or below(place.path, unlisted):
                     continue
                 if volume_of(place.path) != place.volume:
-                    kept.add(sha256)
+                    unreachable.add(sha256)
                 else:
-                    gone[_state(place)] = sha256
-            sizes = {size for _, size, _ in gone}
+                    missing[_state(place)] = sha256
+            sizes = {size for _, size, _ in missing}
             renamed = list[tuple[str, VideoPath]]()
             for video in videos:
-                if video.size in sizes and _state(video) not in known:
+                if video.size in sizes and _state(video) not in records:
                     with suppress(OSError):
                         sha256 = hash_file(video.path)
                         if video.unchanged:
@@ -476,15 +443,15 @@ class Storage:
                     unread.add(video.size)
             if any(map(_may_be_there, unlisted)):
                 unread = sizes
-            kept |= {sha256 for (_, size, _), sha256 in gone.items() if size in unread}
+            unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
             with self._database.write() as connection:
                 _see(connection, renamed)
                 connection.executemany(
                     "DELETE FROM places WHERE path = ? AND size = ? AND mtime_ns = ?",
-                    [state for state, sha256 in gone.items() if sha256 not in kept],
+                    [state for state, sha256 in missing.items() if sha256 not in unreachable],
                 )
                 seen = {row[0] for row in connection.execute("SELECT sha256 FROM places")}
-                unused = sorted({*gone.values()} - seen)
+                unused = sorted({*missing.values()} - seen)
                 arrays = [*self._arrays(connection, unused)]
                 for table in ("features", "faults", "videos"):
                     connection.executemany(f"DELETE FROM {table} WHERE sha256 = ?", [(sha256,) for sha256 in unused])
@@ -495,7 +462,7 @@ class Storage:
             for place in (self.home / FEATURES).glob("*/??"):
                 if not (place.is_symlink() or place.parent.is_symlink()):
                     clear_half_written(place, older_than=ABANDONED_AFTER)
-            return len(unused), len(kept)
+            return len(unused), len(unreachable)
 
     def take_over(
         self,
@@ -528,7 +495,7 @@ class Storage:
         target = Path(os.path.realpath(target.expanduser()))
         with self._alone():
             home, default = self.home.resolve(), user_data() / "library"
-            is_users = home == (_moved_to(default) or default).resolve()
+            is_users = home == (moved_to(default) or default).resolve()
             files = self._files(home)
             _expect_empty(target, home)
             copies = [target / path.relative_to(home) for path in files]
@@ -555,12 +522,12 @@ class Storage:
             if is_users and target != default.resolve():  # any other is named with --library each time
                 default.mkdir(parents=True, exist_ok=True)
                 _note_move(default, target)
-            (target / _MOVED).unlink(missing_ok=True)
+            (target / MOVED).unlink(missing_ok=True)
             _note_move(home, target)
             unmark(target)  # or who uses it next does: until here, it can be begun again
             mark(home)
             shutil.rmtree(home / _CLAIMS, ignore_errors=True)
-            _remove(home, files)
+            _remove(home, [*files, *home.glob(RECORDS)])
         self._named = self._named and target
         self._database.home = target
 
@@ -578,7 +545,7 @@ class Storage:
             )
         files = [path for path in paths if path.is_file()]
         if not files:
-            raise DataError(f"{home}: no library found, there is nothing to move.")
+            raise DataError(f"{home}: no library found to move.")
         return files
 
     @contextmanager
@@ -611,7 +578,7 @@ class Storage:
         Raises:
             DataError: another process does not end.
         """
-        busy = f"{self.home}: another process uses this library. Wait for it to end, then run again."
+        busy = f"{self.home}: another process is using this library. Wait until it has finished, then run again."
         self._database.home = self._place()
         with ExitStack() as stack:
             try:
@@ -711,14 +678,14 @@ def _expect_empty(target: Path, home: Path) -> None:
     try:
         for inner, outer in ((target, home), (home, target)):
             if any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents) if outer.exists()):
-                raise DataError(f"{target}: the library lies in {home}. Name a folder that is not part of it.")
+                raise DataError(f"{target}: overlaps the library {home}. Name another folder.")
         names = {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
         raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error
-    was_ours = _moved_to(target) == home  # the library comes back
-    if not is_marked(target) and names - ({_MOVED, LOCK} if was_ours else set()):
+    was_ours = moved_to(target) == home  # the library comes back
+    if not is_marked(target) and names - ({MOVED, LOCK} if was_ours else set()):
         raise DataError(f"{target}: already exists and is not empty. Name a new folder.")
-    if _MOVED in names and not was_ours:
+    if MOVED in names and not was_ours:
         raise DataError(f"{target}: another library was moved away from there. Name a new folder.")
 
 
@@ -733,7 +700,7 @@ def _remove(home: Path, files: Iterable[Path]) -> None:
 
 
 def _note_move(home: Path, target: Path) -> None:
-    replace_file(home / _MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
+    replace_file(home / MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
 
 
 def _may_be_there(path: Path) -> bool:

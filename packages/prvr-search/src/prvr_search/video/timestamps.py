@@ -66,25 +66,25 @@ def interpolate_stamps(
         >>> [float(time) for time, _, _ in interpolate_stamps((time, "") for time in times)]
         [0.0, 1.0, 2.0, 3.0]
     """
-    held: deque[tuple[Fraction | None, T]] = deque()
+    pending: deque[tuple[Fraction | None, T]] = deque()
     interval = Fraction(0)
 
     def is_near(stamp: Fraction | None) -> bool:
         return stamp is None or last is None or abs(stamp - last) <= max(JUMP, 10 * interval)
 
     for stamp, item in items:
-        if held and stamp is not None and last is not None and last < stamp and is_near(stamp):
-            step = (stamp - last) / (len(held) + 1)
-            for number, (_, wrong) in enumerate(held, 1):
+        if pending and stamp is not None and last is not None and last < stamp and is_near(stamp):
+            step = (stamp - last) / (len(pending) + 1)
+            for number, (_, wrong) in enumerate(pending, 1):
                 yield last + number * step, wrong, True
-            held.clear()
-        held.append((stamp, item))
-        while held and (is_near(held[0][0]) or len(held) > _MOST_WRONG):
-            stamp, item = held.popleft()
+            pending.clear()
+        pending.append((stamp, item))
+        while pending and (is_near(pending[0][0]) or len(pending) > _MOST_WRONG):
+            stamp, item = pending.popleft()
             if stamp is not None:
                 interval, last = abs(stamp - (stamp if last is None else last)), stamp
             yield stamp, item, False
-    yield from ((stamp, item, False) for stamp, item in held)
+    yield from ((stamp, item, False) for stamp, item in pending)
 
 
 def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump: float) -> Iterator[tuple[Any, bool]]:

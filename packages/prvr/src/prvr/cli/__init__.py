@@ -70,10 +70,10 @@ def launch(
     """Runs one command.
 
     Args:
-        verbose: show more of the log; -vv also shows tracebacks
-        quiet: only show results, warnings and errors
-        imports: import a Python module first, for example one that registers a loss; repeat it for more. The modules
-            that the file of `--config`, or a table of `prvr papers`, lists under `imports` are imported too
+        verbose: print debug messages; -vv also prints tracebacks
+        quiet: print only results, warnings and errors
+        imports: import this Python module first, for example one that registers a loss; can be repeated. Modules
+            listed under `imports` in the file of `--config` or a table of `prvr papers` are imported too
     """
     with logged(verbose, quiet):
         try:

@@ -58,12 +58,12 @@ class EvaluateOptions:
     Args:
         table: the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video
             retrieval (t2v); auto chooses by the corpus
-        ties: the rank among equal scores
-        output: the file of the last report, after all stages (default: evaluation.json in the folder of the system,
-            with the stages' names appended)
+        ties: the rank of equal scores
+        output: the file of the final report (default: evaluation.json in the folder of the system, with the stages'
+            names appended)
         run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
             format of TREC
-        diagnose: also say of each block of attention whether it looks at content, and whether registers change it
+        diagnose: also report whether each attention block uses content and registers
     """
 
     stage: Stages = field(default_factory=list)
@@ -106,7 +106,8 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
             raise CommandError(f"--{key}: only keys of the model (--model.KEY VALUE) can be changed after training.")
     model = {key.removeprefix("model."): value for key, value in values.items()}
     stages = [parse_stage(text) for text in args.stage]
-    opened = open_system(system, stages, device=device_of(args.device), model=model)
+    root = args.data_root if args.collection is None else None  # else it is that of another corpus
+    opened = open_system(system, stages, device=device_of(args.device), model=model, root=root)
     config = chosen_data(args.preset, opened.config_file, system, data)
     (evaluate_targets if args.transfer else evaluate_split)(args, config, opened)
 
@@ -135,6 +136,7 @@ def pipeline(
     *,
     output: Annotated[Path, Parameter(metavar="FOLDER")],
     stage: Stages = [],
+    data_root: DataRoot = None,
     device: Device = "auto",
 ) -> None:
     """Save a first stage and its stages as one folder.
@@ -147,7 +149,7 @@ def pipeline(
     """
     from prvr.systems import open_system, parse_stage
 
-    opened = open_system(system, [parse_stage(text) for text in stage], device=device_of(device))
+    opened = open_system(system, [parse_stage(text) for text in stage], device=device_of(device), root=data_root)
     config = None if opened.config_file is None else opened.config_file.read_text(encoding="utf-8")
     opened.pipeline.save_pretrained(output, config)
     print("\n".join([*opened.pipeline.describe(), f"{output}: the pipeline"]))
@@ -193,12 +195,12 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
     from prvr.evaluation.zero_shot import evaluate_untrained
     from prvr.training.splits import cache_folder
 
-    for option, given in (
+    for option, value in (
         ("--stage", args.stage),
         ("--transfer", args.transfer),
         *((f"--{key}", True) for key in keys),
     ):
-        if given:
+        if value:
             raise CommandError(
                 f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
                 f"the model with --stage {name.replace('-', '_')}."

@@ -143,7 +143,7 @@ Stages = Annotated[
         name="--stage",
         metavar="KIND[:RUN][,KEY=VALUE]",
         help="a stage that re-scores the ranking, for example `qb_norm` or `diffusion:runs/reranker-1,top_k=50`; "
-        "repeat it for more stages",
+        "can be repeated",
     ),
 ]
 Split = Annotated[
@@ -157,11 +157,13 @@ Preset = Annotated[
 Transfer = Annotated[
     list[str],
     Several,
-    Parameter(metavar="ROOT/COLLECTION", help="also use these corpora, on which the model was not trained"),
+    Parameter(metavar="ROOT/COLLECTION", help="also evaluate on these corpora, on which the model was not trained"),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="the device; auto uses a GPU if there is one")]
 Seed = Annotated[Whole, Parameter(help="the random seed")]
-Threads = Annotated[Count | None, Parameter(help="CPU threads; 1 is best for small models on a busy machine")]
+Threads = Annotated[
+    Count | None, Parameter(help="number of CPU threads; 1 is fastest for small models on a busy machine")
+]
 
 
 def keys_help() -> str:

@@ -30,16 +30,16 @@ class TrainOptions:
     """The options of `prvr train`.
 
     Args:
-        preset: the name of a preset; `prvr presets` lists them
+        preset: the name of a preset, see `prvr presets`
         config: a configuration file, instead of a preset
         data_root: the folder of the corpora; the same as --data.root
         name: the name of the configuration
         output: the run folder, new or empty (default: runs/NAME-N)
         resume: continue the run in --output, or the latest run of the preset
         print_config: print the whole configuration and exit
-        trackers: trackers of accelerate, for example tensorboard
-        strategy: of a re-ranker: hybrid, generative or discriminative
-        directions: of a re-ranker: [t2v], [v2t] or [t2v, v2t]
+        trackers: experiment trackers of accelerate, for example tensorboard
+        strategy: re-ranker strategy: hybrid, generative or discriminative
+        directions: re-ranker directions: [t2v], [v2t] or [t2v, v2t]
         retriever: train a re-ranker over the trained retriever of this run. Keys are then those of
             prvr.training.RerankerRunConfig, for example --reranker.steps 50
     """
@@ -150,7 +150,7 @@ def show_folder(result: "RunResult", *, is_fitted: bool = False) -> None:
     """Prints where the results are, and of a run without epochs whether its model was fitted in closed form."""
     stopped = ", stopped early" if result.stopped_early else ""
     averaged = result.history[-1].get("averaged", ()) if result.history else ()
-    best = f"best epoch: {result.best_epoch}" if result.best_epoch >= 0 else "best: the model as it starts"
+    best = f"best epoch: {result.best_epoch}" if result.best_epoch >= 0 else "best: the initial model"
     if averaged:
         best = f"saved model: mean of the weights of epochs {averaged[0]} to {averaged[-1]}"
     summary = f"{result.epochs} epochs{stopped}; {best} (counted from 0)."

@@ -39,10 +39,9 @@ if TYPE_CHECKING:
         RegisterConfig,
     )
     from prvr.config.registry import Registry, module_of, own_modules
-    from prvr.config.run import Config
+    from prvr.config.run import DECAYS, Config, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
     from prvr.config.strict import STRICT
     from prvr.config.token_model import TOKEN_COMPAT, AnyModelConfig, TokenCompat, TokenModelConfig
-    from prvr.config.training import DECAYS, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
 
 __all__ = [
     "BLOCKS",
@@ -101,9 +100,8 @@ __getattr__ = deferred(
         "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS BlockConfig Compat ModelConfig "
         "PathConfig RegisterConfig",
         "prvr.config.registry": "Registry module_of own_modules",
-        "prvr.config.run": "Config",
+        "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
         "prvr.config.strict": "STRICT",
         "prvr.config.token_model": "TOKEN_COMPAT AnyModelConfig TokenCompat TokenModelConfig",
-        "prvr.config.training": "DECAYS DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
     },
 )

@@ -264,8 +264,8 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
             key = _key(problem["loc"])
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
                 tokens = problem["loc"][:2] == ("model", "tokens")
-                known = config_leaves(TokenModelConfig, "model.") if tokens else config_leaves(kind)
-                close = get_close_matches(key, known, n=2)
+                keys = config_leaves(TokenModelConfig, "model.") if tokens else config_leaves(kind)
+                close = get_close_matches(key, keys, n=2)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
                 lines.append(f"unknown key {key!r}{' of a model of kind tokens' * tokens}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):

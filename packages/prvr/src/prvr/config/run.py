@@ -1,17 +1,196 @@
 """The configuration of a run: model, losses, optimiser, data, training."""
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.losses import LOSSES, TAUGHT, LossConfig, expect_losses_fit
 from prvr.config.model import ModelConfig
-from prvr.config.registry import own_modules
-from prvr.config.strict import STRICT
+from prvr.config.registry import Registry, own_modules, registered
+from prvr.config.strict import LARGE, MANY, SEED, STRICT
 from prvr.config.token_model import TokenModelConfig
-from prvr.config.training import DECAYS, DataConfig, FitConfig, OptimConfig, TrainConfig
 from prvr.errors import InputError
+
+DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
+"""Which parameters decay: `(modules)` gives it by the id of a parameter; where it does not, `matrices` decides."""
+DECAYS.register("matrices", "prvr.training.optimizer:by_axes", "Everything but biases, norms and scalars.")
+
+_Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class OptimConfig:
+    """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction."""
+
+    name: Literal["bert_adam", "adamw"] = "adamw"
+    lr: float = Field(default=3e-4, gt=0, le=100)
+    backbone_lr: float = Field(default=1e-7, gt=0, le=100)
+    """Of the CLIP that is trained along (`model.clip`); other retrievers have no such part."""
+    weight_decay: float = Field(default=0.01, ge=0, le=100)
+    decay: Annotated[str, registered(DECAYS)] = "matrices"
+    """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
+    warmup: float = Field(default=0.01, ge=0, lt=1)
+    """Share of all steps that warm the learning rate up; afterwards it falls to 0 as `schedule` says."""
+    schedule: Literal["linear", "cosine"] = "linear"
+    """After the warm-up, at the share x of all steps. linear: from 1 at its end; cosine: (1 + cos(pi x)) / 2, which is
+    a little less than 1 there already (DiffusionRet's released code)."""
+    betas: tuple[_Rate, _Rate] = (0.9, 0.999)
+    """Decay rates of the two moments."""
+    eps: float | None = Field(default=None, ge=0, le=1)
+    """Added to the root of the second moment; None = 1e-8 for adamw and 1e-6 for bert_adam."""
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1e12)
+    clip: Literal["auto", "whole"] = "auto"
+    """auto: adamw clips the norm of the whole gradient, bert_adam that of each tensor; whole: bert_adam clips the whole
+    gradient before each tensor (DiffusionRet's released code)."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class DataConfig:
+    """Which corpus. `root` is a folder that holds `collection`; `toy-tiny`, `-demo` and `-bench` need none."""
+
+    collection: str = "toy-demo"
+    root: str | None = None
+    feature: str | None = None
+    """Folder under FeatureData; None = the only one, or the one the public configurations use."""
+    cache_dir: str | None = None
+    """Where packed features are kept; None = the user's cache folder."""
+    keep_last_frame: bool = True
+    """False: the released rounding, which leaves the last frame out of the last segment."""
+    eval_split: str = "test"
+    """The split that is reported."""
+    captions_per_video: int | None = Field(default=None, ge=1, le=MANY)
+    """At most this many captions of a video in one step, drawn again each epoch; None = all."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainerConfig:
+    """The settings that every run has; `TrainConfig` and `RerankerTrainConfig` add the rest."""
+
+    epochs: int = Field(default=100, ge=0, le=LARGE)
+    """Passes over the training split; 0 = none, the retriever is kept and evaluated as it starts."""
+    patience: int = Field(default=10, ge=1, le=LARGE)
+    """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
+    average: int = Field(default=0, ge=0, le=LARGE)
+    """Keep the mean of the weights at the ends of this many last epochs, and choose none: all epochs are trained,
+    whatever `patience` is, and the split that selects only watches. 0 = keep the epoch with the best score."""
+    seed: int = Field(default=0, ge=0, le=SEED)
+    precision: Literal["no", "tf32", "bf16"] = "no"
+    """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
+    checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
+    """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: stop ends the run, skip continues as if the step had not been taken."""
+    max_skipped: int = Field(default=10, ge=1, le=LARGE)
+    """More skipped steps than this in a row end the run."""
+    eval_queries: int = Field(default=256, ge=1, le=MANY)
+    """Queries scored at a time in evaluation."""
+
+    @model_validator(mode="after")
+    def _enough_epochs(self) -> "TrainerConfig":
+        if self.average > self.epochs:
+            raise InputError(
+                f"train.average={self.average} with train.epochs={self.epochs}: expected at most as many epochs to "
+                "average as are trained; train more of them, or average fewer"
+            )
+        return self
+
+    def kept_epochs(self, epoch: int) -> range:
+        """The epochs, from 0, whose mean weights are kept if `epoch` is: itself alone, or those averaged up to it.
+
+        Examples:
+            >>> TrainerConfig(epochs=25, average=5).kept_epochs(24), TrainerConfig(epochs=25).kept_epochs(17)
+            (range(20, 25), range(17, 18))
+        """
+        return range(min(epoch, self.epochs - self.average), epoch + 1) if self.average else range(epoch, epoch + 1)
+
+    def kept_text(self, epoch: int) -> str:
+        """Says which epochs are kept, counted from 0.
+
+        Examples:
+            >>> TrainerConfig(epochs=25, average=5).kept_text(24), TrainerConfig(epochs=25).kept_text(17)
+            ('the mean of the weights of epochs 20 to 24', 'best epoch 17')
+        """
+        if epoch < 0:
+            return "the initial model"
+        epochs = self.kept_epochs(epoch)
+        if not self.average:
+            return f"best epoch {epoch}"
+        return f"the mean of the weights of epochs {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else f"epoch {epoch}"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainConfig(TrainerConfig):
+    """The training of a retriever: how long, how much at a time, and how the epoch is selected."""
+
+    batch_size: int = Field(default=128, ge=2, le=MANY)
+    """Videos per step, of all processes together; each brings all its captions."""
+    chunk_videos: int | None = Field(default=None, ge=1, le=MANY)
+    """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
+    hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
+    """First epoch (from 0) whose triplets use hard negatives."""
+    warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
+    """First epochs, in which `loss.evidence` uses the labels unchanged and `loss.transport` is off. The learning
+    rate has a warm-up of its own, `optim.warmup`."""
+    teacher: str | None = None
+    """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder
+    of `prvr pipeline`, which may have stages. It scores the training split once, before the training. For
+    `loss.frame_distillation`: the folder of a corpus of the same videos and captions, whose frames and sentences are
+    vectors of one space; None = the corpus itself."""
+    protocol: Literal["paper", "holdout", "val"] = "paper"
+    """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
+    videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
+    holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
+    data_on_device: Literal["auto", "always", "never"] = "auto"
+    """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
+    free there. Batches are the same either way."""
+    compile: bool = False
+    """Compile blocks of encoders and the sampler of the registers with torch.compile, with `model.padded_rows: fixed`
+    encoders and scores whole. Dropout then draws other numbers."""
+    eval_videos: int = Field(default=64, ge=1, le=MANY)
+    """Videos encoded at a time in evaluation."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class FitConfig:
+    """The fit of `model.start: linear`: choices among which held-out videos decide, one after the other.
+
+    These are parts of the training videos and the split that selects or, with `train.protocol: paper`, which selects on
+    the reported one, the split `val` if there is one.
+
+    First the windows, each with its best penalty, then features with their penalty, then the temperature. See
+    `prvr.training.closed_form`.
+    """
+
+    windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
+        default=((1, 8), (1,), (8,), (24,), (48,), (8, 24), (1, 8, 24, 48)), min_length=1, max_length=64
+    )
+    """Lengths of the windows of frames whose means are the rows of a video, see `model.path.windows`."""
+    features: tuple[Annotated[int, Field(ge=0, le=65_536)], ...] = Field(default=(0, 1500), min_length=1, max_length=8)
+    """Numbers of random Fourier features; 0 = a linear map."""
+    penalties: tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...] = Field(
+        default=(0.3, 1.0, 3.0, 10.0), min_length=1, max_length=64
+    )
+    """Penalties of ridge regression, in mean variances of the features."""
+    temperatures: tuple[Annotated[float, Field(ge=1e-4, le=1e6)], ...] = Field(
+        default=(0.05, 0.1, 0.3), min_length=1, max_length=16
+    )
+    """Of the softmax over the rows of a video that shares a caption out among them."""
+    iterations: int = Field(default=5, ge=0, le=1000)
+    """How often captions are shared out again and the map is fitted to it, after a first fit to equal shares."""
+    toward: Literal["zero", "identity"] = "zero"
+    """What the penalty draws the map to. identity: for frames and sentences of one space, which then are compared as
+    they are where captions are few; rows are neither centred nor standardised."""
+    folds: int = Field(default=5, ge=2, le=100)
+    """Parts of the training videos. Each is held out once where they are few, of more than 500 videos one alone."""
+    gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0), min_length=1, max_length=64
+    )
+    """Shares of the blocks in the score, see `model.start`."""
+    baseline: Literal["auto", "always", "never"] = "auto"
+    """Compare a model that is trained or evaluated with the linear map of its training split; auto: where fitting it
+    takes minutes, see `prvr.training.linear_baseline`."""
 
 
 def _kind(model: Any) -> str:

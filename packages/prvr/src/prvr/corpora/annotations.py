@@ -59,6 +59,6 @@ def read_json(path: Path, kind: type) -> Any:
     except DataError as error:
         raise DataError(f"{error} Truncated? Download it again.") from error
     if not isinstance(content, kind):
-        wanted, got = "object" if kind is dict else "array", type(content).__name__
-        raise DataError(f"{path}: expected a JSON {wanted}, got {got}. Is it another file?")
+        expected, got = "object" if kind is dict else "array", type(content).__name__
+        raise DataError(f"{path}: expected a JSON {expected}, got {got}. Is it another file?")
     return content

@@ -66,9 +66,9 @@ def convert_captions(
 
     encoders = asdict(CorpusEncoders.of(store, text, joint))
     about = {"generator": "prvr convert captions", "version": 1, "encoders": encoders}
-    made = write_captions(path, store, words, folder, about, shares=shares, progress=progress)
+    corpus = write_captions(path, store, words, folder, about, shares=shares, progress=progress)
     note = "no comparison with zero-shot: captions and frames have different encoders"
-    return replace(made, notes=[*made.notes, *[note] * (joint is None)])
+    return replace(corpus, notes=[*corpus.notes, *[note] * (joint is None)])
 
 
 def write_captions(
@@ -136,12 +136,12 @@ def write_captions(
     sides = Counter(split_of.values())
     left_out = [video for video in store.video_ids if video not in ids]
     different = Counter({store.entries[video].sha256: split for video, split in split_of.items()}.values())
-    few = ", ".join(f"{split} {different[split]}" for split in used if different[split] < _FEW)
+    sizes = ", ".join(f"{split} {different[split]}" for split in used if different[split] < _FEW)
     single = " and ".join(split for split in used if different[split] == 1)
     mend = "" if by_column else ", or choose other shares (--test, --val)"
     notes = {
-        f"Few different videos: {few}. Below {_FEW} in a split, results depend mostly on chance. Caption more "
-        f"videos{mend}.": few,
+        f"Few different videos: {sizes}. Below {_FEW} in a split, results depend mostly on chance. Caption more "
+        f"videos{mend}.": sizes,
         f"Only one different video in {single}: every recall there is 100 %, whatever the model.": single,
         f"{sum(line.caption.start is not None for line in lines):,} of {len(lines):,} captions have times": True,
         f"{(cut := sum(line.cut for line in lines)):,} moments cut to their video": cut,

@@ -164,8 +164,8 @@ def write_sentences(
     folder: Path, captions: Mapping[str, Sequence[Caption]], sentences: Mapping[str, Float32[np.ndarray, " d"]]
 ) -> None:
     """Writes the sentence of every caption, by split, with a hash of the captions."""
-    rows = {split: np.stack([sentences[caption.id] for caption in some]) for split, some in captions.items()}
-    save_file(rows, folder / SENTENCES, {split: _hash(some) for split, some in captions.items()})
+    rows = {split: np.stack([sentences[caption.id] for caption in records]) for split, records in captions.items()}
+    save_file(rows, folder / SENTENCES, {split: _hash(records) for split, records in captions.items()})
 
 
 def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | None:

@@ -32,12 +32,12 @@ def export_features(features: VideoFeatures, folder: Path | str) -> int:
         DataError: the folder is not empty, the disk is full, or features cannot be read.
     """
     names = plain_ids(features.video_ids)
-    with new_folder(Path(folder).expanduser()) as made:
-        with h5py.File(made / HDF5, "w") as file:
+    with new_folder(Path(folder).expanduser()) as target:
+        with h5py.File(target / HDF5, "w") as file:
             for video, name in names.items():
                 file.create_dataset(name, data=features.read(video))
         videos = {name: asdict(features.entries[video]) for video, name in names.items()}
-        (made / _VIDEOS).write_text(json.dumps({"spec": asdict(features.spec), "videos": videos}, indent=1) + "\n")
+        (target / _VIDEOS).write_text(json.dumps({"spec": asdict(features.spec), "videos": videos}, indent=1) + "\n")
     return len(names)
 
 
@@ -58,7 +58,7 @@ def read_export(folder: Path | str) -> VideoFeatures:
     try:
         spec = parse_record(FeatureSpec, body.get("spec"), "spec", file_names=True)
         videos: dict[str, Any] = body.get("videos", {})
-        entries = {name: parse_record(VideoEntry, one, name, file_names=True) for name, one in videos.items()}
+        entries = {name: parse_record(VideoEntry, record, name, file_names=True) for name, record in videos.items()}
     except ValueError as error:
         raise DataError(f"{path}: cannot be used ({error}). Export again.") from error
     reader = Hdf5Reader(folder / HDF5)

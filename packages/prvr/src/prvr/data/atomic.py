@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +36,7 @@ ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind
 
 PATIENCE = 600.0  # seconds until a process that waits for another one gives up
 _QUIET = 1.0  # seconds until it says that it waits
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)  # never a file, or a link, that stands there
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
@@ -50,13 +52,14 @@ def user_data() -> Path:
     return platformdirs.user_data_path("prvr", appauthor=False)
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def replace_file(path: Path, write: Callable[[BufferedRandom], object], mode: int = 0o666) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
-    Errors of ``write`` and of the file system pass through; nothing half-written is left.
+    It has the permissions ``mode``, as far as the mask allows, from the beginning. ``write`` may also read what it has
+    written. Its errors and those of the file system pass through; nothing half-written is left.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
-    opened = temporary.open("xb")  # never a file, or a link, that stands there
+    opened = os.fdopen(os.open(temporary, _NEW, mode), "w+b")
     try:
         with opened as file:
             write(file)

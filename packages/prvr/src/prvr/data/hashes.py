@@ -45,7 +45,7 @@ def digest(header: dict[str, Any]) -> str:
 
 def signed(body: dict[str, Any]) -> str:
     """A JSON object with its own hash (see `digest`) under `sha256`, as `read_signed` reads it from a file."""
-    return json.dumps(body | {"sha256": digest(body)}, indent=1)
+    return json.dumps(body | {"sha256": digest(body)}, indent=1, allow_nan=False)
 
 
 def read_signed(path: Path, formats: range, mend: str, missing: str) -> dict[str, Any]:

@@ -42,13 +42,14 @@ class Moment:
 
 
 def video_of(caption_id: str) -> str:
-    """The video of a caption id ``VIDEOID#enc#K``: everything before the first ``#``.
+    """The video of a caption id ``VIDEOID#enc#K``; of another id, what stands before its first ``#``.
 
     Examples:
-        >>> video_of("s01e02#enc#4")
-        's01e02'
+        >>> video_of("s01e02#enc#4"), video_of("take #2#enc#0"), video_of("s01e02#4")
+        ('s01e02', 'take #2', 's01e02')
     """
-    return caption_id.split("#", 1)[0]
+    video, marker, _ = caption_id.rpartition("#enc#")
+    return video if marker else caption_id.split("#", 1)[0]
 
 
 def read_captions(path: Path) -> tuple[Caption, ...]:

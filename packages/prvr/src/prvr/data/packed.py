@@ -118,7 +118,7 @@ class PackedSplit:
 
         Args:
             folder: a folder under ``cache_dir``.
-            verify: read all checksums now; default: if the files have at most 512 MiB.
+            verify: compute all hashes now; default: if the files have at most 512 MiB.
 
         Raises:
             DataError: the folder is missing or damaged; the message names the folder to delete.
@@ -315,9 +315,7 @@ class PackedSplit:
             DataError: it is not known: the split was opened by its folder.
         """
         if self._source is None:
-            raise DataError(
-                f"{self.name}: it is not known which corpus it was packed from. Open it with prvr.data.pack."
-            )
+            raise DataError(f"{self.name}: its corpus is unknown. Open it with prvr.data.pack.")
         return self._source
 
     def subset(self, videos: Sequence[int] | Int[np.ndarray, " k"]) -> "PackedSplit":

@@ -1,23 +1,22 @@
-"""The files of a packed split: flat memory-mapped matrices with checksums."""
+"""The files of a packed split: flat memory-mapped matrices with hashes."""
 
 import json
-import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from prvr.data.hashes import read_signed, signed
+from prvr.data.hashes import hash_file, read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
-FORMAT = 4
+FORMAT = 5
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
 _MEND = "Delete this folder, it is built again from the data."
-VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when the files are opened; above, call verify()
+VERIFY_LIMIT = 512 * 2**20  # bytes whose hashes are computed when the files are opened; above, call verify()
 
 
 class PackedWriter:
@@ -27,7 +26,6 @@ class PackedWriter:
         self.folder = folder
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self._files: dict[str, BinaryIO] = {}
-        self._crc: dict[str, int] = dict.fromkeys(MATRICES, 0)
         self._shape = {name: [0, 0] for name in MATRICES}
 
     def __enter__(self) -> "PackedWriter":
@@ -41,9 +39,7 @@ class PackedWriter:
 
     def append(self, name: str, rows: np.ndarray) -> None:
         """Appends rows to one of the matrices."""
-        data = np.ascontiguousarray(rows, self.dtype).tobytes()
-        self._files[name].write(data)
-        self._crc[name] = zlib.crc32(data, self._crc[name])
+        self._files[name].write(np.ascontiguousarray(rows, self.dtype).data)
         self._shape[name] = [self._shape[name][0] + len(rows), rows.shape[1]]
 
     def finish(self, index: dict[str, np.ndarray], text: dict[str, Any], about: dict[str, Any]) -> None:
@@ -53,14 +49,9 @@ class PackedWriter:
         with (self.folder / "index.npz").open("wb") as file:
             np.savez(file, allow_pickle=False, **index)
         (self.folder / "text.json").write_text(json.dumps(text), encoding="utf-8", newline="\n")
-        files = {}
-        for name in MATRICES:
-            path = self.folder / f"{name}.bin"
-            files[path.name] = {"size": path.stat().st_size, "crc32": self._crc[name], "shape": self._shape[name]}
-        for name in ("index.npz", "text.json"):
-            data = (self.folder / name).read_bytes()
-            files[name] = {"size": len(data), "crc32": zlib.crc32(data)}
-        header = {"format": FORMAT, "dtype": self.dtype.name, "files": files, "about": about}
+        paths = [self.folder / name for name in FILES if name != HEADER]
+        files = {path.name: {"size": path.stat().st_size, "sha256": hash_file(path)} for path in paths}
+        header = {"format": FORMAT, "dtype": self.dtype.name, "shapes": self._shape, "files": files, "about": about}
         (self.folder / HEADER).write_text(signed(header), encoding="utf-8", newline="\n")
 
 
@@ -69,7 +60,7 @@ class PackedFiles:
 
     Args:
         folder: what a [PackedWriter][prvr.data.packed_files.PackedWriter] filled.
-        verify: read all checksums now; default: if the files have at most 512 MiB.
+        verify: compute all hashes now; default: if the files have at most 512 MiB.
 
     Raises:
         DataError: the folder is missing, truncated, damaged, or of another format; names the folder to delete.
@@ -92,25 +83,20 @@ class PackedFiles:
             self.index = {name: index[name] for name in index.files}
         self.text: dict[str, list[Any]] = read_json(folder / "text.json", LARGE)
         dtype = np.dtype(self.header["dtype"]).newbyteorder("<")
-        shapes = {name: tuple(files[f"{name}.bin"]["shape"]) for name in MATRICES}
         self._maps: dict[str, np.ndarray] | None = {
-            name: np.memmap(folder / f"{name}.bin", dtype, "r", shape=shapes[name]).view(np.ndarray)  # plain: cheaper
-            for name in MATRICES
+            name: np.memmap(folder / f"{name}.bin", dtype, "r", shape=tuple(shape)).view(np.ndarray)  # plain: cheaper
+            for name, shape in self.header["shapes"].items()
         }
 
     def verify(self, names: list[str] | None = None) -> None:
-        """Reads files (default: all) and compares their checksums.
+        """Reads files (default: all) and compares their hashes.
 
         Raises:
             DataError: a file is damaged.
         """
         for name in self.header["files"] if names is None else names:
-            crc = 0
-            with (self.folder / name).open("rb") as file:
-                while block := file.read(1 << 22):
-                    crc = zlib.crc32(block, crc)
-            if crc != self.header["files"][name]["crc32"]:
-                raise _damaged(self.folder, f"the checksum of {name} does not match its content")
+            if hash_file(self.folder / name) != self.header["files"][name]["sha256"]:
+                raise _damaged(self.folder, f"the hash of {name} does not match its content")
 
     def matrix(self, name: str) -> np.ndarray:
         """One of the mapped matrices. Copy what you keep: no view may outlive ``close``."""

@@ -132,7 +132,7 @@ def pack(
             with PackedWriter(folder, settings.dtype) as writer:
                 _write(writer, corpus.split(split), videos, queries, settings, about, progress)
             if not publish(folder, target, _is_good):
-                logger.info("%s: another process packed it first, using that", target)
+                logger.info("%s: already packed by another process; using that", target)
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
     for sentence in (
         *packed.files.about["notes"],

@@ -141,7 +141,7 @@ def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> No
 
 def _expect(condition: bool, name: str, problem: str) -> None:
     if not condition:
-        raise DataError(f"{name}: {problem}. docs/search.md says how an encoder is written.")
+        raise DataError(f"{name}: {problem}. See docs/search.md for how to write an encoder.")
 
 
 @contextmanager
@@ -156,5 +156,5 @@ def _explained(name: str) -> Iterator[None]:
         message = " ".join(str(error).split())[:300]
         raise DataError(
             f"{name}: cannot be used as an encoder ({type(error).__name__}: {message}; {where.filename}, line "
-            f"{where.lineno}). docs/search.md says how an encoder is written."
+            f"{where.lineno}). See docs/search.md for how to write an encoder."
         ) from error

@@ -105,7 +105,7 @@ def comparison_table(comparison: Comparison) -> Table:
     if a.text_to_video.tied or b.text_to_video.tied:
         notes.append(f"tied queries: A {a.text_to_video.tied:.1%}, B {b.text_to_video.tied:.1%}")
     notes += [
-        f"{name} is not shown to be better than chance (SumR {report.chance:.1f})"
+        f"{name} is not significantly better than chance (SumR {report.chance:.1f})"
         for name, report in zip("AB", comparison.reports, strict=True)
         if not report.above_chance
     ]

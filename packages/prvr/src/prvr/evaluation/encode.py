@@ -41,10 +41,10 @@ def encode_split(
     pipeline = as_pipeline(system)
     where = device_of(pipeline.first, device)
 
-    def encoded(model: Encoder, some: SplitInputs) -> EncodedSplit:
+    def encoded(model: Encoder, inputs: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
-            videos = [model.encode_video(*batch[:3]) for batch in batches_on(where, some.video_batches(video_batch))]
-            texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, some.query_batches(query_batch))]
+            videos = [model.encode_video(*batch[:3]) for batch in batches_on(where, inputs.video_batches(video_batch))]
+            texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, inputs.query_batches(query_batch))]
             return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
 
     stages = tuple(

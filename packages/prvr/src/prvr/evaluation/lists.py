@@ -100,8 +100,8 @@ def write_run(
         for rows, scores in ranked_rows(pipeline, encoded, "t2v"):
             columns = best_columns(scores, min(depth, scores.shape[1]))
             values = scores.gather(1, columns).tolist()
-            for query, some, line in zip(encoded.query_ids[rows], columns.tolist(), values, strict=True):
-                lists[query] = {str(encoded.video_ids[v]): float(f"{x:.9g}") for v, x in zip(some, line, strict=True)}
+            for query, videos, line in zip(encoded.query_ids[rows], columns.tolist(), values, strict=True):
+                lists[query] = {str(encoded.video_ids[v]): float(f"{x:.9g}") for v, x in zip(videos, line, strict=True)}
     if Path(path).suffix == ".json":
         text = json.dumps(lists, allow_nan=False) + "\n"
     else:

@@ -242,7 +242,7 @@ def moment_groups(
     Args:
         counts: text-to-video counts of all queries.
         moments: start, end and duration of each query in seconds, NaN where unknown.
-        ties: the rank among equal scores.
+        ties: the rank of equal scores.
         edges: ascending.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # longer than its video: 1
@@ -261,13 +261,13 @@ def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties =
     Args:
         counts: text-to-video counts of all queries.
         tags: the tags of each query.
-        ties: the rank among equal scores.
+        ties: the rank of equal scores.
     """
     rows: dict[str, list[int]] = {}
-    for query, some in enumerate(tags):
-        for tag in some:
+    for query, names in enumerate(tags):
+        for tag in names:
             rows.setdefault(tag, []).append(query)
-    return tuple(TagMetrics(tag, counts[torch.tensor(some)].metrics(ties)) for tag, some in sorted(rows.items()))
+    return tuple(TagMetrics(tag, counts[torch.tensor(queries)].metrics(ties)) for tag, queries in sorted(rows.items()))
 
 
 def _report(

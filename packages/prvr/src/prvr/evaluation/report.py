@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import zipfile
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 from jaxtyping import Int, Real
 
 from prvr.data.atomic import write_file
-from prvr.data.hashes import digest
+from prvr.data.hashes import read_signed, signed
 from prvr.data.packed import Labels
 from prvr.errors import DataError
 from prvr.evaluation.attention import BlockUse
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
-from prvr.reading import LARGE, parse_record, read_bytes, read_object
+from prvr.reading import LARGE, parse_record, read_bytes
 
 FORMAT = 3
 _ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
@@ -162,9 +161,7 @@ class EvaluationReport:
         write_file(ranks_file, lambda file: file.write(buffer.getvalue()))
         values = self.to_dict()
         values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
-        values["sha256"] = digest(values)
-        text = json.dumps(values, indent=2, allow_nan=False) + "\n"
-        write_file(path, lambda file: file.write(text.encode()))
+        write_file(path, lambda file: file.write(signed(values).encode()))
 
     @classmethod
     def from_json(cls, path: Path | str) -> "EvaluationReport":
@@ -174,11 +171,8 @@ class EvaluationReport:
             DataError: a file is missing, damaged, of another format, or the two files do not match.
         """
         path = Path(path)
-        values = read_object(path, _AGAIN, f"{path}: no such file. Run prvr evaluate first.")
-        if (version := values.get("format")) != FORMAT:
-            raise DataError(f"{path}: got format {version!r}, expected {FORMAT}. {_AGAIN}")
-        if values.get("sha256") != digest(values):
-            raise DataError(f"{path}: its hash does not match: the file is damaged or edited. {_AGAIN}")
+        missing = f"{path}: no such file. Run prvr evaluate first."
+        values = read_signed(path, range(FORMAT, FORMAT + 1), _AGAIN, missing)
         stored = parse_record(_Stored, values | {"chance": values.get("chance_sumr")}, str(path))
         return cls(**vars(stored), **_read_ranks(path, values["ranks"]["sha256"]))  # as its own hash says
 

@@ -30,13 +30,13 @@ def metrics_table(report: EvaluationReport) -> Table:
     Args:
         report: the report of an evaluation.
     """
-    below = "" if report.above_chance else "; the model is not shown to be better"
+    below = "" if report.above_chance else "; the model is not significantly better"
     caption = (
         f"chance: SumR {report.chance:.1f}{below}\n{TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
     if (lists := report.lists) is not None:
-        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} right videos for a query"
+        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
     sumr = report.intervals.get("sumr")
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
@@ -130,11 +130,11 @@ def moments_table(report: EvaluationReport) -> Table | None:
     names = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
     caption = f"{report.moments[0].queries:,} of {len(report.query_ids):,} queries have a known moment"
     table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "its interval", "R@5", "R@10", "R@100"))
-    for one in report.moments:
-        first = one.intervals.get("r1")
+    for metrics in report.moments:
+        first = metrics.intervals.get("r1")
         interval = "-" if first is None else f"{first.low:.1f} .. {first.high:.1f}"
-        recalls = (f"{value:.1f}" for value in (one.r5, one.r10, one.r100))
-        table.add_row(names[one.task], f"{one.iou:.1f}", f"{one.r1:.1f}", interval, *recalls)
+        recalls = (f"{value:.1f}" for value in (metrics.r5, metrics.r10, metrics.r100))
+        table.add_row(names[metrics.task], f"{metrics.iou:.1f}", f"{metrics.r1:.1f}", interval, *recalls)
     return table
 
 

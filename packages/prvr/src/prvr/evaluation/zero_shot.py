@@ -89,11 +89,11 @@ class Comparison:
         better, worse = ("this model", name) if wins else (name, "this model")
         advice = "" if self.model_wins or baseline != "zero-shot" else " Search with zero-shot."
         if not {baseline, "model"} & {*self.above_chance}:
-            verdict = f"Neither this model nor {name} is shown to be better than chance (SumR {self.chance[-1]:.1f})."
+            verdict = f"Neither this model nor {name} is significantly better than chance (SumR {self.chance[-1]:.1f})."
         elif sumr.p_value >= _LEVEL:
             verdict = f"This model does not differ significantly from {name}: {difference}."
         elif ("model" if wins else baseline) not in self.above_chance:
-            verdict = f"{_capital(better)} is not shown to be better than chance, so {difference} is not meaningful."
+            verdict = f"{_capital(better)} is not significantly better than chance, so {difference} is not meaningful."
         else:
             verdict = f"{_capital(better)} is better than {worse}: {difference}."
             if not wins and baseline != "zero-shot":

@@ -175,8 +175,8 @@ def doubtful_queries(groups: Sequence[Int[Tensor, " q"]]) -> Bool[Tensor, " q"]:
         >>> doubtful_queries([torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 2, 1])]).tolist()
         [False, True, False, True]
     """
-    every = torch.stack(list(groups))
-    return (every != UNDETERMINED).all(0) & (every == POLYSEMOUS).any(0)
+    verdicts = torch.stack(list(groups))
+    return (verdicts != UNDETERMINED).all(0) & (verdicts == POLYSEMOUS).any(0)
 
 
 class Evidence(Term[EvidenceSettings]):

@@ -34,16 +34,16 @@ def proxy_matching_loss(text: Float[Tensor, "v n d"], video: Float[Tensor, "v n 
     return (products.logsumexp((2, 3)).mean() + products.logsumexp((0, 1)).mean()) / 2 - right
 
 
-def divergence(one: Gaussian, other: Gaussian) -> Float[Tensor, ""]:
-    """KL(one || other), averaged over rows.
+def divergence(p: Gaussian, q: Gaussian) -> Float[Tensor, ""]:
+    """KL(p || q), averaged over rows.
 
     Examples:
         >>> standard = Gaussian(torch.zeros(2, 3), torch.zeros(2, 3))
         >>> divergence(Gaussian(torch.ones(2, 3), torch.zeros(2, 3)), standard).item()
         1.5
     """
-    squares = one.logvar.exp() + (one.mean - other.mean) ** 2
-    return 0.5 * (other.logvar - one.logvar + squares * (-other.logvar).exp() - 1).sum(-1).mean()
+    squares = p.logvar.exp() + (p.mean - q.mean) ** 2
+    return 0.5 * (q.logvar - p.logvar + squares * (-q.logvar).exp() - 1).sum(-1).mean()
 
 
 class Proxies(Term[ProxySettings]):

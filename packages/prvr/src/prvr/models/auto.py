@@ -105,11 +105,11 @@ def blocks_alone(retriever: Retriever) -> Retriever:
     return _with_weights(retriever, replace(retriever.config, start="drawn"))
 
 
-def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
+def is_clips_of(clips: AnyRetriever, retriever: AnyRetriever) -> bool:
     """Whether a retriever is the clip branch of another, as `clips_alone` makes it: both give the same clips.
 
     Args:
-        one: it may be.
+        clips: the one that may be the clip branch.
         retriever: the other one.
 
     Examples:
@@ -117,21 +117,21 @@ def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
         >>> is_clips_of(clips_alone(whole), whole), is_clips_of(whole, whole)
         (True, False)
     """
-    if not (isinstance(one, Retriever) and isinstance(retriever, Retriever)):
+    if not (isinstance(clips, Retriever) and isinstance(retriever, Retriever)):
         return False
-    if one.config != _of_clips(retriever.config):
+    if clips.config != _of_clips(retriever.config):
         return False
     weights = retriever.state_dict()
-    return all(torch.equal(some, weights[name]) for name, some in one.state_dict().items())
+    return all(torch.equal(tensor, weights[name]) for name, tensor in clips.state_dict().items())
 
 
 def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:
     """A retriever of some of the parts of another, with copies of their weights."""
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-        made = Retriever(config)
+        copy = Retriever(config)
     weights = retriever.state_dict()
-    made.load_state_dict({name: weights[name] for name in made.state_dict()})
-    return made.train(retriever.training)
+    copy.load_state_dict({name: weights[name] for name in copy.state_dict()})
+    return copy.train(retriever.training)
 
 
 def _of_clips(config: ModelConfig) -> ModelConfig:
@@ -159,13 +159,13 @@ def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetr
         set_key(values, f"model.{key}", value, f"model.{key}")
     config: Any = validated(type(retriever.config), values["model"], "model")
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-        made: Any = type(retriever)(config)
+        copy: Any = type(retriever)(config)
     try:
-        made.load_state_dict(retriever.state_dict())
+        copy.load_state_dict(retriever.state_dict())
     except RuntimeError as error:
         settings = ", ".join(f"model.{key}={value}" for key, value in changes.items())
         raise InputError(
             f"{settings}: the trained weights do not fit ({short(str(error), 200)}). Change only keys that no tensor "
             "depends on, or train with this configuration"
         ) from error
-    return made.train(retriever.training)
+    return copy.train(retriever.training)

@@ -46,9 +46,9 @@ class ClipRetriever(TokenRetrieverBase):
         clip = self.backbone.config
         self._side, self._end = int(clip.vision_config.image_size), int(clip.text_config.eos_token_id)
         width, most = int(clip.projection_dim), int(clip.text_config.max_position_embeddings)
-        wanted = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        values = {key: getattr(config, key) for key in wanted}
-        wrong = [f"{key}={wanted[key]}, got {value}" for key, value in values.items() if value != wanted[key]]
+        expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
+        values = {key: getattr(config, key) for key in expected}
+        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
         if wrong:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
@@ -121,9 +121,9 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
     tensors["temporal.positions"] = tensors["temporal.positions"][: config.max_frames]
     shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items()}
     if wrong := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-        name, (given, expected) = next(iter(wrong.items()))
+        name, (shape, expected) = next(iter(wrong.items()))
         raise InputError(
-            f"the CLIP gives {name} the shape {given}, this retriever expects {expected}: choose one whose text "
+            f"the CLIP gives {name} the shape {shape}, this retriever expects {expected}: choose one whose text "
             f"encoder has the width {config.hidden} and at least {config.max_frames} positions"
         )
     for name, tensor in tensors.items():

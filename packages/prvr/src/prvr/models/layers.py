@@ -225,8 +225,8 @@ def masked_mean(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> 
     """Mean over the valid rows."""
     if mask is None:
         return x.mean(1)
-    kept = mask.to(x.dtype)
-    return torch.einsum("bl,bld->bd", kept, x) / kept.sum(1, keepdim=True)
+    weights = mask.to(x.dtype)
+    return torch.einsum("bl,bld->bd", weights, x) / weights.sum(1, keepdim=True)
 
 
 class Dropout(nn.Module):

@@ -26,16 +26,23 @@ SHIPPED = Path(__file__).parent / "shipped"
 ABOUT = "prvr"
 """Key of the metadata in the weights of a shipped model: a JSON object that says how it was trained."""
 
-_CARD = """---
+CARD_HEAD = """---
 library_name: prvr
 tags:
 - text-to-video-retrieval
 - partially-relevant-video-retrieval
 ---
-# A text-to-video retriever
+"""
+"""What the README.md of every model begins with."""
 
-Given a sentence, it ranks videos. Load it with `prvr.models.load_pretrained(PATH)`; inputs are the features that it was
-trained on (`config.json`: `video_dim`, `query_dim`).
+_CARD = f"""{CARD_HEAD}# A model of text-to-video retrieval
+
+`prvr.models.load_pretrained(PATH)` loads a retriever, which ranks videos for a sentence; its inputs are the features
+that it was trained on (`config.json`: `video_dim`, `query_dim`).
+
+`prvr.CandidateReranker.from_pretrained(PATH)` loads a re-ranker, which generates a distribution over the best
+candidates of a retriever (DiffusionRet, Jin et al. 2023); its inputs are the text and frame embeddings of the retriever
+that it was trained on (`config.json`: `width`, `trained_on`).
 """
 
 

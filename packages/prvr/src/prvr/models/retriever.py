@@ -73,11 +73,11 @@ class Retriever(PretrainedModel):
         clips = BranchEncoder(config, length) if config.branches in ("both", "clips") else None
         frames = BranchEncoder(config, config.max_frames) if config.branches in ("both", "frames") else None
         if config.fusion == "token_guided" and clips is not None and frames is not None:
-            for one, other in zip(clips.layers, frames.layers, strict=True):
-                fusion: Any = other.fusion
+            for clip_layer, frame_layer in zip(clips.layers, frames.layers, strict=True):
+                fusion: Any = frame_layer.fusion
                 del fusion.guide
                 # A function, no module: the vector belongs to the clips, and is saved once.
-                fusion.guide = one.get_submodule("fusion.guide").forward
+                fusion.guide = clip_layer.get_submodule("fusion.guide").forward
         self.query = QueryEncoder(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
         self.pad_frames = COMPAT["padding"][config.compat.padding].part.frames

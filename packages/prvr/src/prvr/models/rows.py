@@ -78,12 +78,12 @@ class Rows:
             count: number of valid entries, if known. Without it, a mask on a GPU makes the host wait for the device,
                 because the number decides shapes. It must be right.
         """
-        found = mask.flatten().nonzero().flatten() if count is None else _nonzero(mask.flatten(), count)
+        index = mask.flatten().nonzero().flatten() if count is None else _nonzero(mask.flatten(), count)
         sequences, length = mask.shape
-        numbers = torch.arange(len(found), device=found.device)
-        place = numbers.new_zeros(sequences * length).scatter_(0, found, numbers)
-        absent = torch.ones(sequences * length, dtype=torch.bool, device=found.device).index_fill_(0, found, False)
-        return cls(found, place, absent[:, None], found % length, sequences, length)
+        numbers = torch.arange(len(index), device=index.device)
+        place = numbers.new_zeros(sequences * length).scatter_(0, index, numbers)
+        absent = torch.ones(sequences * length, dtype=torch.bool, device=index.device).index_fill_(0, index, False)
+        return cls(index, place, absent[:, None], index % length, sequences, length)
 
     def pack(self, x: Float[Tensor, "*k v l d"]) -> Float[Tensor, "*k 1 r d"]:
         """The valid rows, as one sequence."""

@@ -30,7 +30,7 @@ class Selection:
         sets: only these data sets; `toy` needs no data (default: the paper's)
         seeds: the seeds of training (default: those of the table, and of a file of arms those that its rule asks for)
         data_root: the folder of the corpora
-        corpus: read this corpus for a data set, if yours has another name; repeat it for more
+        corpus: read this corpus for a data set, if yours has another name; can be repeated
         checkpoints: the folder of converted checkpoints, for rows that need them
     """
 
@@ -229,7 +229,7 @@ class _Selected:
     def __init__(self, args: Selection, tables: Sequence[str], keys: Mapping[str, str]) -> None:
         from prvr.papers import Choices, Study, table_names
 
-        self.args, self.given, self.keys = args, tables, keys
+        self.args, self.table_args, self.keys = args, tables, keys
         _import_parts_of(tables)
         self.tables = table_names() if tables == ("all",) else list(tables)
         corpora = dict[str, str]()
@@ -262,7 +262,7 @@ class _Selected:
     def command(self, run: "Run") -> list[str]:
         """The words after `prvr` that perform one run."""
         args = self.args
-        words = ["papers", "run", *self.given, "--output", str(args.output), "--seeds", str(run.seed)]
+        words = ["papers", "run", *self.table_args, "--output", str(args.output), "--seeds", str(run.seed)]
         words += ["--only", run.key, *(["--sets", *args.sets] if args.sets is not None else [])]
         for name in ("data_root", "checkpoints"):
             if getattr(args, name) is not None:

@@ -30,7 +30,7 @@ def _register(name: str, settings_type: type, description: str) -> None:
         from prvr.systems import open_system, parse_stage
 
         torch_device = device_of(device)
-        opened = open_system(system, [parse_stage(text) for text in stage], device=torch_device)
+        opened = open_system(system, [parse_stage(text) for text in stage], device=torch_device, root=data_root)
         config = chosen_data(preset, opened.config_file, system, parsed_keys({}, data__root=data_root))
         open_corpus_of(config)
         figure = draw(name, opened, config, split, asdict(settings), device=torch_device)

@@ -43,9 +43,9 @@ def sweep_figure(
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
         if any(value is not None for value in stated):
             axes.plot(x, np.array(stated, float), linestyle="none", markerfacecolor="none", zorder=3, **style)
-    every = [point for points in series.values() for point in points]
-    measured = [value for _, seeds, _ in every for value in seeds]
-    published = [value for _, _, value in every if value is not None]
+    points = [point for points in series.values() for point in points]
+    measured = [value for _, seeds, _ in points for value in seeds]
+    published = [value for _, _, value in points if value is not None]
     lowest, highest = min(measured + published), max(measured + published)
     if chance is not None and lowest - chance > _FAR * (highest - lowest or abs(highest)):
         axes.plot([], [], linestyle="none", label=f"chance {chance:.1f}, far below")
@@ -54,7 +54,7 @@ def sweep_figure(
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    seeds = max(len(values) for _, values, _ in every)
+    seeds = max(len(values) for _, values, _ in points)
     key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
     axes.set_title("; ".join(key), fontsize="medium", loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")

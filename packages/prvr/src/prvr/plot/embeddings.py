@@ -159,8 +159,8 @@ def share_between_videos(registers: Float[np.ndarray, "k v n d"]) -> Float[np.nd
 
     0: every video has the same registers; 1: all registers of a video are the same.
     """
-    every = registers.reshape(len(registers), -1, registers.shape[-1])
-    return registers.var(1).sum(-1).mean(-1) / np.maximum(every.var(1).sum(-1), np.finfo(np.float32).tiny)
+    rows = registers.reshape(len(registers), -1, registers.shape[-1])
+    return registers.var(1).sum(-1).mean(-1) / np.maximum(rows.var(1).sum(-1), np.finfo(np.float32).tiny)
 
 
 def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":

@@ -59,15 +59,15 @@ def brief(text: str, width: int = 70) -> str:
     return shorten(text, width, placeholder=" ...").replace("$", r"\$")
 
 
-def evenly(count: int, wanted: int) -> list[int]:
+def evenly(count: int, most: int) -> list[int]:
     """Evenly spread numbers below `count`, the first and the last among them, each once.
 
     Args:
         count: from 1.
-        wanted: at most so many, from 2.
+        most: at most so many, from 2.
 
     Examples:
         >>> evenly(11, 3), evenly(2, 5)
         ([0, 5, 10], [0, 1])
     """
-    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})

@@ -81,25 +81,25 @@ def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure"
         points, inside = lifted(term, packed, encoded)
         each, c, groups = max(1, settings.points // len(points)), float(term.c), {}
         for name, rows in points.items():
-            some = rows[torch.randperm(len(rows), generator=generator)[:each].to(rows.device)].double().cpu()
-            groups[f"{name}, median {float(dist0(some, c).median()):.2f}"] = some
+            sample = rows[torch.randperm(len(rows), generator=generator)[:each].to(rows.device)].double().cpu()
+            groups[f"{name}, median {float(dist0(sample, c).median()):.2f}"] = sample
     figure = new_figure(10.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(5, 4))
     colours = dict(zip(groups, COLOURS, strict=False))
     origin_distances(groups, c, bins=80, colors=colours, ax=left)
     left.legend(frameon=False, loc="best")
-    every = torch.cat(list(groups.values()))
+    sample = torch.cat(list(groups.values()))
     pca = HoroPCA(2, c, center=False)
-    plane = pca.fit_transform(every)
+    plane = pca.fit_transform(sample)
     marks = [colours[name] for name, rows in groups.items() for _ in rows]
-    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(0)).tolist()  # no kind lies on top
+    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0)).tolist()  # no kind lies on top
     style = {"c": [marks[row] for row in order], "s": 5.0, "alpha": 0.6}
     poincare_disk(plane[order], c, point_style=style, ax=right)
     radius = min(1.0, 1.3 * float(torch.linalg.vector_norm(c**0.5 * to_poincare(plane, c), dim=-1).max()))
     right.set(xlim=(-1.04 * radius, 1.04 * radius), ylim=(-1.04 * radius, 1.04 * radius))
     right.scatter(0, 0, s=80, marker="+", color="black", zorder=5)
-    kept = f"HoroPCA: {100 * pca.variance_ratio_:.0f} % of the squared distances kept"
-    right.set_title(f"{kept}\n+: the origin; the inner {100 * radius:.0f} % of the radius", fontsize="medium")
+    variance = f"HoroPCA: {100 * pca.variance_ratio_:.0f} % of the squared distances kept"
+    right.set_title(f"{variance}\n+: the origin; the inner {100 * radius:.0f} % of the radius", fontsize="medium")
     state = "" if trained else "without the entailment loss, scale and curvature as it starts: "
     about = f"{100 * inside:.0f} % of the queries in the cone of their video, curvature -{c:.2f}"
     figure.suptitle(f"{state}{about}", fontsize="medium")

@@ -84,8 +84,8 @@ def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
             for part, pipeline in parts.items():
                 label = f"{corpus}, {part}" if len(parts) > 1 else corpus
                 domains[label] = pair_scores(pipeline, packed, encoded)
-    every = np.concatenate([values for pairs in domains.values() for values in pairs])
-    edges = np.linspace(every.min(), every.max() + 1e-9, settings.bins + 1)
+    scores = np.concatenate([values for pairs in domains.values() for values in pairs])
+    edges = np.linspace(scores.min(), scores.max() + 1e-9, settings.bins + 1)
     figure = new_figure(3.4 * len(domains), 3.5)
     panels = np.atleast_1d(figure.subplots(1, len(domains), sharey=True))
     for axes, (name, (right, wrong)) in zip(panels, domains.items(), strict=True):

@@ -19,12 +19,12 @@ from torch import Tensor
 from prvr.config import Config, TokenModelConfig, dump_config, load_config, preset_names
 from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
-from prvr.models.pretrained import write_model
+from prvr.models.pretrained import CARD_HEAD, write_model
 from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.released.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
-from prvr.released.tensor_names import known_names
+from prvr.released.tensor_names import canonical_names
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
@@ -42,20 +42,6 @@ _EXPECTED = (
     "Expected {'state_dict': tensors by name, 'config': dictionary, ...}, as their save_ckpt writes it. The keys "
     "'model' and 'model_cfg', or a plain dictionary of tensors, are read too"
 )
-
-_CARD = """---
-library_name: prvr
-tags:
-- partially-relevant-video-retrieval
-- text-to-video-retrieval
----
-
-# {name}
-
-Converted from `{source}`, a checkpoint of the authors' code of {system}, made for `{dataset}`: {video_dim}-wide frame
-features, {query_dim}-wide word features. Load it with `prvr.models.{kind}.from_pretrained(PATH)`, score it with
-`prvr evaluate PATH --data-root ROOT`. `objective.safetensors` holds the parameters of the losses.
-"""
 
 
 def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -111,7 +97,7 @@ def _tensors(file: Path, content: Any) -> dict[str, Tensor]:
         raise CheckpointError(f"{file}: holds a {type(content).__name__}, not a dictionary. {_EXPECTED}.")
     for candidate in (*(content.get(key) for key in _TENSORS), content):
         if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
-            return known_names({str(name): tensor for name, tensor in candidate.items()})
+            return canonical_names({str(name): tensor for name, tensor in candidate.items()})
     keys = ", ".join(sorted(map(str, content))[:8]) or "nothing"
     raise CheckpointError(f"{file}: no dictionary of tensors found; the file holds: {keys}. {_EXPECTED}.")
 
@@ -204,15 +190,13 @@ def _expect(dataset: str, choices: tuple[str, ...], system: str) -> None:
 
 def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
     config = converted.config
-    card = _CARD.format(
-        name=config.name,
-        source=source,
-        system=converted.system,
-        dataset=dataset,
-        video_dim=config.model.video_dim,
-        query_dim=config.model.query_dim,
-        kind=type(converted.retriever).__name__,
-    )
+    card = f"""{CARD_HEAD}# {config.name}
+
+Converted from `{source}`, a checkpoint of the authors' code of {converted.system}, made for `{dataset}`:
+{config.model.video_dim}-wide frame features, {config.model.query_dim}-wide word features. Load it with
+`prvr.models.{type(converted.retriever).__name__}.from_pretrained(PATH)`, score it with
+`prvr evaluate PATH --data-root ROOT`. `objective.safetensors` holds the parameters of the losses.
+"""
     with new_folder(out) as folder:
         first = folder / FIRST if converted.rerankers else folder
         first.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.tensor_names import UNUSED, known_names, names
+from prvr.released.tensor_names import UNUSED, canonical_names, names
 
 _MOST_BLOCKS = 64
 
@@ -306,6 +307,8 @@ def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -
         if slot.shape != state[name].shape:
             got, expected = tuple(state[name].shape), tuple(slot.shape)
             raise CheckpointError(f"{name} has shape {got}, expected {expected}. Expected {model}.")
+        if not bool(state[name].isfinite().all()):
+            raise CheckpointError(f"{name} holds NaN or infinity: the training diverged, or the file is damaged.")
         slot.copy_(state[name])
 
 
@@ -325,7 +328,15 @@ def load_released(
     Raises:
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
-    state = known_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
+    if not isinstance(config, Mapping):
+        raise CheckpointError(f"config is {short(config)}, expected the authors' configuration, a dictionary")
+    for name, value in state_dict.items():
+        if not isinstance(value, Tensor | np.ndarray):
+            raise CheckpointError(
+                f"state_dict[{name!r}] is of type {type(value).__name__}, expected tensors by their names. Of a whole "
+                "checkpoint, pass its 'state_dict' or 'model'; prvr convert checkpoint reads the file itself"
+            )
+    state = canonical_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
     try:
         model, loss = released_config(system_of(state, config), config, has_words(state), preset)
     except CheckpointError:

@@ -42,7 +42,7 @@ def _decay(config: Config) -> Iterator[str]:
 
 COMPAT["window"].register(
     "released",
-    "prvr.released.windows:released_windows",
+    "prvr.released.padding:released_windows",
     "Centres are i/L, keys lie on linspace(0, 1, L), each row is divided by its maximum.",
 )
 COMPAT["padding"].register(

@@ -214,7 +214,7 @@ def names(module: nn.Module) -> list[Entry]:
     return list(_entries(module, places))
 
 
-def known_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def canonical_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by the names that this module knows: without `module.`, and those of DL-DKD as in its later code.
 
     The code of the paper (branch iccv) calls the branches A and B, and projects words for both with B's map.

@@ -84,10 +84,12 @@ def neighbour_weights(
     """
     edges = np.union1d(spans, coarser_spans)
     shared = np.diff(edges)
-    fine, coarse = (np.searchsorted(some[:, 0], edges[:-1], side="right") - 1 for some in (spans, coarser_spans))
+    fine, coarse = (
+        np.searchsorted(edges_of[:, 0], edges[:-1], side="right") - 1 for edges_of in (spans, coarser_spans)
+    )
     union = np.diff(spans)[fine, 0] + np.diff(coarser_spans)[coarse, 0] - shared
-    alike = np.einsum("pd,pd->p", features[fine], coarser_features[coarse])
-    return csr_array((shared / union * np.maximum(alike, 0), (fine, coarse)), (len(spans), len(coarser_spans)))
+    similarity = np.einsum("pd,pd->p", features[fine], coarser_features[coarse])
+    return csr_array((shared / union * np.maximum(similarity, 0), (fine, coarse)), (len(spans), len(coarser_spans)))
 
 
 def propagate(

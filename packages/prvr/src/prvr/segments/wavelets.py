@@ -160,5 +160,5 @@ def adaptive_segments(frames: Float[np.ndarray, "t d"]) -> AdaptiveSegments:
     floor = 64 * np.finfo(np.float64).eps * max(1.0, np.abs(changes).max(initial=0))
     ends = np.array([0, len(rows)])
     edges = [np.union1d(ends, level_cuts(detail, floor)) for detail in level_details(changes)] or [ends]
-    spans = [np.stack([some[:-1], some[1:]], 1) for some in edges]
+    spans = [np.stack([row[:-1], row[1:]], 1) for row in edges]
     return AdaptiveSegments(np.concatenate(spans), np.cumsum([0, *map(len, spans)]))

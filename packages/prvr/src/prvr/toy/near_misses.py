@@ -118,7 +118,7 @@ class NearMissPlanter:
         allowed: Allowed,
     ) -> None:
         self.videos, self.claims, self.own, self.rng, self.allowed = list(videos), claims, own, rng, allowed
-        self.said = _claim_rows(claims)
+        self.claim_rows = _claim_rows(claims)
         misses = near_misses(claims, videos)
         self.relevant = misses.relevant
         self.near = np.stack([misses.one_factor, misses.rebound, misses.opposite], 1)  # (q 3 v)
@@ -191,7 +191,7 @@ class NearMissPlanter:
             return False
         video = self.videos[v]
         changed = replace(video, shots=(*video.shots[:number], shot, *video.shots[number + 1 :]))
-        relevant, *near = _Column(changed).compare(self.said)
+        relevant, *near = _Column(changed).compare(self.claim_rows)
         if relevant[q] or not near[kind][q]:
             return False
         near = np.stack(near, 1)

@@ -202,5 +202,5 @@ def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarr
         raise InputError(f"look {look!r} is not one of {', '.join(LOOKS)}")
     if look == DAY:
         return frames
-    kept, added = (np.array(values, np.float32) for values in _LIGHT[look])
-    return (frames * kept + added + np.float32(0.5)).astype(np.uint8)
+    factor, offset = (np.array(values, np.float32) for values in _LIGHT[look])
+    return (frames * factor + offset + np.float32(0.5)).astype(np.uint8)

@@ -97,7 +97,7 @@ def _fitted(config: Config, model: ModelConfig, device: torch.device | str) -> R
         except PrvrError as error:
             logger.warning("%s Fitting it again now.", error)
             discard(folder, _FILES)
-        logger.info("fitting the linear map that this model is compared with, once")
+        logger.info("fitting the linear baseline (once)")
         model, path = fit_path(config, splits.train, device, selection=selection, level=logging.DEBUG)
     retriever = Retriever(model)
     retriever.get_submodule("path").load_state_dict(path)

@@ -5,13 +5,8 @@ from typing import Any
 
 from prvr.config import Config, ModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.models.pretrained import CARD_HEAD
 from prvr.training.reranker_config import RerankerRunConfig
-
-_HEAD = """---
-library_name: prvr
-tags:
-- text-to-video-retrieval
-"""
 
 
 def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
@@ -35,9 +30,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the model as it starts."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
-    return f"""{_HEAD}- partially-relevant-video-retrieval
----
-# {config.name}
+    return f"""{CARD_HEAD}# {config.name}
 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,
 {config.model.video_dim}-wide frame features, {config.model.query_dim}-wide word features, seed {config.train.seed}.
@@ -75,9 +68,7 @@ def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any
     rows = [
         f"| {name} | {score['epoch']} | {score['weight']:g} | {score['rsum']:.1f} |" for name, score in best.items()
     ]
-    return f"""{_HEAD}- diffusion
----
-# {config.name}
+    return f"""{CARD_HEAD}# {config.name}
 
 Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
 embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.

@@ -201,21 +201,21 @@ def expect_like(own: Any, saved: Any, name: str) -> None:
         ValueError: names the part.
     """
     if isinstance(own, Tensor):
-        alike = isinstance(saved, Tensor) and (saved.shape, saved.dtype) == (own.shape, own.dtype)
+        same_structure = isinstance(saved, Tensor) and (saved.shape, saved.dtype) == (own.shape, own.dtype)
     elif isinstance(own, Mapping):
-        alike = isinstance(saved, Mapping) and saved.keys() == own.keys()
-        for key in own if alike else ():
+        same_structure = isinstance(saved, Mapping) and saved.keys() == own.keys()
+        for key in own if same_structure else ():
             expect_like(own[key], saved[key], f"{name}.{key}")
     elif isinstance(own, list | tuple):
-        alike = isinstance(saved, list | tuple) and len(saved) == len(own)
-        for number, (one, other) in enumerate(zip(own, saved, strict=True) if alike else ()):
-            expect_like(one, other, f"{name}.{number}")
+        same_structure = isinstance(saved, list | tuple) and len(saved) == len(own)
+        for number, (value, saved_value) in enumerate(zip(own, saved, strict=True) if same_structure else ()):
+            expect_like(value, saved_value, f"{name}.{number}")
     elif isinstance(own, float):
-        alike = type(saved) in (float, int) and math.isfinite(saved)
+        same_structure = type(saved) in (float, int) and math.isfinite(saved)
     else:
-        alike = type(saved) is type(own)
-    if not alike:
-        raise ValueError(f"{name}: got {short(saved)}, expected the like of {short(own)}.")
+        same_structure = type(saved) is type(own)
+    if not same_structure:
+        raise ValueError(f"{name}: got {short(saved)}, expected a value like {short(own)}.")
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:
@@ -307,7 +307,7 @@ def _recover(folder: Path) -> None:
         if folder.exists():
             remove_marked(replaced)
         else:
-            logger.warning("%s: putting back the checkpoint that a killed process was replacing", folder)
+            logger.warning("%s: restoring the checkpoint that a killed process was replacing", folder)
             replaced.rename(folder)
     unmark(folder)
     clear_abandoned(folder)

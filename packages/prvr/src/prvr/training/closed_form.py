@@ -157,20 +157,20 @@ class Captions:
         for frames, mask, numbers in self.videos():
             x, valid = window_means(frames, mask, windows)
             z = features(x)
-            targets, known = self._targets(numbers.tolist())  # (v, k, e), (v, k)
-            logits = torch.zeros(*known.shape, z.shape[1], dtype=self.dtype, device=self.device)
+            targets, target_mask = self._targets(numbers.tolist())  # (v, k, e), (v, k)
+            logits = torch.zeros(*target_mask.shape, z.shape[1], dtype=self.dtype, device=self.device)
             if fitted is not None:
                 logits = targets @ F.normalize(_mapped(z, fitted), dim=-1).mT / temperature
-            shares = logits.masked_fill(~valid[:, None], -torch.inf).softmax(2) * known[..., None]  # (v, k, r)
-            wanted, z = (shares.mT @ targets)[valid], F.pad(z[valid], (0, 1), value=1.0)
+            shares = logits.masked_fill(~valid[:, None], -torch.inf).softmax(2) * target_mask[..., None]  # (v, k, r)
+            sums, z = (shares.mT @ targets)[valid], F.pad(z[valid], (0, 1), value=1.0)
             rows = rows + ((z * shares.sum(1)[valid][:, None]).mT @ z).double()
-            pairs = pairs + (z.mT @ wanted).double()
+            pairs = pairs + (z.mT @ sums).double()
         return Sums(rows, pairs)
 
     def _targets(self, videos: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The sentences of some videos, padded to the most of any, and which of them are valid."""
-        padded, known = pad([self.sentences[torch.from_numpy(self.split.queries_of(video))] for video in videos])
-        return padded, known.to(self.device)
+        padded, mask = pad([self.sentences[torch.from_numpy(self.split.queries_of(video))] for video in videos])
+        return padded, mask.to(self.device)
 
     def sumr(self, features: Features, windows: Sequence[int], fitted: Map) -> float:
         """SumR of the captions among these videos."""
@@ -178,9 +178,9 @@ class Captions:
         for frames, mask, _ in self.videos():
             x, valid = window_means(frames, mask, windows)
             scores.append(max_scores(self.sentences, _mapped(features(x), fitted), valid, dots=False)[0])
-        every = torch.cat(scores, 1).cpu()
-        own = every.gather(1, torch.from_numpy(self.split.query_to_video)[:, None])
-        return RetrievalMetrics.from_ranks((every >= own).sum(1)).sumr
+        scores_of_all = torch.cat(scores, 1).cpu()
+        own = scores_of_all.gather(1, torch.from_numpy(self.split.query_to_video)[:, None])
+        return RetrievalMetrics.from_ranks((scores_of_all >= own).sum(1)).sumr
 
 
 def _mapped(z: Tensor, fitted: Map) -> Tensor:

@@ -121,7 +121,7 @@ class BertAdam(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every tensor that has a gradient; a closure is not supported."""
         # Tensors of all groups that are updated alike are updated together: fewer kernels.
-        alike: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
+        groups_by_rule: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             grads = [p.grad for p in params if p.grad is not None]
@@ -133,11 +133,11 @@ class BertAdam(torch.optim.Optimizer):
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
                 rule = (_scheduled(group, state["step"]), *group["betas"], group["eps"], group["weight_decay"])
-                params_alike, grads_alike = alike.setdefault((*rule, p.device, p.dtype), ([], []))
-                params_alike.append(p)
-                grads_alike.append(grad)
+                rule_params, rule_grads = groups_by_rule.setdefault((*rule, p.device, p.dtype), ([], []))
+                rule_params.append(p)
+                rule_grads.append(grad)
                 state["step"] += 1
-        for (lr, beta1, beta2, eps, decay, *_), (params, grads) in alike.items():
+        for (lr, beta1, beta2, eps, decay, *_), (params, grads) in groups_by_rule.items():
             first = [self.state[p]["exp_avg"] for p in params]
             second = [self.state[p]["exp_avg_sq"] for p in params]
             torch._foreach_lerp_(first, grads, 1 - beta1)

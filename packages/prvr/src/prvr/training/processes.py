@@ -141,7 +141,7 @@ def make_accelerator(
     for name in {str(tracker) for tracker in trackers if isinstance(tracker, str)} - {"all"}:
         if name not in LOGGER_TYPE_TO_CLASS:
             raise TrainingError(unknown_name("tracker", name, ["all", *LOGGER_TYPE_TO_CLASS]))
-        if name in LoggerType and name not in get_available_trackers():  # accelerate would train without it
+        if name in LoggerType and LoggerType(name) not in get_available_trackers():  # accelerate would train without it
             package = name.replace("_", "-")
             raise TrainingError(f"trackers: {name} needs the package {package}. Install it: pip install {package}")
     is_first = not is_initialized()

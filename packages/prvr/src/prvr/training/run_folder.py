@@ -132,7 +132,7 @@ class RunFolder:
         if not resume:
             return None
         if not self.state.exists() and not self._has_saved_an_epoch:
-            logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
+            logger.info("%s: no checkpoint was saved; starting over", self.path)
             return None
         state = load_state(self.state)
         if changes := differences(plain_state(state, self.state).config, config_to_dict(config)):

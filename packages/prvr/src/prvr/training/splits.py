@@ -318,7 +318,9 @@ def frame_cosines(teacher: str | None, split: PackedSplit, length: int, keep_las
         rows = segment_mean(frames, int(split.frame_counts[video]), keep_last)
         products = unit_rows(texts) @ unit_rows(rows).mT
         if not bool(products.isfinite().all()):
-            raise DataError(f"{corpus.folder}: vectors of {split.video_ids[video]!r} are not finite. Make them again.")
+            raise DataError(
+                f"{corpus.folder}: vectors of {split.video_ids[video]!r} are not finite. Encode them again."
+            )
         cosines[split.queries_of(video), : len(rows)] = products.half()
     return cosines
 
@@ -369,7 +371,7 @@ def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teache
     with run.stop.at_once():  # nothing is trained yet
         if config.loss.taught == "frame_distillation":
             if teacher is not None:
-                raise InputError("loss.frame_distillation learns from no system: name a joint space in train.teacher")
+                raise InputError("loss.frame_distillation needs a joint space as its teacher: set train.teacher")
             scores = frame_cosines(name, split, config.model.max_frames, config.data.keep_last_frame)
         else:
             system = Teacher.open(str(name)) if teacher is None else teacher

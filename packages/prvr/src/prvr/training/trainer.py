@@ -193,9 +193,9 @@ class Trainer:
         self.optimizer.load_state_dict(optimizer)
         if self.scheduler is not None:
             own, saved = self.scheduler.state_dict(), scheduler or {}
-            known = {name: saved[name] for name in own if name in saved}  # other versions of torch have others
-            expect_like({name: own[name] for name in known}, known, "scheduler")
-            self.scheduler.load_state_dict(known)
+            shared = {name: saved[name] for name in own if name in saved}  # other versions of torch have others
+            expect_like({name: own[name] for name in shared}, shared, "scheduler")
+            self.scheduler.load_state_dict(shared)
 
     def train(self, evaluate: Callable[[], Report]) -> Report:
         """Trains to the end.
@@ -279,8 +279,8 @@ class Trainer:
                 state.processor = time.process_time() - busy
                 self._account(waiting, show, keep=self.step.lag)
                 stopping = agree_to_stop(stop, self.group)
-                every = train.checkpoint_every
-                due = every is not None and (self.epoch * self.steps + state.step) % every == 0
+                interval = train.checkpoint_every
+                due = interval is not None and (self.epoch * self.steps + state.step) % interval == 0
                 if due or stopping:
                     self._account(waiting, show)  # nothing is saved that has not been checked
                     self._save_inside_epoch()
@@ -418,7 +418,7 @@ class Trainer:
     def _where(self) -> str:
         epoch, step = self.epoch, self.state.step
         where = f"step {step} of {self.steps} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
-        return f"saved up to {where}, --resume goes on from there"
+        return f"saved up to {where}; continue with --resume"
 
     def _log(self, message: str, *values: object) -> None:
         """Logs for the user in the main process, and for debugging in the others."""

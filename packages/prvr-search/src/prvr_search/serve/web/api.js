@@ -29,11 +29,6 @@ export function fileUrl(video) {
   return `/api/videos/${video.key}/file`;
 }
 
-/** Names and media types of the container and the codecs of a video. */
-export function formatsOf(video, signal) {
-  return get(`/api/videos/${video.key}/formats`, signal);
-}
-
 /** The lines of the subtitles of a video, in order of time. */
 export function linesOf(video) {
   return get(`/api/videos/${video.key}/lines`);

@@ -95,7 +95,7 @@ function show(answer) {
   element("view").hidden = !answer.hits.length;
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
-    const filtered = OPTIONS.some((name) => !["without", "said"].includes(name) && option(name).value);
+    const filtered = OPTIONS.some((name) => !["without", "subtitles"].includes(name) && option(name).value);
     const none = filtered ? "No videos match the options." : "No results.";
     status.textContent = answer.videos ? none : "No video can be searched yet.";
     return;
@@ -104,7 +104,7 @@ function show(answer) {
   const graded = answer.hits.some((hit) => hit.confidence !== null);
   const verdict = graded ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
   const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
-  const grouped = folded ? `; ${folded} more grouped with results that score alike` : "";
+  const grouped = folded ? `; ${folded} more grouped with similar results` : "";
   status.textContent = `${first} ${videos} videos${verdict}${grouped}.`;
   if (answer.level !== null) status.textContent += " Dashed line: 95th percentile of unrelated queries.";
   scrollTo({ top: 0 });
@@ -147,10 +147,10 @@ function card(hit, scale) {
     more.append(chip);
   }
   for (const line of hit.lines) {
-    const said = make("button", "said quiet", `${clock(line.start)} “${line.text}”`);
-    said.type = "button";
-    said.addEventListener("click", () => play(line, said));
-    more.append(said);
+    const spoken = make("button", "spoken quiet", `${clock(line.start)} “${line.text}”`);
+    spoken.type = "button";
+    spoken.addEventListener("click", () => play(line, spoken));
+    more.append(spoken);
   }
   const similar = make("button", "similar quiet", "More like this");
   similar.type = "button";
@@ -244,7 +244,7 @@ function addressQuery() {
 }
 
 function hasQuery(what) {
-  return ["q", "like", "picture", "said"].some((name) => what.get(name));
+  return ["q", "like", "picture", "subtitles"].some((name) => what.get(name));
 }
 
 /** Searches for what the fields hold, with the picture or moment of the address unless `changes` has another. */
@@ -474,7 +474,7 @@ async function start() {
   try {
     const info = await learn();
     setPreviews(info.previews, info.preview_seconds);
-    input.maxLength = option("without").maxLength = option("said").maxLength = info.query_characters;
+    input.maxLength = option("without").maxLength = option("subtitles").maxLength = info.query_characters;
     element("choose").hidden = element("by-picture").hidden = !info.pictures;
     await openSession();
     // Somebody may be typing already, so the field is left alone, or may have searched already.

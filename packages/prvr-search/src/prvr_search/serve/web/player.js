@@ -1,6 +1,6 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
-import { blob, fileUrl, formatsOf, linesOf, previewUrl } from "./api.js";
+import { blob, fileUrl, linesOf, previewUrl } from "./api.js";
 import { clock, makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
@@ -98,30 +98,10 @@ function playFile(start) {
     // of a file whose picture they do not know, browsers play the sound alone
     if (!video.videoWidth) return playPreview(start, until);
     seek(start);
-    tellOfSound(state);
   };
   video.onerror = () => state === now && playPreview(start, until);
   video.src = fileUrl(now.hit.video);
   video.load();
-}
-
-/** Says so if the picture of a file plays, and its sound does not. */
-async function tellOfSound(state) {
-  const { sound } = await formatsOf(state.hit.video).catch(() => ({}));
-  if (state === now && !now.url && sound && !knows(sound)) tell(`Without sound: this browser cannot play ${sound.name}.`, true);
-}
-
-function knows(format) {
-  return format.type !== null && video.canPlayType(format.type) !== "";
-}
-
-/** Why this browser does not play a file itself. */
-function whyNot({ container, picture }) {
-  const unknown = [];
-  if (!knows(container)) unknown.push(`${container.name} files`);
-  if (!knows(picture)) unknown.push(`${picture.name} pictures`);
-  if (unknown.length) return `this browser cannot play ${unknown.join(" or ")}`;
-  return `this browser cannot decode this file, though it plays ${picture.name} pictures in ${container.name} files`;
 }
 
 async function playPreview(start, end, reason = "") {
@@ -137,9 +117,8 @@ async function playPreview(start, end, reason = "") {
   loading = new AbortController();
   try {
     const { signal } = loading;
-    const formats = await formatsOf(state.hit.video, signal);
-    const why = reason || whyNot(formats);
-    if (state !== now) return;
+    const { codec, name } = state.hit.video;
+    const why = reason || `this browser cannot play this ${name.slice(name.lastIndexOf("."))} file (${codec})`;
     if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server cannot make a preview.`, true);
     const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), signal);
     if (state !== now) return;

@@ -25,19 +25,6 @@ from prvr.stages.diffusion.process import DiffusionProcess, Output, SampleOption
 from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
 
-_CARD = """---
-library_name: prvr
-tags:
-- text-video-retrieval
-- diffusion
-- prvr
----
-# A re-ranker of candidates for text-video retrieval
-
-It generates a distribution over the best candidates of a retriever (DiffusionRet, Jin et al. 2023). Load it with
-`prvr.CandidateReranker.from_pretrained(PATH)`. Its inputs are the text and frame embeddings of the retriever it was
-trained on (`config.json`: `width`, `trained_on`).
-"""
 _VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
 
 
@@ -65,7 +52,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     return RerankerInputs(text, frames, mask)
 
 
-class CandidateReranker(PretrainedModel, library_name="prvr", model_card_template=_CARD):
+class CandidateReranker(PretrainedModel):
     r"""DiffusionRet's generator (Jin et al., ICCV 2023): from noise to a distribution over candidates, in K steps.
 
     For a query and n candidates, x_0 is the distribution over the relevant ones. Training adds noise,

@@ -61,12 +61,12 @@ def checked_queries(queries: Sequence[str | Query], k: int, moments: int, min_co
         raise InputError(f"k={k}, moments={moments}: expected positive numbers")
     if not 0 <= min_confidence <= 1:
         raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
-    asked = [Query.of(query) for query in queries]
-    if min_confidence and (other := next((one for one in asked if one.sentence is None), None)):
+    checked = [Query.of(query) for query in queries]
+    if min_confidence and (other := next((query for query in checked if query.sentence is None), None)):
         raise InputError(
             f"{printable(str(other))}: only hits for a single sentence have a confidence. Search without a minimum."
         )
-    return asked
+    return checked
 
 
 def search_lines(
@@ -81,7 +81,7 @@ def search_lines(
         k, moments, where: as of `VideoIndex.search_many`.
     """
     lines = matching_lines(videos, subtitles, query, where, subtitles.videos())
-    hits = tuple(said_hit(videos, number, matches, moments) for number, matches in lines.items())
+    hits = tuple(line_hit(videos, number, matches, moments) for number, matches in lines.items())
     return SearchResult(str(query), hits[:k], len(videos.video_ids), "exact")
 
 
@@ -89,7 +89,7 @@ def searched_videos(videos: Videos, where: SearchFilter | None) -> Int64[np.ndar
     """The numbers of the videos that pass a filter; of copies only the first."""
     numbers = np.arange(len(videos.video_ids))
     if where is not None:
-        numbers = np.array(where.numbers([videos.video(one) for one in videos.video_ids]), np.int64)
+        numbers = np.array(where.numbers([videos.video(video_id) for video_id in videos.video_ids]), np.int64)
     return numbers[np.sort(np.unique(videos.originals[numbers], return_index=True)[1])]
 
 
@@ -105,7 +105,7 @@ def matching_lines(
         where: which videos are searched.
         subtitled: the sha256 of the videos that have lines.
     """
-    words = query.said or query.sentence
+    words = query.subtitles or query.sentence
     if words is None or not subtitled:
         return {}
     numbers, ids = searched_videos(videos, where), videos.video_ids
@@ -114,7 +114,7 @@ def matching_lines(
     shas = {videos.video(ids[number]).sha256: number for number in numbers.tolist()}
     owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
     matches = subtitles.find(words, owners)
-    if query.said and not matches:
+    if query.subtitles and not matches:
         matches = subtitles.find(words, owners, any_word=True)
     lines: dict[int, list[Match]] = {}
     for sha256, score, line in matches:
@@ -123,7 +123,7 @@ def matching_lines(
     return lines
 
 
-def said_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
+def line_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) -> SearchHit:
     """The hit of a video that lines alone have found; its curve is 0 where no line matches."""
     duration = videos.video(videos.video_ids[number]).duration or max(line.end for _, line in lines)
     windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
@@ -133,22 +133,22 @@ def said_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) 
 
 
 def hit_of(
-    videos: Videos, found: Ranked, moments: int, best: Float32[np.ndarray, " s"] | None, lines: Sequence[Match] = ()
+    videos: Videos, ranked: Ranked, moments: int, best: Float32[np.ndarray, " s"] | None, lines: Sequence[Match] = ()
 ) -> SearchHit:
     """The hit of a video that was found.
 
     Args:
         videos: what was searched.
-        found: the video.
+        ranked: the video, its score and its windows.
         moments: the most moments.
         best: the best scores of unrelated sentences, by which scores of sentences have a confidence; or None.
         lines: the lines that match, best first.
     """
-    video = videos.video(videos.video_ids[found.video])
-    spans = merged_moments(found.windows, moments)
-    curve = relevance_curve(found.windows, video.duration or found.windows[0].end)
-    sure = confidence(max(window.score for window in found.windows), best)
-    same = np.flatnonzero(videos.originals == videos.originals[found.video]).tolist()
-    copies = tuple(videos.video(videos.video_ids[number]) for number in same if number != found.video)
+    video = videos.video(videos.video_ids[ranked.video])
+    spans = merged_moments(ranked.windows, moments)
+    curve = relevance_curve(ranked.windows, video.duration or ranked.windows[0].end)
+    sure = confidence(max(window.score for window in ranked.windows), best)
+    same = np.flatnonzero(videos.originals == videos.originals[ranked.video]).tolist()
+    copies = tuple(videos.video(videos.video_ids[number]) for number in same if number != ranked.video)
     matches = tuple(line for _, line in lines[:moments])
-    return SearchHit(video, found.score, spans[0].start, spans[0].end, spans, curve, sure, copies, lines=matches)
+    return SearchHit(video, ranked.score, spans[0].start, spans[0].end, spans, curve, sure, copies, lines=matches)

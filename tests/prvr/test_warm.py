@@ -1,0 +1,379 @@
+"""Searches that a running server answers: the same as the command gives, and nothing for or from anybody else."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+
+from search_files import library_features
+from serving import wait_for
+
+import prvr_search
+from prvr.cli import main
+from prvr_search import Library
+from prvr_search.taught import Taught, write_taught
+from prvr_search.toy_videos import write_mp4
+from prvr_search.video.storage import encoder_key
+from prvr_search.warm import plain_search, proof, record_file
+
+COMMAND = "import sys; from prvr.command import command; sys.exit(command())"
+WARM = "import sys; sys.modules['prvr.cli'] = sys.modules['torch'] = None; " + COMMAND.removeprefix("import sys; ")
+"""The command where it cannot search itself."""
+QUERY = "a red square"
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and permissions")
+
+
+def film(path: Path, colour: int, start: int) -> Path:
+    """A film of 6 s, a second of which shows a coloured square."""
+    frames = np.full((60, 32, 32, 3), 60, np.uint8)
+    frames[start : start + 10, 8:24, 8:24, colour] = 250
+    write_mp4(path, frames, fps=10)
+    return path
+
+
+class Searches:
+    """Searches of a folder of three films as commands of their own, which run a copy of the package."""
+
+    def __init__(self, folder: Path) -> None:
+        self.films, self.home, self.source = folder / "films", folder / "library", folder / "source"
+        self.films.mkdir()
+        for number, name in enumerate(["red [x].mp4", "green.mp4", "blue.mp4"]):
+            film(self.films / name, number, 10 * number)
+        (self.films / "green.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nthe old harbour\n")
+        library_features(self.films, home=self.home)
+        self.record = record_file(self.home, self.films.resolve())
+        package = Path(prvr_search.__file__).parent
+        shutil.copytree(package, self.source / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        self.environment |= {"COLUMNS": "100", "PYTHONPATH": str(self.source), "PYTHONIOENCODING": "utf-8"}
+
+    def words(self, *words: str) -> list[str]:
+        return ["search", str(self.films), "--library", str(self.home), *words]
+
+    def start(self, *words: str, program: str = WARM, **environment: str) -> subprocess.Popen[bytes]:
+        command, pipe = [sys.executable, "-P", "-c", program, *words], subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment | environment, stdout=pipe, stderr=pipe)
+
+    def run(self, *words: str, **options: Any) -> tuple[int, bytes, bytes]:
+        with self.start(*self.words(*words), **options) as process:
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def refused(self, *words: str, **options: str) -> str:
+        """Why a search is not answered, after which the command would search itself; empty if it is answered."""
+        code, out, err = self.run(QUERY, *words, **options)
+        if code == 0:
+            return ""
+        assert out == b""
+        assert b"import of prvr.cli halted" in err
+        return err.decode().split("Traceback")[0].strip() or "silently"
+
+    @contextmanager
+    def served(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A server that answers; it is killed in the end."""
+        self.record.unlink(missing_ok=True)
+        options = ["--library", str(self.home), "--port", "0"]
+        with self.start("serve", str(self.films), *options, program=COMMAND) as process:
+            try:
+                wait_for(lambda: process.poll() is not None or (self.record.exists() and not self.refused()))
+                assert process.poll() is None, process.communicate()
+                yield process
+            finally:
+                process.kill()
+                process.communicate()
+
+
+def address_of(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().split()[0].decode()
+
+
+@pytest.fixture(scope="module")
+def searches(tmp_path_factory: pytest.TempPathFactory) -> Searches:
+    return Searches(tmp_path_factory.mktemp("warm"))
+
+
+@pytest.fixture(scope="module")
+def server(searches: Searches) -> Iterator[str]:
+    """The address of the page of a server."""
+    assert searches.refused() == searches.refused("--verbose") == "silently"  # there is none
+    with searches.served() as process:
+        yield address_of(process)
+
+
+def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: str) -> tuple[int, bytes, bytes]:
+    """What the command gives that searches itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100")
+        code = main(searches.words(*words))
+    out, err = capfdbinary.readouterr()
+    return code, out, err
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    "words",
+    [
+        [QUERY], [QUERY, "--paths", "-k", "2"], [QUERY, "--print0", "--no-update"], ["--subtitles", "harbour"],
+        [QUERY, "--with=a green square", "--without", "snow"], [QUERY, "--subtitles", "old", "--name", "g*"],
+        [QUERY, "--shorter", "0:02"], [QUERY, "--shorter", "0:02", "-q"], [QUERY, "--min-confidence=0.99"],
+    ],
+)  # fmt: skip
+def test_answers_are_those_of_the_command(
+    searches: Searches, words: list[str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    expected = cold(searches, capfdbinary, *words)
+    assert expected[0] == 0
+    assert searches.run(*words) == expected
+    assert (b"no videos match" in expected[2]) == ("0:02" in words)
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    "variables", [{"COLUMNS": "60", "FORCE_COLOR": "1", "TERM": "xterm-256color"}, {"PYTHONIOENCODING": "ascii"}]
+)
+def test_the_output_suits_the_terminal(searches: Searches, variables: dict[str, str]) -> None:
+    code, out, _ = searches.run(QUERY, **variables)
+    assert (code, out) == searches.run(QUERY, "--backend", "auto", program=COMMAND, **variables)[:2]
+    assert out != searches.run(QUERY)[1]
+
+
+def test_films_that_come_and_go_are_seen_at_once(
+    searches: Searches, server: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def same() -> bytes:
+        answer = searches.run(QUERY, "--paths")
+        assert answer == cold(searches, capfdbinary, QUERY, "--paths")
+        return answer[1]
+
+    before = same()
+    away = (searches.films / "green.mp4").rename(tmp_path / "green.mp4")
+    assert same().splitlines() == [path for path in before.splitlines() if not path.endswith(b"green.mp4")]
+    wait_for(lambda: b"green" not in urlopen(f"{server}/api/videos").read(), 5)  # the page is told, too
+    away.rename(searches.films / "green.mp4")
+    assert same() == before
+    new = film(tmp_path / "new.mp4", 0, 40).rename(searches.films / "new.mp4")
+    wait_for(lambda: bytes(new) in searches.run(QUERY, "--paths", program=COMMAND)[1])  # encoded here or in the server
+    assert bytes(new) in same()
+    new.unlink()
+    assert same() == before
+
+
+def test_what_a_server_does_not_answer() -> None:
+    assert plain_search(["search", "films", "a dog", "-k", "3", "-q"]) is not None
+    for words in (
+        ["serve", "films"], ["search"], ["search", "films", "a", "b"], ["search", "films", "a dog", "--json", "-"],
+        ["search", "films", "--image", "a.jpg"], ["search", "films", "--like", "a@1"], ["search", "films", "--", "a"],
+        ["search", "films", "a dog", "--model", "toy-world"], ["search", "films", "a dog", "--top", "-1"],
+        ["search", "films", "a dog", "--save", "clips"], ["search", "films", "a dog", "--encoder=toy"],
+        ["search", "films", "a dog", "-vv"], ["search", "films", "a dog", "--import", "os"], ["search", "--help"],
+    ):  # fmt: skip
+        assert plain_search(words) is None
+
+
+@pytest.mark.usefixtures("server")
+def test_errors_are_those_of_the_command(searches: Searches) -> None:
+    for words in (["--min-confidence=2"], ["--after", "soon"], ["-k=0"]):
+        assert searches.refused(*words) == "silently"
+    assert "shows the log" in searches.refused("--verbose")
+
+
+@pytest.mark.usefixtures("server")
+def test_another_folder_library_or_version_is_not_answered_for(searches: Searches, tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    for words in ([str(tmp_path / "films"), "--library", str(searches.home)], [str(searches.films)]):
+        with searches.start("search", QUERY, *words, "-v") as process:
+            assert process.communicate(timeout=60)[1].startswith(b"Traceback")
+    record = json.loads(searches.record.read_text())
+    searches.record.write_text(json.dumps(record | {"version": "0.0.1"}))
+    assert "its code" in searches.refused("-v")
+    searches.record.write_text(json.dumps(record))
+    assert "its code" in searches.refused("-v", TZ="Asia/Tokyo")  # what --after means
+    edited = searches.source / "prvr_search" / "filters.py"
+    times = edited.stat()
+    with edited.open("a") as file:
+        file.write("# edited\n")
+    assert "its code" in searches.refused("-v")
+    os.utime(edited, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not searches.refused()
+
+
+@POSIX
+@pytest.mark.usefixtures("server")
+def test_a_file_that_others_could_have_written_or_read_is_ignored(searches: Searches, tmp_path: Path) -> None:
+    assert searches.record.lstat().st_mode & 0o777 == 0o600
+    for mode in (0o640, 0o602):
+        searches.record.chmod(mode)
+        assert "not private to this user" in searches.refused("-v")
+    searches.record.chmod(0o600)
+    held = searches.record.rename(tmp_path / "record")
+    searches.record.symlink_to(held)
+    assert "symbolic links" in searches.refused("-v")
+    searches.record.unlink()
+    searches.record.write_text("[]")
+    searches.record.chmod(0o600)
+    assert searches.refused("-v").startswith("prvr serve does not answer")
+    held.replace(searches.record)
+    assert not searches.refused()
+
+
+@contextmanager
+def stranger(searches: Searches, converse: Callable[[socket.socket], object]) -> Iterator[None]:
+    """Another program at the port that the file names."""
+    before = searches.record.read_text()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with suppress(OSError), listener.accept()[0] as connection:
+                connection.settimeout(30)
+                converse(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        searches.record.write_text(json.dumps(json.loads(before) | {"port": listener.getsockname()[1]}))
+        try:
+            yield
+        finally:
+            searches.record.write_text(before)
+            thread.join(60)
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("word", [b"", b"\xff\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 100_000])
+def test_a_stranger_at_the_port_learns_nothing(searches: Searches, word: bytes) -> None:
+    heard = bytearray()
+
+    def converse(connection: socket.socket) -> None:
+        heard.extend(connection.recv(1000))
+        connection.sendall(word or heard)  # or an echo
+        while part := connection.recv(1000):
+            heard.extend(part)
+
+    with stranger(searches, converse):
+        assert "another program" in searches.refused("-v")
+    assert len(heard) == 33  # a random number
+
+
+@pytest.mark.usefixtures("server")
+def test_a_stranger_who_is_silent_or_slow_is_left(searches: Searches) -> None:
+    def trickle(connection: socket.socket) -> None:
+        for _ in range(200):
+            connection.sendall(b"x")
+            time.sleep(0.1)
+
+    for converse in (lambda connection: connection.recv(100) and connection.recv(100), trickle):
+        began = time.monotonic()
+        with stranger(searches, converse):
+            assert searches.refused() == "silently"
+            assert time.monotonic() - began < 15
+
+
+@pytest.mark.usefixtures("server")
+def test_who_has_no_token_gets_nothing_and_stops_nobody(searches: Searches) -> None:
+    port = json.loads(searches.record.read_text())["port"]
+
+    def say(word: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), 30) as connection:
+            with suppress(OSError):
+                connection.sendall(word)
+                connection.shutdown(socket.SHUT_WR)
+                return b"".join(iter(lambda: connection.recv(1000), b""))
+            return b""
+
+    request = json.dumps({"words": searches.words(QUERY)}).encode()
+    for word in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"1\n" + b"0" * 64 + b" " + request, b"x" * 200_000):
+        assert len(say(word).splitlines()) <= 1
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    assert not searches.refused()
+    for connection in silent:
+        connection.close()
+
+
+@POSIX
+@pytest.mark.usefixtures("server")
+def test_control_c_ends_a_search_that_waits(searches: Searches) -> None:
+    waits, token = threading.Event(), json.loads(searches.record.read_text())["token"]
+
+    def converse(connection: socket.socket) -> None:
+        own = connection.recv(100).rstrip()
+        connection.sendall(b"1 " + proof(token, "server", own, b"1") + b"\n")
+        assert QUERY.encode() in connection.recv(10_000)
+        waits.set()
+        assert connection.recv(100) == b""
+
+    with stranger(searches, converse), searches.start(*searches.words(QUERY)) as process:
+        assert waits.wait(60)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == (b"", b"\ninterrupted\n")
+        assert process.returncode == 130
+
+
+@POSIX
+def test_the_file_goes_with_the_server_and_one_that_was_killed_does_no_harm(searches: Searches) -> None:
+    with searches.served() as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not searches.record.exists()
+    with searches.served() as process:
+        process.kill()
+        process.wait()
+        assert "refused" in searches.refused("-v")
+        assert searches.refused() == "silently"
+    with searches.served() as first, searches.served() as second:
+        first.send_signal(signal.SIGTERM)  # its file was replaced by that of the second, which stays
+        assert first.wait(60) == 0
+        assert not searches.refused()
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0
+    assert not searches.record.exists()
+
+
+def test_a_server_of_other_videos_answers_nobody(searches: Searches) -> None:
+    words = ["serve", str(searches.films), "--library", str(searches.home), "--exclude", "g*", "--port", "0"]
+    with searches.start(*words, program=COMMAND) as process:
+        try:
+            address = address_of(process)
+
+            def ready() -> bool:
+                with suppress(HTTPError), urlopen(f"{address}/ready") as answer:
+                    return answer.status == 200
+                return False
+
+            wait_for(ready)
+            assert not searches.record.exists()
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_a_server_whose_encoder_or_model_is_no_longer_that_of_the_folder_answers_nobody(searches: Searches) -> None:
+    with searches.served(), Library(searches.films, home=searches.home, device="cpu") as library:
+        spec = library.spec
+        assert spec is not None
+        matrix = np.eye(spec.joint_dim + 1, spec.joint_dim, dtype="<f4")
+        facts = (str(library.folder), encoder_key(spec), 30, 17, 50.0, 60.0, True, spec.joint_dim)
+        write_taught(library.storage, library.folder, spec, Taught(*facts, b64encode(matrix.tobytes()).decode()))
+        assert searches.refused() == "silently"
+        assert searches.run("--subtitles", "harbour")[0] == 0  # of lines alone, which no model reads
+        assert main(["teach", str(searches.films), "--library", str(searches.home), "--forget"]) == 0
+        assert not searches.refused()
+        assert main(searches.words(QUERY, "--rate", "1")) == 0  # remembered from now on
+        assert searches.refused() == "silently"
