@@ -175,8 +175,8 @@ REGDIFF = (
     Mutant("losses.py", "capped / (snr + 1)", "capped / snr", "min-SNR weights of the velocity"),
     Mutant(
         "losses.py",
-        "kept = mask.any(1) if values.ndim == 1 else mask",
-        "kept = mask",
+        "valid = mask.any(1) if values.ndim == 1 else mask",
+        "valid = mask",
         "rows without a valid register in a mean",
     ),
     Mutant("losses.py", "logits.masked_fill(target == 0, 0)", "logits", "0 log 0 is not a number"),
@@ -212,8 +212,8 @@ REGDIFF = (
     ),
     Mutant(
         "predictor.py",
-        "null + self.scale * (given - null)",
-        "given + self.scale * (given - null)",
+        "null + self.scale * (conditional - null)",
+        "conditional + self.scale * (conditional - null)",
         "guidance from the wrong end",
     ),
     Mutant(
@@ -472,13 +472,13 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/results.py",
-        "start, end = one.start + start, min(one.start + end, one.end)",
-        "end = min(end, one.end)",
+        "start, end = window.start + start, min(window.start + end, window.end)",
+        "end = min(end, window.end)",
         "moments by the clock of their windows",
         "prvr/test_search_windows.py::test_a_moment_across_two_windows_that_follow_each_other_is_one",
     ),
     Mutant(
-        "prvr_search/said.py",
+        "prvr_search/lines.py",
         "spans[0].start, spans[0].end, spans",
         "spans[0].start, spans[-1].end, spans",
         "the end of another moment",
@@ -486,8 +486,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/snapshot.py",
-        "first.setdefault(one, number)",
-        "first.setdefault(one, len(first))",
+        "first.setdefault(sha256, number)",
+        "first.setdefault(sha256, len(first))",
         "numbers of contents for numbers of originals",
         "prvr/test_search_query.py::test_copies_are_one_hit",
     ),
