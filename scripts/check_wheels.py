@@ -3,9 +3,10 @@
 Usage: python scripts/check_wheels.py [lorentz regdiff prvr prvr-search]
 
 `twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other packages, prvr with the
-wheels of both, prvr-search with all three.
+wheels of both, prvr-search with all three. prvr also trains, and converts and evaluates a released checkpoint.
 """
 
+import json
 import os
 import re
 import shutil
@@ -43,6 +44,21 @@ NEEDS = {
     "prvr-search": ["lorentz", "regdiff", "prvr", "prvr-search"],
 }
 """What is installed to try a package: its siblings as files, because their names on an index are not ours."""
+
+ABSENT = {name: ["av", "fastapi", "transformers"] for name in NEEDS} | {"prvr-search": ["fastapi"]}
+"""What is in an extra, or for prvr-search alone."""
+
+RELEASED = """
+import torch
+from prvr import Retriever
+from prvr.released import tensors
+
+torch.save({"state_dict": tensors(Retriever.from_pretrained("run/best"))}, "best.ckpt")  # by the authors' names
+"""
+TOY = "--preset gmmformer-toy --data.collection toy-tiny --model.max_frames 128"  # as their checkpoints for TVR
+TRAIN = f"train {TOY} --train.epochs 1 --fit.baseline never --output run"
+CONVERT = "convert checkpoint best.ckpt --dataset tvr --output released"
+EVALUATE = "evaluate released --collection toy-tiny --fit.baseline never --output released/evaluation.json"
 
 
 def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
@@ -100,14 +116,29 @@ def try_alone(package: str, wheels: list[Path]) -> str:
         example = folder / "example.py"
         example.write_text(readme_example(package), encoding="utf-8", newline="\n")
         printed = run([python, "-I", example], cwd=folder)
-        others = [name.replace("-", "_") for name in DISTRIBUTIONS if name not in NEEDS[package]]
+        others = [name.replace("-", "_") for name in DISTRIBUTIONS if name not in NEEDS[package]] + ABSENT[package]
         probe = f"import importlib.util as u; print([n for n in {others!r} if u.find_spec(n)])"
         present = run([python, "-I", "-c", probe], cwd=folder).strip()
         if present != "[]":
             raise SystemExit(f"{package}: its environment also holds {present}")
+        if package == "prvr":
+            printed += released_as_trained(python, folder)
         return f"{package}: installed alone, README example ran in {time.monotonic() - started:.0f} s\n{printed}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def released_as_trained(python: Path, folder: Path) -> str:
+    """Train, write what was trained as the authors would, convert and evaluate that: the ranks are the same."""
+    prvr = python.with_name(f"prvr{python.suffix}")
+    run([prvr, *TRAIN.split()], cwd=folder)
+    run([python, "-I", "-c", RELEASED], cwd=folder)
+    run([prvr, *CONVERT.split()], cwd=folder)
+    run([prvr, *EVALUATE.split()], cwd=folder)
+    trained, converted = (json.loads((folder / name / "evaluation.json").read_bytes()) for name in ("run", "released"))
+    if trained["ranks"] != converted["ranks"]:
+        raise SystemExit(f"{folder}: a converted checkpoint ranks otherwise than the run that it was made of")
+    return f"a released checkpoint ranks as the run that it was made of: {converted['text_to_video']}\n"
 
 
 def main(packages: list[str]) -> None:

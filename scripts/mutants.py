@@ -175,8 +175,8 @@ REGDIFF = (
     Mutant("losses.py", "capped / (snr + 1)", "capped / snr", "min-SNR weights of the velocity"),
     Mutant(
         "losses.py",
-        "kept = mask.any(1) if values.ndim == 1 else mask",
-        "kept = mask",
+        "valid = mask.any(1) if values.ndim == 1 else mask",
+        "valid = mask",
         "rows without a valid register in a mean",
     ),
     Mutant("losses.py", "logits.masked_fill(target == 0, 0)", "logits", "0 log 0 is not a number"),
@@ -212,8 +212,8 @@ REGDIFF = (
     ),
     Mutant(
         "predictor.py",
-        "null + self.scale * (given - null)",
-        "given + self.scale * (given - null)",
+        "null + self.scale * (conditional - null)",
+        "conditional + self.scale * (conditional - null)",
         "guidance from the wrong end",
     ),
     Mutant(
@@ -366,6 +366,13 @@ PRVR = (
         "prvr/test_config.py::test_unusable_values_are_named",
     ),
     Mutant(
+        "prvr/released/parts.py",
+        '    "to_length",',
+        '    "by_length",',
+        "a name that stored configurations hold is gone",
+        "prvr/test_released.py::test_names_that_runs_have_stored_are_read",
+    ),
+    Mutant(
         "prvr/papers/runs.py",
         "_deciding(self.config)[1] | _EARLIER",
         "_deciding(self.config)[1]",
@@ -402,8 +409,8 @@ PRVR = (
     ),
     Mutant(
         "prvr/training/splits.py",
-        'report if config.train.protocol == "paper" else open_split(config, "val")',
-        "report",
+        'Splits(training, open_split(config, "val"), report)',
+        "Splits(training, report, report)",
         "val taken for test",
         "prvr/test_training_loop.py::test_val_selects_on_a_split_that_is_neither_learned_nor_reported",
     ),
@@ -429,9 +436,9 @@ PRVR = (
         "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
     ),
     Mutant(
-        "prvr/training/retrieval.py",
-        'selection = None if config.train.protocol == "paper" else splits.selection',
-        "selection = splits.selection",
+        "prvr/training/splits.py",
+        'self.val if config.train.protocol == "paper" else self.selection',
+        "self.selection",
         "a fit is chosen on the split that is reported",
         "prvr/test_training_closed_form.py::test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none",
     ),
@@ -465,13 +472,13 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/results.py",
-        "start, end = one.start + start, min(one.start + end, one.end)",
-        "end = min(end, one.end)",
+        "start, end = window.start + start, min(window.start + end, window.end)",
+        "end = min(end, window.end)",
         "moments by the clock of their windows",
         "prvr/test_search_windows.py::test_a_moment_across_two_windows_that_follow_each_other_is_one",
     ),
     Mutant(
-        "prvr_search/said.py",
+        "prvr_search/lines.py",
         "spans[0].start, spans[0].end, spans",
         "spans[0].start, spans[-1].end, spans",
         "the end of another moment",
@@ -479,8 +486,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/snapshot.py",
-        "first.setdefault(one, number)",
-        "first.setdefault(one, len(first))",
+        "first.setdefault(sha256, number)",
+        "first.setdefault(sha256, len(first))",
         "numbers of contents for numbers of originals",
         "prvr/test_search_query.py::test_copies_are_one_hit",
     ),

@@ -366,3 +366,15 @@ def test_a_readme_has_no_relative_link_left_on_an_index(package: str) -> None:
     absolute = release["with_absolute_links"](readme, folder(package).name, "https://example.org/owner/name", "v1.0.0")
     assert re.findall(r"\]\((?!https://|#)", absolute) == []
     assert len(re.findall(r"\]\(", absolute)) == len(re.findall(r"\]\(", readme))
+
+
+def test_every_mutant_has_its_place_and_its_test() -> None:
+    """They take minutes and are seldom run, so that this says early what moved without its mutant."""
+    mutants = runpy.run_path(str(ROOT / "scripts" / "mutants.py"))
+    for package, some in mutants["MUTANTS"].items():
+        for mutant in some:
+            mutants["mutated"](mutants["place_of"](package, mutant), mutant)  # an error names what is gone
+            for test in mutants["tests_of"](package, mutant, None):
+                file, *names = re.sub(r"\[.*", "", test).split("::")
+                text = (ROOT / file).read_text(encoding="utf-8")
+                assert all(f"def {name}(" in text or f"class {name}" in text for name in names), test

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from nightly import NIGHTLY
 import prvr
 from prvr.config import Compat, Config, LossConfig, ModelConfig, OptimConfig, TokenCompat
 from prvr.losses import LossInputs
-from prvr.models import project_bounds
+from prvr.models import build_retriever, project_bounds
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.loss_parts import ReleasedEntailment, guarded_acos, guarded_asin
@@ -277,20 +278,68 @@ batch = prvr.Batch(clips=torch.randn(2, 32, 12), frames=torch.randn(2, 9, 12),
     word_mask=torch.ones(2, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1]))
 objective(retriever(batch), batch)["total"].backward()
 assert retriever.eval()(batch).scores.total.isfinite().all()
+from prvr.cli import main
+assert main(["train", "--preset", "hybrid-toy", "--optim.lr", "0.5", "--print-config"]) == 0
+assert main(["train", "--preset", "hlformer-tvr", "--print-config"]) == 2
 """
 
 
 def test_defaults_do_without_released_parts() -> None:
     """Presets that are not of a paper are built, and the hybrid trains and scores, without this folder.
 
-    Importing the stages leaves diffusers alone.
+    Those of a paper are explained. Importing the stages leaves diffusers alone.
     """
     papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-", "ral-", "msc-", "ms-sl-", "dl-dkd-")
     names = [name for name in prvr.preset_names() if not name.startswith(papers) and not name.endswith("-released")]
     if not NIGHTLY:  # those of other corpora have other sizes
         names = [name for name in names if name.endswith(("-toy", "-clip"))]
     command = [sys.executable, "-c", WITHOUT, *sorted(names, key="hybrid-toy".__eq__)]
-    assert subprocess.check_output(command, text=True).split() == ["False"]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    diffusers, config = process.stdout.split("\n", 1)
+    assert diffusers == "False"
+    assert "  lr: 0.5\n" in config
+    assert "hlformer-tvr: " in process.stderr
+    assert "model.compat.padding: unknown compat.padding 'to_length'. Known: masked." in process.stderr
+
+
+STORED = {
+    "dreamprvr-tvr": {
+        "model.compat.window": "released",
+        "model.compat.padding": "to_length",
+        "model.compat.lorentz": "released",
+        "model.compat.entailment": "released",
+        "model.compat.register_noise": "start",
+        "model.compat.register_times": "random",
+        "model.compat.register_constants": "float32",
+        "model.compat.transport": "released",
+        "optim.decay": "released",
+    },
+    "hybrid-tvr": {
+        "model.compat.window": "centred",
+        "model.compat.padding": "masked",
+        "model.compat.lorentz": "correct",
+        "model.compat.entailment": "correct",
+        "model.compat.register_noise": "gaussian",
+        "model.compat.register_times": "sincos",
+        "model.compat.register_constants": "float64",
+        "model.compat.transport": "masked",
+        "model.compat.lorentz_start": "printed",
+        "optim.decay": "matrices",
+    },
+    "hybrid-toy": {"model.compat.window": "printed", "model.compat.lorentz_start": "balanced"},
+    "gmmformer-tvr": {"model.compat.padding": "to_batch"},
+    "diffusionret-msrvtt": {"model.compat.alignment": "released", "model.compat.norms": "released"},
+    "diffusionret-toy": {"model.compat.alignment": "masked", "model.compat.norms": "clip"},
+}
+
+
+@pytest.mark.parametrize("preset", STORED)
+def test_names_that_runs_have_stored_are_read(preset: str) -> None:
+    """Literally those, so that no part loses its name, whatever the presets call it."""
+    config = prvr.load_config(preset, STORED[preset])
+    assert {key: attrgetter(key)(config) for key in STORED[preset]} == STORED[preset]
+    assert build_retriever(config.model).config == config.model
 
 
 def test_the_page_has_a_row_for_each_field_of_compat() -> None:
