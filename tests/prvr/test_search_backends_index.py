@@ -7,7 +7,7 @@ from search_files import make_features, make_index, some_videos, tiny_model, wit
 
 from prvr_search import VideoIndex
 from prvr_search.backends import BACKENDS
-from prvr_search.ranking import enough
+from prvr_search.ranking import num_candidates
 
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")
@@ -42,7 +42,7 @@ def searched(folder: Path, k: int, backend: str) -> list[list[tuple[str, float]]
 def test_final_list_is_the_exact_one(folder: Path, backend: str) -> None:
     """Where clips alone make the score, and where so many are wanted that all are scored."""
     k = 10 if folder.name == "clips" else VIDEOS // 4
-    assert (enough(k) < VIDEOS * 9 // 10) == (folder.name == "clips")
+    assert (num_candidates(k) < VIDEOS * 9 // 10) == (folder.name == "clips")
     exact = searched(folder, k, "exact")
     assert searched(folder, k, backend) == exact
     assert [len(one) for one in exact] == [k] * len(QUERIES)

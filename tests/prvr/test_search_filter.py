@@ -17,7 +17,7 @@ from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import InputError
 from prvr_search import Library, SearchFilter, VideoIndex, open_model
 from prvr_search.filters import CONDITIONS
-from prvr_search.ranking import enough
+from prvr_search.ranking import num_candidates
 from prvr_search.serve import create_app
 
 DAY = 24 * 3600
@@ -141,7 +141,7 @@ def test_the_best_of_those_that_pass_are_found(folder: Path, backend: str, where
     if backend == "faiss":
         pytest.importorskip("faiss")
     queries, k = [QUERY, "it falls"], 3
-    assert enough(k) < COUNT
+    assert num_candidates(k) < COUNT
     with opened(folder, backend=backend) as index, opened(folder, backend="exact") as exact:
         found = index.search_many(queries, k, where=where)
         everything = exact.search_many(queries, COUNT)

@@ -24,7 +24,7 @@ from prvr.errors import DataError, InputError
 from prvr_search import Passage, Query, SearchFilter, SearchResult, VideoIndex, open_model
 from prvr_search.joint import JointModel
 from prvr_search.query import WITHOUT
-from prvr_search.ranking import enough
+from prvr_search.ranking import num_candidates
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
 
@@ -186,7 +186,7 @@ def test_copies_are_one_hit(tmp_path: Path) -> None:
     own = {f"v{number:03}.mp4": walk(4, number // 3) for number in range(120)}  # each film three times
     names = [*own]
     make_index(tmp_path / "index", features=make_features(own)).close()
-    assert enough(2) < len(own)
+    assert num_candidates(2) < len(own)
     for backend in ("exact", "faiss"):
         with make_index(tmp_path / "index", backend=backend) as index:
             everything = index.search(QUERY, 120)

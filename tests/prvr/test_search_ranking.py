@@ -90,7 +90,7 @@ def test_the_best_are_those_of_scoring_each_by_itself(
     every = np.arange(len(snapshot.video_ids))
     some = np.flatnonzero(generator.random(len(every)) < 0.5)
     for videos, asked in ((every, None), (some, [some] * queries)):
-        rough = ranking.Rough()
+        rough = ranking.ApproximateScores()
         rank(snapshot, text, asked, (k + 1) // 2, rough)
         found = rank(snapshot, text, asked, k, rough)
         assert [listed(one) for one in found] == [plain(snapshot, row, videos, k) for row in text]
@@ -109,7 +109,7 @@ def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float)
 
 
 def test_more_videos_for_the_same_query_need_no_second_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, rough = written(tmp_path, 0, (0.7, 0.3), 1.0), ranking.Rough()
+    snapshot, rough = written(tmp_path, 0, (0.7, 0.3), 1.0), ranking.ApproximateScores()
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
     expected = listed(rank(snapshot, text, None, 8)[0])
     assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]

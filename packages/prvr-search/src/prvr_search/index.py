@@ -20,8 +20,8 @@ from prvr_search.filters import SearchFilter
 from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching_lines, searched_videos
 from prvr_search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr_search.model import SearchModel
-from prvr_search.query import Query, alike, query_vector
-from prvr_search.ranking import Ranked, Rough, enough, find_candidates, fuse, rank
+from prvr_search.query import Query, query_vector, same_width
+from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank
 from prvr_search.results import (
     WEAKER_BELOW,
     SearchResult,
@@ -214,10 +214,14 @@ class VideoIndex:
         if self._subtitles is not None and (subtitled := self._subtitles.videos()):
             lines = [matching_lines(snapshot, self._subtitles, query, where, subtitled) for query in asked]
         hits = [tuple(line_hit(snapshot, *match, moments) for match in found.items()) for found in lines]
-        depth, missing, rough = enough(k) if any(lines[q] for q in text) else k, [*text], Rough()
+        depth, missing, approximate_scores = (
+            num_candidates(k) if any(lines[q] for q in text) else k,
+            [*text],
+            ApproximateScores(),
+        )
         while missing:
-            rows = alike([text[q] for q in missing])
-            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, rough)
+            rows = same_width([text[q] for q in missing])
+            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, approximate_scores)
             for q, row, found in zip(missing, rows, ranked, strict=True):
                 joined = _joined(snapshot, row, found, [*lines[q]])
                 best = None if asked[q].sentence is None else snapshot.bank_best  # calibrated for sentences
@@ -242,7 +246,7 @@ class VideoIndex:
         text: Float32[np.ndarray, "q d"],
         where: SearchFilter | None,
         k: int,
-        rough: Rough,
+        approximate_scores: ApproximateScores,
     ) -> list[list[Ranked]]:
         """The k best videos of each query, before any are folded."""
         with self._lock:
@@ -250,7 +254,7 @@ class VideoIndex:
             depth = k if rescorer is None else rescorer.depth(k)
             candidates = _candidates(backend, snapshot, queries, text, where, depth)
         if rescorer is None:
-            return rank(snapshot, text, candidates, k, rough)
+            return rank(snapshot, text, candidates, k, approximate_scores)
         each = candidates or [None] * len(queries)
         return [
             rank(snapshot, row[None], None if videos is None else [videos], k)[0]

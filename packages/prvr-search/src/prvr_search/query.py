@@ -161,7 +161,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
         return vectors[0]
 
     def direction(vectors: list[np.ndarray]) -> np.ndarray:
-        return unit(alike(vectors).sum(0).reshape(-1, dim))
+        return unit(same_width(vectors).sum(0).reshape(-1, dim))
 
     target = direction(vectors)
     if query.without:
@@ -169,11 +169,11 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
     return target.ravel()
 
 
-def alike(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "q e"]:
+def same_width(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "q e"]:
     """Queries of one width: where some have two vectors, the only one of another stands twice.
 
     Examples:
-        >>> alike([np.array([1, 2], np.float32), np.array([3, 4, 5, 6], np.float32)]).tolist()
+        >>> same_width([np.array([1, 2], np.float32), np.array([3, 4, 5, 6], np.float32)]).tolist()
         [[1.0, 2.0, 1.0, 2.0], [3.0, 4.0, 5.0, 6.0]]
     """
     width = max(map(len, queries))

@@ -27,8 +27,8 @@ _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
 
 
-Rough = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
-"""For each query, by its bytes: rough scores of all videos, and how far they may be off."""
+ApproximateScores = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
+"""For each query, by its bytes: approximate scores of all videos, and how far they may be off."""
 
 
 class Ranked(NamedTuple):
@@ -49,11 +49,11 @@ def _of_frames(text: np.ndarray, dim: int) -> np.ndarray:
     return text[..., -dim:]
 
 
-def enough(k: int) -> int:
+def num_candidates(k: int) -> int:
     """How many videos are scored exactly to find the k best of them.
 
     Examples:
-        >>> enough(10), enough(100)
+        >>> num_candidates(10), num_candidates(100)
         (100, 400)
     """
     return max(4 * k, 100)
@@ -83,7 +83,7 @@ def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
 def find_candidates(
     backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q e"], k: int
 ) -> list[Int64[np.ndarray, " _"]] | None:
-    """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
+    """For each query, numbers of the videos of its nearest clips, ascending: `num_candidates(k)` of them, if there are.
 
     Of copies of a video, only the first is a candidate.
 
@@ -99,10 +99,10 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend is None or len(snapshot.video_ids) <= enough(k):
+    if backend is None or len(snapshot.video_ids) <= num_candidates(k):
         return None
     total = snapshot.windows * snapshot.clips
-    vectors = 4 * enough(k)
+    vectors = 4 * num_candidates(k)
     queries = np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
     candidates: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
     missing = list(range(len(text)))
@@ -110,8 +110,8 @@ def find_candidates(
         vectors = min(vectors, total)
         for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
             videos = snapshot.owners[windows]
-            candidates[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
-        missing = [q for q in missing if len(candidates[q]) < enough(k)] if vectors < total else []
+            candidates[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: num_candidates(k)])
+        missing = [q for q in missing if len(candidates[q]) < num_candidates(k)] if vectors < total else []
         vectors *= 2
     return None if min(map(len, candidates)) < k else candidates  # a server gives only so many clips
 
@@ -121,7 +121,7 @@ def rank(
     text: Float32[np.ndarray, "q e"],
     candidates: Sequence[Int64[np.ndarray, " _"]] | None,
     k: int,
-    approximate_scores: Rough | None = None,
+    approximate_scores: ApproximateScores | None = None,
 ) -> list[list[Ranked]]:
     """The k best videos of the candidates of each query, by score and then by id.
 
@@ -149,7 +149,11 @@ def rank(
 
 
 def _possible(
-    snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k: int, approximate_scores: Rough | None
+    snapshot: Snapshot,
+    text: np.ndarray,
+    videos: np.ndarray | None,
+    k: int,
+    approximate_scores: ApproximateScores | None,
 ) -> Iterator[list[int]]:
     """For each query, numbers of a few videos among which the k best are."""
     if len(text) > _FEW:
@@ -168,7 +172,7 @@ def near_best(
     text: Float32[np.ndarray, " e"],
     videos: Int64[np.ndarray, " v"] | None,
     k: int,
-    approximate_scores: Rough | None = None,
+    approximate_scores: ApproximateScores | None = None,
 ) -> Int64[np.ndarray, " n"] | None:
     """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
 

@@ -27,7 +27,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
         is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "linear"
-        chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the model as it starts."
+        chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the initial model."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
     return f"""{CARD_HEAD}# {config.name}
