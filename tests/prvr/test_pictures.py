@@ -86,8 +86,10 @@ class TestFiles:
         path = save_figure(figure, tmp_path / "new" / "a.png")
         assert path.read_bytes().startswith(b"\x89PNG")
         assert [p.name for p in path.parent.iterdir()] == ["a.png"]
-        with pytest.raises(DataError, match=r"ends in \.png"):
-            save_figure(figure, tmp_path / "a.pdf")
+        for name, begins in (("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
+            assert save_figure(figure, tmp_path / name).read_bytes().startswith(begins)
+        with pytest.raises(DataError, match=r"ends in \.png, \.pdf or \.svg"):
+            save_figure(figure, tmp_path / "a.jpg")
 
     def test_a_text_is_no_formula(self) -> None:
         assert brief("costs $5 and $6") == r"costs \$5 and \$6"
@@ -118,7 +120,7 @@ class TestCommand:
     def test_mistakes_are_explained(self, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
         run, reranker = map(str, runs)
         start = ["plot", "trajectory", run, "--device", "cpu"]
-        assert 'must have extension "png"' in explained([*start, "--output", "a.jpg"], capsys)
+        assert 'supported extensions {"png", "pdf", "svg"}' in explained([*start, "--output", "a.jpg"], capsys)
         assert "no re-ranker of direction t2v" in explained(start, capsys)
         start += ["--stage", f"diffusion:{reranker}"]
         assert "query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)

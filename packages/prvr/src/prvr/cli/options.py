@@ -125,7 +125,9 @@ def parsed_by(parse: Callable[[str], Any], metavar: str) -> Parameter:
 
 Whole = Annotated[int, parsed_by(_whole, "N")]
 Count = Annotated[Whole, Parameter(validator=validators.Number(gte=1))]
-PngFile = Annotated[Path, Parameter(validator=validators.Path(ext="png", dir_okay=False), metavar="FILE.png")]
+PictureFile = Annotated[
+    Path, Parameter(validator=validators.Path(ext=("png", "pdf", "svg"), dir_okay=False), metavar="FILE.png")
+]
 Several = Parameter(consume_multiple=True)
 """Of an option that takes all values up to the next option."""
 Keys = Annotated[dict[str, str], Parameter(parse=False)]

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from prvr.cli.console import CommandError, import_options, is_quiet, show_next, stdout
 from prvr.cli.folders import check_corpus, device_of, open_corpus_of, threads
-from prvr.cli.options import Device, Keys, PngFile, Several, Threads, Whole, import_listed, parsed_keys
+from prvr.cli.options import Device, Keys, PictureFile, Several, Threads, Whole, import_listed, parsed_keys
 
 if TYPE_CHECKING:
     from prvr.papers import Cell, Run
@@ -158,7 +158,7 @@ def show(
     *tables: Annotated[str, _TABLE],
     args: Selection = Selection(),
     format: Literal["terminal", "markdown", "latex"] = "terminal",
-    plot: PngFile | None = None,
+    plot: PictureFile | None = None,
     keys: Keys,
 ) -> None:
     """Show a table: ours, published, difference.

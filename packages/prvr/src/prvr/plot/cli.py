@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
-from prvr.cli.options import DataRoot, Device, PngFile, Preset, Split, Stages, System, parsed_keys
+from prvr.cli.options import DataRoot, Device, PictureFile, Preset, Split, Stages, System, parsed_keys
 from prvr.plot import PLOTS
 
 group = App(name="plot")
@@ -19,7 +19,7 @@ def _register(name: str, settings_type: type, description: str) -> None:
         /,
         *,
         settings: Annotated[settings_type, Parameter(name="*")] = settings_type(),  # pyright: ignore[reportInvalidTypeForm]
-        output: PngFile = Path(f"{name}.png"),
+        output: PictureFile = Path(f"{name}.png"),
         stage: Stages = [],
         split: Split = None,
         data_root: DataRoot = None,

@@ -2,4 +2,4 @@
 
 from prvr.cli.options import MODELS, app
 
-app.command("prvr.plot.cli:group", name="plot", group=MODELS, help="Plot what a system computes, as PNG.")
+app.command("prvr.plot.cli:group", name="plot", group=MODELS, help="Plot what a system computes, as PNG, PDF or SVG.")

@@ -16,6 +16,8 @@ RIGHT, WRONG = "tab:green", "0.65"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5B34", "#000000")
 """Colours of several things, which also people who confuse red and green tell apart (Okabe and Ito)."""
 
+_DATES = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}  # left out: the same figure, the same file
+
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure that draws itself with Agg.
@@ -32,20 +34,21 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
-    """Writes a PNG, whole or not at all.
+    """Writes a picture, whole or not at all.
 
     Args:
         figure: a figure that `new_figure` made.
-        path: ends in .png.
-        dpi: dots per inch.
+        path: its ending, .png, .pdf or .svg, chooses the format.
+        dpi: dots per inch of a PNG.
 
     Raises:
         DataError: another ending, or it cannot be written.
     """
     path = Path(path).expanduser()
-    if path.suffix.lower() != ".png":
-        raise DataError(f"{path}: expected a file that ends in .png.")
-    write_file(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in _DATES:
+        raise DataError(f"{path}: expected a file that ends in .png, .pdf or .svg.")
+    write_file(path, lambda file: figure.savefig(file, format=kind, dpi=dpi, metadata=_DATES[kind]))
     return path
 
 

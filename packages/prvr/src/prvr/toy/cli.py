@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 import prvr
 from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
-from prvr.cli.options import CORPORA, PngFile, Seed, app
+from prvr.cli.options import CORPORA, PictureFile, Seed, app
 from prvr.extensions import extension
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def show(
     data_root: Annotated[Path | None, Parameter(metavar="ROOT")] = None,
     size: _Size = "demo",
     look: _Look = "day",
-    output: PngFile | None = None,
+    output: PictureFile | None = None,
 ) -> None:
     """Draw the contact sheet of a video.
 
