@@ -13,7 +13,7 @@ from commands import explained
 
 from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders
-from prvr.corpora.feature_files import convert_features, read_features
+from prvr.corpora.feature_files import convert_features, list_features, read_features
 from prvr.data import DataError, open_corpus
 from prvr.encoders import open_featurizer
 from prvr.evaluation import EvaluationReport
@@ -92,6 +92,26 @@ def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) ->
     with corpus.open_queries() as queries:
         assert np.array_equal(queries.read(caption.id), text.words(caption.text))
     assert corpus.split("test").moments == {}  # nothing says how long a video is
+
+
+def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path) -> None:
+    rows = [json.loads(line) for line in (made / "mine.jsonl").read_text().splitlines()]
+    names = list(dict.fromkeys(row["video"] for row in rows))
+    seconds = {name: 2.0 * list_features(made / "videos").rows[name] for name in names}
+    table = "video,text,start,end\n"
+    for name, length in seconds.items():
+        table += f"{name},it starts {name},{length - 3},{length + 1.9}\n{name},it ends {name},{length},{length + 1.9}\n"
+    (made / "coarse.csv").write_text(table)
+    convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "coarse", rate=0.5)
+    corpus = open_corpus(made / "data", "coarse")
+    for split in map(corpus.split, corpus.splits):
+        for caption in split.captions:
+            moment = split.moments[caption.id]
+            first = moment.duration - (3 if "starts" in caption.text else 2)
+            assert (moment.start, moment.end) == (first, moment.duration)
+    (made / "coarse.csv").write_text(table + f"{name},too late,{length + 2},{length + 3}\n")
+    with pytest.raises(DataError, match="lies beyond the end"):
+        convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "no", rate=0.5)
 
 
 class Malicious:

@@ -231,15 +231,19 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
             problems.add(caption.line, str(error))
             continue
         duration, start, end = store.duration(video), caption.start, caption.end
+        # Where the length follows from the rows, the last one, which was not full, may be missing.
+        row = 1 / store.rate if duration == store.entries[video].frames / store.rate else 0.0
         if start is None or end is None:
             start = end = nan
         elif isnan(duration):
             problems.add(
                 caption.line, "has times, but nothing says how long the video is. Give the rows per second (--rate)"
             )
-        elif start >= duration or end > duration + _BEYOND:
+        elif start >= duration + row or end > duration + max(row, _BEYOND):
             times = f"{start:g} - {end:g} s"
             problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
+        if start >= duration:  # in that row
+            start = duration - row
         moment = Moment(start, duration if end > duration else end, duration)
         line = CaptionLine(caption, video, moment, cut=end > duration)
         lines.setdefault((video, *caption.content[1:]), line)
