@@ -14,11 +14,19 @@ from golden import SYSTEMS, Golden
 
 import prvr
 from prvr.cli import main
-from prvr.released import released_config, tensors
+from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.checkpoint_files import DATASETS, convert_checkpoint, read_checkpoint
 from prvr.released.loading import released_sizes, system_of
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--output"]
+
+
+def test_a_whole_checkpoint_and_a_missing_configuration_are_explained() -> None:
+    golden = Golden("hlformer")
+    with pytest.raises(CheckpointError, match="config is None, expected the authors' configuration"):
+        prvr.load_released(golden.state, None)
+    with pytest.raises(CheckpointError, match=r"'epoch'\] is of type int, .* its 'state_dict' or 'model'"):
+        prvr.load_released({"epoch": 3, "model": golden.state}, golden.config)
 
 
 class TestConvert:

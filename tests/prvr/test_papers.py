@@ -606,6 +606,7 @@ class TestCommands:
         assert main(["papers", "plan", *words, "--commands"]) == 0
         commands = capsys.readouterr().out.splitlines()
         assert [line == "" for line in commands] == [False, True, False]  # the second needs the first
+        assert [path.name for path in (tmp_path / "study").iterdir()] == ["study.yaml"]
         assert main(["papers", "run", *words, "--device", "cpu"]) == 0
         assert "2 runs, all finished" in capsys.readouterr().out
         assert main(["papers", "show", str(table), "--output", str(tmp_path / "study")]) == 0

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.types import NormFloat
@@ -286,7 +286,7 @@ def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable
                 say(f"{path}: written")
 
 
-def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: IO[str]) -> None:
+def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: Any) -> None:
     """Writes the path of each result, once, as the bytes of the file system."""
     from prvr_search.output.files import write_bytes_to
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote
 
 from prvr.data.atomic import write_output
@@ -102,7 +102,7 @@ def write_text(path: Path | str, text: str) -> None:
     write_output(Path(path).expanduser(), text.encode("utf-8"))
 
 
-def write_bytes_to(file: IO[str], content: bytes) -> None:
+def write_bytes_to(file: Any, content: bytes) -> None:
     """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
     file.flush()
     binary = getattr(file, "buffer", None)

@@ -90,6 +90,7 @@ def plan(
         return
     if selected.study is None:
         raise CommandError("--commands: needs the folder of the study. Pass --output.")
+    selected.study.begin(selected.choices)  # so that commands that start at once find it
     depth = 0
     for run in runs:
         print("\n" * (run.depth > depth) + shlex.join(["prvr", *selected.command(run)]))

@@ -26,7 +26,7 @@ import yaml
 
 from prvr import __version__
 from prvr.config import read_yaml_file
-from prvr.data.atomic import owned, write_file
+from prvr.data.atomic import HALF_WRITTEN, owned, write_file
 from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
@@ -88,7 +88,8 @@ class Study:
             _unpack(self.path, self.folder)
         self.results, self.runs = self.folder / "results", self.folder / "runs"
         self._file = self.folder / "study.yaml"
-        if self.folder.is_dir() and any(self.folder.iterdir()) and not self.exists:
+        others = [path for path in self.folder.iterdir() if path.suffix != HALF_WRITTEN] if self.folder.is_dir() else []
+        if others and not self.exists:  # another process may be writing study.yaml
             raise DataError(f"{self.path}: contains no study.yaml and is not empty. Choose a new folder, or a study.")
 
     @property
