@@ -34,7 +34,7 @@ _QUIET, _VERBOSE = {"-q", "--quiet"}, {"-v", "--verbose"}
 ADDRESS = "127.0.0.1"
 LINE = 64 * 1024  # bytes of what is asked
 GREETING_SECONDS, SECONDS = 3.0, 40.0
-"""How long both wait for a line of the other's proof, and the client for the answer."""
+"""Time limits: for a line of the other side's proof, and for the answer that the client waits for."""
 _ANSWER = 2**26  # bytes
 _RECORD = 4096  # bytes
 _PACKAGES = ("prvr", "prvr_search", "lorentz", "regdiff")
@@ -45,7 +45,7 @@ _DECISIVE = ("CUDA_VISIBLE_DEVICES", "TZ")
 
 
 class Record(NamedTuple):
-    """What the file of a server says.
+    """The address and the token of a server, as its file holds them.
 
     Args:
         version: of the package.
@@ -61,7 +61,7 @@ class Record(NamedTuple):
 
 
 def record_file(home: Path, folder: Path) -> Path:
-    """Where the server of a folder says where it listens.
+    """The file in which the server of a folder writes its address.
 
     Args:
         home: of the library.
@@ -71,7 +71,7 @@ def record_file(home: Path, folder: Path) -> Path:
 
 
 def stamp() -> str:
-    """Equal for two processes that would run the same code: files of the packages, installed packages, Python."""
+    """A hash that two processes share if they run the same code: the packages' files, installed packages, Python."""
     specs = filter(None, map(find_spec, _PACKAGES))
     files = sorted(file for spec in specs if spec.origin for file in Path(spec.origin).parent.rglob("*.py"))
     places = [place for place in sys.path[not sys.flags.safe_path :] if Path(place).is_dir()]
@@ -81,12 +81,12 @@ def stamp() -> str:
 
 
 def proof(token: str, side: str, *messages: bytes) -> bytes:
-    """What only who has the token can compute, for one side and the messages of both."""
+    """The HMAC by which one side proves that it has the token, of the messages of both sides."""
     return hmac.digest(token.encode(), b"\n".join((side.encode(), *messages)), "sha256").hex().encode()
 
 
 def read_record(path: Path) -> Record:
-    """What the file of a server says.
+    """Read the file of a server.
 
     Raises:
         OSError: it cannot be opened, or is a link.
@@ -212,7 +212,7 @@ def _reply(record: Record, search: PlainSearch) -> dict[str, str]:
 
 
 def _line(connection: socket.socket, most: int, seconds: float) -> bytes:
-    """What the other side says up to the end of a line, within some time in all."""
+    """Receive a line, within a time limit for the whole line."""
     line, until = bytearray(), time.monotonic() + seconds
     while not line.endswith(b"\n") and len(line) < most:
         if (left := until - time.monotonic()) <= 0:
@@ -225,7 +225,7 @@ def _line(connection: socket.socket, most: int, seconds: float) -> bytes:
 
 
 def _terminal() -> dict[str, Any]:
-    """What decides how the output of this process looks."""
+    """The settings of the terminal that the server renders the output for."""
     environment = {name: os.environ[name] for name in _SHOWN if name in os.environ}
     if not environment.get("COLUMNS", "").isdigit():
         columns = 0

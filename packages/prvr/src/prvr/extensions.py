@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def extensions(what: str, others: bool = True) -> Iterator[Any]:
-    """What is added of a kind: first by the packages of this repository.
+    """The additions of a kind, those of the packages of this repository first.
 
     Args:
         what: "commands", a module that registers commands when it is imported, and "converters", one that adds commands

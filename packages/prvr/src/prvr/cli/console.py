@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 EVERY = 30.0
 """Seconds between two lines about progress, where there is no terminal."""
 LOGGERS = ("prvr", SIBLING, "regdiff", "lorentz")
-"""Those of our packages."""
+"""The loggers of the four packages."""
 
 
 class CommandError(PrvrError):

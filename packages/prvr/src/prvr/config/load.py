@@ -272,10 +272,8 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 lines.append(f"{key} is required")
             else:
                 value = problem["input"]
-                names_it = (
-                    problem["type"] == "value_error" and short(value, _SHOWN) in problem["msg"]
-                )  # a message of ours
-                shown = "" if names_it or isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
+                is_named = problem["type"] == "value_error" and short(value, _SHOWN) in problem["msg"]
+                shown = "" if is_named or isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
             lines[-1] += ". For your own loss, pass --import MODULE, or import its module first"

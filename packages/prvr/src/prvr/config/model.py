@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Entry, Registry, own_modules, registered
+from prvr.config.registry import Registry, named_parts, own_modules, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
@@ -124,11 +124,6 @@ class Compat:
     """With lorentz='correct', where the Lorentz blocks start. balanced: the logits of their attention have a deviation
     of about 1 over keys. printed: the temperature sqrt(n + 1) of HLFormer eq. 15 and weights N(0, 0.02), where the
     deviation is 0.0001 and attention is uniform."""
-
-    @property
-    def entries(self) -> list[Entry[Any]]:
-        """The parts that it names."""
-        return [registry[getattr(self, name)] for name, registry in COMPAT.items()]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -281,7 +276,9 @@ class ModelConfig:
     @property
     def own_modules(self) -> list[str]:
         """The modules of others that registered its parts."""
-        return own_modules([*(registry[name] for registry, name in model_parts(self)), *self.compat.entries])
+        return own_modules(
+            [*(registry[name] for registry, name in model_parts(self)), *named_parts(COMPAT, self.compat).values()]
+        )
 
     @property
     def padding_counts(self) -> bool:
@@ -297,7 +294,7 @@ class ModelConfig:
     def _problems(self) -> Iterator[str]:
         """What keeps the parts from going together."""
         has_registers = self.registers.kind != "none"
-        for entry in self.compat.entries:
+        for entry in named_parts(COMPAT, self.compat).values():
             yield from entry.problems(self)
         if self.branches == "none" and self.start != "linear":
             yield "branches='none' leaves the linear path alone: set start='linear', got 'drawn'"

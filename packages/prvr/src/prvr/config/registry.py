@@ -1,7 +1,7 @@
 """A registry of named parts, each with its settings and a line of documentation."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
@@ -26,7 +26,7 @@ class Entry(Generic[P]):
         description: one line of documentation.
         needs: what the part needs, in words that the owner of the registry defines.
         module: the name of the module that registered it.
-        check: gives what keeps a configuration from going with the part, as messages; None: nothing does.
+        check: gives messages that say why a configuration cannot be combined with the part; None if any can.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Entry(Generic[P]):
     check: Callable[[Any], Iterable[str]] | None = None
 
     def problems(self, config: Any) -> Iterable[str]:
-        """What keeps a configuration from going with the part, as messages."""
+        """Messages that say why a configuration cannot be combined with the part."""
         return () if self.check is None else self.check(config)
 
     @property
@@ -142,6 +142,16 @@ class Registry(Generic[P]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._all
+
+
+def named_parts(registries: Mapping[str, Registry[Any]], record: Any) -> dict[str, Entry[Any]]:
+    """The registered parts that the fields of a record name.
+
+    Args:
+        registries: the registry of each field, by its name.
+        record: a dataclass with these fields.
+    """
+    return {name: registry[getattr(record, name)] for name, registry in registries.items()}
 
 
 def own_modules(entries: Iterable[Entry[Any]]) -> list[str]:

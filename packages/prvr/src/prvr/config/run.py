@@ -14,7 +14,7 @@ from prvr.config.token_model import TokenModelConfig
 from prvr.errors import InputError
 
 DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
-"""Which parameters decay: `(modules)` gives it by the id of a parameter; where it does not, `matrices` decides."""
+"""Rules of weight decay: `(modules)` says for ids of parameters whether they decay; `matrices` decides on others."""
 DECAYS.register("matrices", "prvr.training.optimizer:by_axes", "Everything but biases, norms and scalars.")
 
 _Rate = Annotated[float, Field(ge=0, lt=1)]

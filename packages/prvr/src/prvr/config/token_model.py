@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.model import ModelConfig
-from prvr.config.registry import Entry, Registry, own_modules, registered
+from prvr.config.registry import Registry, named_parts, own_modules, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
@@ -27,11 +27,6 @@ class TokenCompat:
 
     alignment: Annotated[str, registered(TOKEN_COMPAT["alignment"])] = "masked"
     norms: Annotated[str, registered(TOKEN_COMPAT["norms"])] = "clip"
-
-    @property
-    def entries(self) -> list[Entry[Any]]:
-        """The parts that it names."""
-        return [registry[getattr(self, name)] for name, registry in TOKEN_COMPAT.items()]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -98,7 +93,7 @@ class TokenModelConfig:
     @property
     def own_modules(self) -> list[str]:
         """The modules of others that registered its parts."""
-        return own_modules(self.compat.entries)
+        return own_modules(named_parts(TOKEN_COMPAT, self.compat).values())
 
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":

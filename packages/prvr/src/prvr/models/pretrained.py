@@ -33,7 +33,7 @@ tags:
 - partially-relevant-video-retrieval
 ---
 """
-"""What the README.md of every model begins with."""
+"""The first lines of the model card of every model."""
 
 _CARD = f"""{CARD_HEAD}# A model of text-to-video retrieval
 

@@ -169,7 +169,7 @@ def mask_frames(
 
 @dataclass(frozen=True)
 class Padding:
-    """What rows of padding do.
+    """The treatment of padded rows.
 
     Args:
         frames: from the frames of a batch, their mask and the most frames of a video to the frames that are encoded,

@@ -1,4 +1,4 @@
-"""What made a run: versions, device, captions and features, in `environment.yaml` of its folder."""
+"""The record of a run, `environment.yaml` in its folder: versions, device, hashes of captions and features."""
 
 import logging
 import platform
@@ -71,7 +71,7 @@ def data_digests(config: Config) -> dict[str, Any]:
 
 
 def changed_data(folder: Path, config: Config) -> list[str]:
-    """Which of the captions and the features are others than those that a run was trained on.
+    """The kinds of data, captions or features, that have changed since a run was trained on them.
 
     Args:
         folder: of the run; one without a record has nothing to compare.
@@ -85,7 +85,7 @@ def changed_data(folder: Path, config: Config) -> list[str]:
 
 
 def keep_record(run: Run, precision: str, config: Config | None) -> None:
-    """Writes what makes a new run; compares it with what made a run that is continued.
+    """Writes the record of a new run; of a run that is resumed, compares the record with the present.
 
     Args:
         run: the run.

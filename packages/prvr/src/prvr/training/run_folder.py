@@ -1,7 +1,7 @@
 """The folder of a run: its files, and the lock of the process that writes them.
 
 config.yaml        the resolved configuration
-environment.yaml   what made the run: versions, device, hashes of captions and features
+environment.yaml   versions, device, hashes of captions and features
 metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, steps, seconds, averaged epochs
 curves.png         loss and SumR
 best/              the retriever of the best epoch, or of the mean of the last ones (`from_pretrained` reads it),
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 RECORD = "environment.yaml"
-"""The file that says what made a run."""
+"""The name of the record of a run, see `prvr.training.record`."""
 
 
 RunConfig = Config | RerankerRunConfig

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import prvr
 from prvr.config import config_to_dict, validated
+from prvr.config.registry import named_parts
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
 from prvr.scoring import full_precision
@@ -90,10 +91,10 @@ class CandidateReranker(PretrainedModel):
         # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
         self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
         self.view = _VIEWS[direction]()
-        parts = {name: registry[getattr(config.compat, name)].part for name, registry in COMPAT.items()}
-        self.pool = parts["pooling"](config.attention_temperature)
-        self.denoiser: CandidateDenoiser = parts["decoder"](config.width, config.steps)
-        self.output: Output = parts["output"](config)
+        entries = named_parts(COMPAT, config.compat)
+        self.pool = entries["pooling"].part(config.attention_temperature)
+        self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
+        self.output: Output = entries["output"].part(config)
         self.process = DiffusionProcess(self.denoiser, self.output, config)
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Registry, registered
+from prvr.config.registry import Registry, named_parts, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
@@ -36,7 +36,7 @@ COMPAT["output"].register(
 
 @dataclass(frozen=True, config=STRICT)
 class RerankerCompat:
-    """Where DiffusionRet's released code differs from its paper, which of the two is built.
+    """Choices between DiffusionRet's released code and its paper, where they differ.
 
     Defaults are correct. Each value is the name of a part in `COMPAT`.
     """
@@ -98,8 +98,8 @@ class RerankerConfig:
                 f"sampling_steps={self.sampling_steps} is larger than steps={self.steps}: only trained steps can be "
                 "sampled; use fewer steps, or train with more"
             )
-        for name, registry in COMPAT.items():
-            for problem in registry[getattr(self.compat, name)].problems(self):
+        for entry in named_parts(COMPAT, self.compat).values():
+            for problem in entry.problems(self):
                 raise InputError(problem)
         if self.process == "one_step" and self.sampling_steps not in (None, 1):
             raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
