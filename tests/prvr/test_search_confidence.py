@@ -66,8 +66,8 @@ def _parts(sentence: str) -> list[str]:
 def check_bank(index: VideoIndex) -> None:
     """The best scores that the index keeps are those of its sentences, scored over all videos now."""
     text = index.model.encode_texts(unrelated_sentences()[::16])
-    expected = video_scores(index.source, text, None).max(1)
-    best = index.source.bank_best
+    expected = video_scores(index.snapshot, text, None).max(1)
+    best = index.snapshot.bank_best
     assert best is not None
     assert len(best) == 1024
     np.testing.assert_allclose(best[::16], expected, atol=2e-3)
@@ -76,14 +76,14 @@ def check_bank(index: VideoIndex) -> None:
 def test_the_best_scores_follow_all_changes(tiny: Path, tmp_path: Path) -> None:
     features = make_features(some_videos([30, 7, 1, 24, 13]))
     with make_index(tmp_path / "index", tiny, window=5.0, stride=2.5) as index:
-        assert index.source.bank_best is None  # nothing was found by anybody
+        assert index.snapshot.bank_best is None  # nothing was found by anybody
         assert index.search(QUERY).hits == ()
         index.update(features)
         check_bank(index)
-        before = index.source.bank_best
+        before = index.snapshot.bank_best
         index.update(without(features, "v000.mp4"))
         check_bank(index)
-        assert not np.array_equal(before, index.source.bank_best)
+        assert not np.array_equal(before, index.snapshot.bank_best)
         index.update(without(features, "v000.mp4", "v003.mp4", "v004.mp4"))  # more than half: written again
         check_bank(index)
         index.update(make_features({"v001.mp4": walk(40, 50), "new.mp4": walk(9, 51)}))
@@ -98,8 +98,8 @@ def test_false_alarms_are_as_frequent_as_they_should_be(
     with make_index(tmp_path / "index", tiny if model == "tiny" else model, features) as index:
         held_out = [sentence for draw in (7, 22) for sentence in unrelated_sentences(draw)]
         text: Any = index.model
-        best = video_scores(index.source, text.encode_texts(held_out), None).max(1)
-        found = np.array([confidence(score, index.source.bank_best) for score in best.tolist()])
+        best = video_scores(index.snapshot, text.encode_texts(held_out), None).max(1)
+        found = np.array([confidence(score, index.snapshot.bank_best) for score in best.tolist()])
         alarms = {nominal: float(np.mean(found >= 1 - nominal)) for nominal in (0.05, 0.1)}
         assert alarms == {nominal: pytest.approx(nominal, abs=0.02) for nominal in alarms}
         for sentence, expected in zip(held_out[::400], found[::400], strict=True):  # as a search says
@@ -116,7 +116,7 @@ def test_a_text_alone_is_read_as_among_others(tiny: Path) -> None:
 
 def test_hits_below_a_confidence_are_left_out(index: VideoIndex) -> None:
     hits = index.search(QUERY).hits
-    best = index.source.bank_best
+    best = index.snapshot.bank_best
     assert [one.confidence for one in hits] == [confidence(one.score, best) for one in hits]
     sure = [one.confidence for one in hits if one.confidence is not None]
     assert len(sure) == len(hits)
@@ -269,7 +269,7 @@ class Brief(Storing):
 
 def test_a_model_that_cannot_read_the_bank_has_no_confidence(features: VideoFeatures, tmp_path: Path) -> None:
     with make_index(tmp_path / "index", Brief(), features) as index:
-        assert (index.source.manifest.bank, index.source.bank_best) == (0, None)
+        assert index.snapshot.bank_best is None
         result = index.search(QUERY)
         assert {hit.confidence for hit in result.hits} == {None}
         assert result.fitting == len(result.hits)

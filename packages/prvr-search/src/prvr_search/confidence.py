@@ -24,7 +24,6 @@ from prvr.data.atomic import user_cache
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr_search.backends import read_signed, write_signed
-from prvr_search.manifest import Manifest
 from prvr_search.model import TAUGHT, SearchModel
 from prvr_search.ranking import window_scores
 from prvr_search.snapshot import RowBlock
@@ -137,7 +136,7 @@ def _encoded_bank(model: SearchModel) -> Float32[np.ndarray, "s e"] | None:
 
 
 def bank_scores(
-    manifest: Manifest,
+    model: SearchModel,
     bank: Float32[np.ndarray, "s e"],
     clips: Sequence[Float16[np.ndarray, "c d"]],
     frames: Sequence[Float16[np.ndarray, "_ d"]],
@@ -145,15 +144,15 @@ def bank_scores(
     """The scores of the first stage of every sentence of the bank with some windows, from the rows that are stored.
 
     Args:
-        manifest: the manifest of the index.
+        model: the model of the index.
         bank: `(s, e)` queries.
         clips, frames: the packed rows of each window, for at least one window.
     """
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in frames])])
-    coarse = unpack_rows(np.stack(clips).reshape(-1, manifest.dim)).reshape(len(clips), -1, manifest.dim)
+    coarse = unpack_rows(np.stack(clips).reshape(-1, model.dim)).reshape(len(clips), -1, model.dim)
     block = RowBlock(np.arange(len(clips)), coarse, unpack_rows(np.concatenate(frames)), offsets)
     step = max(1, _COSINES // max(1, len(block.frames)))
-    parts = [window_scores(manifest, bank[first : first + step], block) for first in range(0, len(bank), step)]
+    parts = [window_scores(model, bank[first : first + step], block) for first in range(0, len(bank), step)]
     return np.ascontiguousarray(np.concatenate(parts).T)
 
 
