@@ -182,7 +182,7 @@ def test_packs_that_are_not_used_are_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("packs")
 @pytest.mark.parametrize("place", ["a video", "the pack"])
-@pytest.mark.parametrize("damage", ["empty", "header", "half", "other", "pipe", "link"])
+@pytest.mark.parametrize("damage", ["empty", "header", "half", "end", "other", "pipe", "link"])
 def test_a_damaged_file_is_made_again(damage: str, place: str, features: VideoFeatures, tmp_path: Path) -> None:
     if place == "a video":
         features = without(features, *features.video_ids[3:])
@@ -198,6 +198,8 @@ def test_a_damaged_file_is_made_again(damage: str, place: str, features: VideoFe
             path.write_bytes(b"\xff" * 8 + content[8:])
         case "half":
             path.write_bytes(content[: len(content) // 2])
+        case "end":  # of its size, but not all of it has reached the disk
+            path.write_bytes(content[:-4096] + bytes(4096))
         case "other":
             save_file({"clips": np.zeros((3, 4), np.float16)}, path)
         case "pipe":
@@ -218,7 +220,7 @@ def test_a_file_of_a_video_that_lost_bytes_is_made_again(
     expected = index.search(QUERY)
     path = next(index.folder.glob("*.safetensors"))
     content = path.read_bytes()
-    path.write_bytes(content[:-64] + bytes(64))
+    path.write_bytes(content[:-80] + bytes(64) + content[-16:])
     with make_index(index.folder.parent, features=features) as again:
         assert again.search(QUERY) == expected
     assert "have changed" in caplog.text

@@ -33,6 +33,7 @@ PACK_FROM = 64
 """So many videos are packed; of fewer, each file is opened."""
 _MOST_PACKS = 8  # of a model; those that were used last are kept
 _TYPES = {np.dtype("<f8"): "F64", np.dtype("<i8"): "I64", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
+_END = b"complete"
 _PACK = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
@@ -92,6 +93,8 @@ def read_vectors(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors | None:
             about = file.metadata()
             videos = {Content(sha, frames, end): windows for sha, frames, end, windows in json.loads(about["videos"])}
             arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118, not a mapping
+        if arrays.pop("end").tobytes() != _END:
+            raise ValueError("its end was not written")
         if not _fit(videos, arrays, sets) or (not about["name"] and about["sum"] != _sum(arrays)):
             raise ValueError("its arrays do not fit each other, or have changed")
         return VideoVectors(videos, arrays, about["name"], tuple(json.loads(about["replaced"])))
@@ -124,7 +127,8 @@ def _sum(arrays: Mapping[str, np.ndarray]) -> str:
 def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: VideoVectors) -> None:
     """Writes arrays, those of one part after those of another, as a file of safetensors; none is held in memory.
 
-    The file of a video has a checksum instead of waiting for the disk, as there may be thousands.
+    It does not wait for the disk: there may be thousands of files, or gigabytes. What a power failure leaves of a file is
+    known by its size, or by a last tensor of fixed bytes; the file of a video also has a checksum.
 
     Args:
         path: the file.
@@ -143,6 +147,7 @@ def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: 
         shape = [sum(len(part[name]) for part in parts), *first.shape[1:]]
         header[name] = {"dtype": _TYPES[first.dtype], "shape": shape, "data_offsets": [end, end + size]}
         end += size
+    header["end"] = {"dtype": "U8", "shape": [len(_END)], "data_offsets": [end, end + len(_END)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
 
@@ -151,8 +156,9 @@ def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: 
         for name in names:
             for part in parts:
                 file.write(np.ascontiguousarray(part[name]).reshape(-1).view(np.uint8).data)
+        file.write(_END)
 
-    replace_file(path, write, durable=bool(about.name))
+    replace_file(path, write, durable=False)
 
 
 def video_file(folder: Path, video: Content) -> Path:
