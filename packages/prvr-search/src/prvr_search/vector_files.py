@@ -127,8 +127,8 @@ def _sum(arrays: Mapping[str, np.ndarray]) -> str:
 def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: VideoVectors) -> None:
     """Writes arrays, those of one part after those of another, as a file of safetensors; none is held in memory.
 
-    It does not wait for the disk: there may be thousands of files, or gigabytes. What a power failure leaves of a file is
-    known by its size, or by a last tensor of fixed bytes; the file of a video also has a checksum.
+    It does not wait for the disk: there may be thousands of files, or gigabytes. What a power failure leaves of a file
+    is known by its size, or by a last tensor of fixed bytes; the file of a video also has a checksum.
 
     Args:
         path: the file.
