@@ -21,7 +21,7 @@ from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching
 from prvr_search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr_search.model import SearchModel
 from prvr_search.query import Query, query_vector, same_width
-from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank
+from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank, usual_score
 from prvr_search.results import (
     WEAKER_BELOW,
     SearchResult,
@@ -225,7 +225,11 @@ class VideoIndex:
             for q, row, found in zip(missing, rows, ranked, strict=True):
                 joined = _joined(snapshot, row, found, [*lines[q]])
                 best = None if asked[q].sentence is None else snapshot.bank_best  # calibrated for sentences
-                hits[q] = fold([hit_of(snapshot, one, moments, best, lines[q].get(one.video, ())) for one in joined])
+                of_words = asked[q].image is None and asked[q].passage is None  # all pictures are more alike
+                usual = usual_score(snapshot, row) if of_words else np.inf
+                hits[q] = fold(
+                    [hit_of(snapshot, one, moments, best, lines[q].get(one.video, ()), usual) for one in joined]
+                )
             missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
             depth *= 2
         return tuple(

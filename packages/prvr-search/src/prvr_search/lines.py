@@ -133,7 +133,12 @@ def line_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) 
 
 
 def hit_of(
-    videos: Videos, ranked: Ranked, moments: int, best: Float32[np.ndarray, " s"] | None, lines: Sequence[Match] = ()
+    videos: Videos,
+    ranked: Ranked,
+    moments: int,
+    best: Float32[np.ndarray, " s"] | None,
+    lines: Sequence[Match] = (),
+    usual: float = np.inf,
 ) -> SearchHit:
     """The hit of a video that was found.
 
@@ -143,9 +148,10 @@ def hit_of(
         moments: the most moments.
         best: the best scores of unrelated sentences, by which scores of sentences have a confidence; or None.
         lines: the lines that match, best first.
+        usual: as of `prvr_search.results.merged_moments`.
     """
     video = videos.video(videos.video_ids[ranked.video])
-    spans = merged_moments(ranked.windows, moments)
+    spans = merged_moments(ranked.windows, moments, usual)
     curve = relevance_curve(ranked.windows, video.duration or ranked.windows[0].end)
     sure = confidence(max(window.score for window in ranked.windows), best)
     same = np.flatnonzero(videos.originals == videos.originals[ranked.video]).tolist()

@@ -17,6 +17,7 @@ from prvr_search.video import SubtitleLine
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
 _ROUNDING = 1e-6  # seconds: moments that are no further apart touch
+_ABOVE = 0.1  # chosen with `benchmarks/studies/films.md`
 NEIGHBOURS = 10
 """So many hits before a hit may be the same video in another encoding, see `fold`."""
 ALIKE, OVERLAP = 0.07, 0.8
@@ -181,16 +182,19 @@ def _are_duplicates(hit: SearchHit, other: SearchHit) -> bool:
     return abs(hit.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
 
 
-def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
+def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = np.inf) -> tuple[Moment, ...]:
     """The best moment of each window, highest first, those that overlap put together.
 
     A moment that overlaps or touches a higher one becomes a part of it if it reaches the level that
     [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So the best moment of
-    windows with one score each is that of their scores in one line. What is usual is the median over time.
+    windows with one score each is that of their scores in one line. What is usual is the median over time, or a tenth
+    of the way from what is usual in other videos to the highest score, if that is lower: so a video that fits as a
+    whole is one moment.
 
     Args:
         windows: the windows of one video.
         most: how many moments, at least one.
+        usual: the score that is usual in other videos, if it is known.
 
     Returns:
         disjoint, best first: the first holds the highest score of all timelines.
@@ -204,6 +208,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     order = scores.argsort()
     elapsed = np.diff(edges)[order, 0].cumsum()
     median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    if usual < median:
+        median = min(median, usual + _ABOVE * (float(scores.max()) - usual))
     moments: list[Moment] = []
     peaks = ((float(window.scores.max()), window) for window in windows)
     for peak, window in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):

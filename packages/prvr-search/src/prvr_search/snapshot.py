@@ -253,6 +253,16 @@ class Snapshot:
         parts = [rows[first : first + _BLOCK_ROWS] for first in range(0, len(rows), _BLOCK_ROWS)]
         return np.max([self.unpacked(BANK_SCORES, part).max(0, initial=-np.inf) for part in parts], 0)
 
+    @cached_property
+    def mean_frame(self) -> Float32[np.ndarray, " d"] | None:
+        """The mean over videos of the mean of their frames; None where windows do not store it, or without videos."""
+        rows = self.live_keys()
+        if not self.manifest.frame_means or not len(rows):
+            return None
+        means = unpack_rows(self.files["frames"][self._offsets["frames"][rows + 1] - 1])  # the last is that of all
+        shares = 1 / np.bincount(self.owners[rows])[self.owners[rows]]
+        return (shares @ means / len(self.videos)).astype(np.float32)
+
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False
     ) -> list[Float32[np.ndarray, "l d"]]:
