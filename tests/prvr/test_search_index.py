@@ -44,7 +44,7 @@ def test_an_index_holds_the_videos_of_the_features(index: VideoIndex, features: 
     assert index.video_ids == features.video_ids
     assert index.video("v005.mp4") == features.entries["v005.mp4"]
     frames = sum(sum(level_counts(entry.frames)) for entry in features.entries.values())
-    assert index.source.manifest.sizes == {"windows": 8, "clips": 8 * 32, "frames": frames, "bank_scores": 8}
+    assert index.source.manifest.sizes == {"windows": 8, "clips": 8 * 32, "frames": frames}
 
 
 def test_updating_again_leaves_all_as_it_is(index: VideoIndex, features: VideoFeatures) -> None:
@@ -102,8 +102,8 @@ def test_rows_are_written_anew_when_a_quarter_are_of_removed_videos(index: Video
     assert index.source.generation != generation
     assert index.source.windows == 5
     assert len(list((index.folder / "rows").iterdir())) == 1
-    expected = [replace(hit, confidence=None, **spans) for hit in before.hits if hit.video_id >= "v003.mp4"]
-    assert [replace(hit, confidence=None, **spans) for hit in index.search(QUERY, 8).hits] == expected
+    expected = [replace(hit, **spans) for hit in before.hits if hit.video_id >= "v003.mp4"]
+    assert [replace(hit, **spans) for hit in index.search(QUERY, 8).hits] == expected
     index.update(features)
     assert index.source.live_keys().tolist() == list(range(8))
 

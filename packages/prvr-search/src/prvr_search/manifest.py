@@ -15,8 +15,8 @@ from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_bytes
 from prvr_search.model import RowSet, SearchModel
 
-MANIFEST, ROWS, WINDOWS, BANK_SCORES = "index.json", "rows", "windows", "bank_scores"
-_FORMAT = 3  # raise it when files change: an index of another format is made again
+MANIFEST, ROWS, WINDOWS = "index.json", "rows", "windows"
+_FORMAT = 4  # raise it when files change: an index of another format is made again
 
 
 class StaleIndex(DataError):
@@ -52,7 +52,6 @@ class Manifest:
         clip_weight, frame_weight: the weights of the two parts of the score.
         frames_by_clip, frame_means: see `SearchModel`.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
-        bank: number of unrelated sentences whose scores are kept for every video, see `prvr_search.confidence`.
         generation: random; names the folder of the files of rows, which only grow. They are written anew, as another
             generation, when more than a quarter of the windows are of videos that were removed.
         sizes: how many elements of each file count; a writer that was killed may have left more.
@@ -71,15 +70,12 @@ class Manifest:
     frames_by_clip: bool = False
     frame_means: bool = False
     stored: Mapping[str, RowSet] = field(default_factory=dict)
-    bank: int = 0
     generation: str = field(default_factory=lambda: secrets.token_hex(8))
     sizes: Mapping[str, int] = field(default_factory=dict)
     videos: tuple[IndexedVideo, ...] = ()
 
     @staticmethod
-    def new(
-        model: SearchModel, features: FeatureSpec, window: float | None, stride: float | None, bank: int
-    ) -> "Manifest":
+    def new(model: SearchModel, features: FeatureSpec, window: float | None, stride: float | None) -> "Manifest":
         """The manifest of an empty index."""
         return Manifest(
             key=index_key(model, features, window, stride),
@@ -94,14 +90,12 @@ class Manifest:
             frames_by_clip=model.frames_by_clip,
             frame_means=model.frame_means,
             stored=dict(model.stored),
-            bank=bank,
         )
 
     @property
     def row_sets(self) -> dict[str, RowSet]:
-        """All sets of rows, by name. The scores of the bank are one row, of the first window of a video."""
-        bank = {BANK_SCORES: RowSet(self.bank)} if self.bank else {}
-        return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored, **bank}
+        """All sets of rows, by name."""
+        return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored}
 
     @property
     def files(self) -> dict[str, np.dtype]:

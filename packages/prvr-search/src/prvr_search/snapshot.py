@@ -12,7 +12,7 @@ from jaxtyping import Float16, Float32, Float64, Int64
 from prvr.encoders import VideoEntry
 from prvr.errors import DataError
 from prvr_search.backends import ClipBlock
-from prvr_search.manifest import BANK_SCORES, WINDOWS, IndexedVideo, Manifest, StaleIndex, read_manifest
+from prvr_search.manifest import WINDOWS, IndexedVideo, Manifest, StaleIndex, read_manifest
 from prvr_search.model import CLIP_TIMES
 from prvr_search.row_files import VideoVectors, open_rows
 from prvr_search.vectors import unpack_rows
@@ -243,15 +243,6 @@ class Snapshot:
             return None
         times = self.unpacked(CLIP_TIMES, rows, raw=True)
         return np.ascontiguousarray(times.reshape(len(rows), 2, self.clips).swapaxes(1, 2))
-
-    @cached_property
-    def bank_best(self) -> Float32[np.ndarray, " s"] | None:
-        """The best score of each unrelated sentence over all videos; None without such a bank, or without videos."""
-        if not self.manifest.bank or not self.videos:
-            return None
-        rows = self.rows_of_videos(None)
-        parts = [rows[first : first + _BLOCK_ROWS] for first in range(0, len(rows), _BLOCK_ROWS)]
-        return np.max([self.unpacked(BANK_SCORES, part).max(0, initial=-np.inf) for part in parts], 0)
 
     @cached_property
     def mean_frame(self) -> Float32[np.ndarray, " d"] | None:

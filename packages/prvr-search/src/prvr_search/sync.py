@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float
 
 from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import DataError
-from prvr_search.confidence import bank_scores
-from prvr_search.manifest import BANK_SCORES, ROWS, WINDOWS, Manifest
+from prvr_search.manifest import ROWS, WINDOWS, Manifest
 from prvr_search.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
 from prvr_search.row_files import VideoVectors, append_rows
 from prvr_search.snapshot import Snapshot
@@ -35,7 +34,6 @@ def sync(
     model: SearchModel,
     features: VideoFeatures,
     progress: Progress | None,
-    bank: Callable[[], Float32[np.ndarray, "s d"] | None],
 ) -> Snapshot:
     """Makes an index hold the videos of some features: adds new ones, replaces changed ones, removes the others.
 
@@ -46,7 +44,6 @@ def sync(
         model: the model of the index.
         features: what the encoder of the index made.
         progress: called before each video that is encoded, and when all is done.
-        bank: gives the vectors of the unrelated sentences of the index.
 
     Returns:
         The new state; the same one if nothing has changed.
@@ -70,7 +67,7 @@ def sync(
             except DataError as error:
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
-            waiting.append(embed(model, bank() if manifest.bank else None, manifest, entry, rows))
+            waiting.append(embed(model, manifest, entry, rows))
         if len(waiting) >= VIDEOS or sum(vectors.bytes for vectors in waiting) >= BYTES:
             manifest = commit(folder, append_rows(folder, manifest, waiting))
             waiting = []
@@ -109,16 +106,14 @@ def _differs(indexed: VideoEntry | None, now: VideoEntry) -> bool:
 
 def embed(
     model: SearchModel,
-    bank: Float32[np.ndarray, "s d"] | None,
     manifest: Manifest,
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
 ) -> VideoVectors:
-    """Encodes the windows of a video and packs their vectors, with the best score of each sentence of the bank.
+    """Encodes the windows of a video and packs their vectors.
 
     Args:
         model: the model of the index.
-        bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
         manifest: the manifest of the index.
         entry: what is known of the video.
         features: `(n, f)` the features of the video.
@@ -130,23 +125,17 @@ def embed(
     table = np.zeros(len(windows), manifest.files[WINDOWS])
     table["start"], table["end"] = [window.start for window in windows], [window.end for window in windows]
     files: dict[str, list[np.ndarray]] = {name: [] for name in manifest.files}
-    best = np.full(manifest.bank, -np.inf, np.float32)
     for number, vectors in enumerate(encoded):
         sets = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
         if not all(np.isfinite(rows).all() for rows in sets.values()):
             raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
         table["steps"][number] = vectors.steps
-        for name in manifest.row_sets.keys() - {BANK_SCORES}:
+        for name in manifest.row_sets:
             table[name][number] = len(sets[name])
             files[name].append(pack_rows(sets[name]))
             if f"{name}_lengths" in files:
                 files[f"{name}_lengths"].append(np.linalg.norm(sets[name], axis=1))
     files[WINDOWS] = [table]
-    if bank is not None:
-        for first in range(0, len(windows), _AT_ONCE):
-            rows = slice(first, first + _AT_ONCE)
-            best = np.maximum(best, bank_scores(manifest, bank, files["clips"][rows], files["frames"][rows]).max(0))
-        table[BANK_SCORES][0], files[BANK_SCORES] = 1, [best[None]]
     return VideoVectors(
         entry,
         {name: np.concatenate(parts).astype(manifest.files[name].base, copy=False) for name, parts in files.items()},
