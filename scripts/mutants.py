@@ -528,11 +528,11 @@ PRVR = (
         "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
     ),
     Mutant(
-        "prvr_search/confidence.py",
-        "np.mean(best >= score)",
-        "np.mean(best > score)",
-        "a score of the bank itself has its confidence",
-        "prvr/test_search_confidence.py::test_what_surpasses_a_score_has_its_confidence",
+        "prvr_search/joint.py",
+        "unit(self.encode_plain(texts) - self._common)",
+        "self.encode_plain(texts)",
+        "sentences with what all have in common",
+        "prvr/test_search_centre.py::test_sentences_are_compared_without_their_mean",
     ),
     Mutant(
         "prvr_search/trained.py",

@@ -327,7 +327,7 @@ def test_moments_are_those_that_evaluation_shows(variant: str, corpus, tmp_path:
 
 
 def test_zero_shot_is_the_cosine_of_the_best_frame_or_mean(index: VideoIndex, features: VideoFeatures) -> None:
-    sentence = open_featurizer("toy").sentence(QUERY)
+    (sentence,) = index.model.encode_texts([QUERY])
     for hit in index.search(QUERY, 8).hits:
         frames = features.read(hit.video_id)[:, :256]
         cosine = growing_means(frames) @ sentence

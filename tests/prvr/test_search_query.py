@@ -79,10 +79,7 @@ def test_a_picture_finds_the_film_that_shows_it_and_when(index: VideoIndex, tmp_
     by_file = index.search(Query(image=tmp_path / "sky.png"))
     best = by_file.hits[0]
     assert {best.video_id, by_file.hits[1].video_id} == {"day 1/sky.mp4", "day 2/meadow.mp4"}
-    assert (best.score, best.confidence) == (
-        pytest.approx(1, abs=1e-3),
-        None,
-    )  # the very frame, on no scale of sentences
+    assert best.score == pytest.approx(1, abs=1e-3)  # the very frame
     sky = next(hit for hit in by_file.hits if hit.video_id == "day 1/sky.mp4")
     assert (sky.start, sky.end) == (0.0, 1.0)
     assert by_file.query == "like sky.png"
@@ -152,7 +149,6 @@ def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp
         both = index.search_many([query, QUERY])
         assert both[0] == result
         assert both[1] == index.search(QUERY)
-        assert both[1].hits[0].confidence is not None
 
 
 # With and without.
@@ -174,8 +170,6 @@ def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex
 
 def test_one_sentence_is_asked_as_ever(index: VideoIndex) -> None:
     assert index.search(Query(QUERY)) == index.search(QUERY)
-    assert index.search(QUERY).hits[0].confidence is not None
-    assert index.search(Query(QUERY, without="blue")).hits[0].confidence is None
 
 
 # Copies.
@@ -213,7 +207,6 @@ def test_copies_are_one_hit(tmp_path: Path) -> None:
         (lambda index: index.search(Query(like=("red.mp4", 0.0))), r"no such video .*close: \['day 1/red.mp4'"),
         (lambda index: index.search(Query(like=("lamp.mp4", 2.1))), "ends at 0:02"),
         (lambda index: index.search(Query(QUERY, without="!!!")), "no word"),
-        (lambda index: index.search(Query([QUERY, QUERY]), min_confidence=0.5), "only hits for a single sentence"),
     ],
 )
 def test_what_cannot_be_asked(index: VideoIndex, ask: Callable[[VideoIndex], object], said: str) -> None:

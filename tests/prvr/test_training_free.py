@@ -87,7 +87,6 @@ def test_a_sentence_finds_the_video_and_its_moment(
     line = np.array(hit["relevance"])
     assert START <= (line.argmax() + 0.5) / len(line) * 60 <= END
     assert line.min() < line.max()
-    assert hits[0]["confidence"] > hits[-1]["confidence"]
     features = library_features(films)
     sentence = open_featurizer("toy").sentence(QUERY).astype(np.float64)
     for hit in hits:
@@ -97,8 +96,6 @@ def test_a_sentence_finds_the_video_and_its_moment(
             assert hit["score"] == pytest.approx(by_hand(features.read(name), sentence), abs=1e-3)
     whole = {hit["video"]["id"]: (hit["start"], hit["end"] / hit["video"]["duration"]) for hit in hits}
     assert [whole[name] for name in ("still.mp4", "one.mp4", "two.mp4")] == [(0, 1)] * 3
-    assert main(["search", str(films), "a centaur signs a peace treaty", *MODEL, "--min-confidence", "1"]) == 0
-    assert "0 of 7 videos; no good match" in capsys.readouterr().out
 
 
 def test_a_moment_of_a_video_finds_the_one_like_it(films: Path, tmp_path: Path) -> None:

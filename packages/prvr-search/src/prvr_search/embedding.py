@@ -7,13 +7,12 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float
 
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
-from prvr_search.confidence import bank_scores
 from prvr_search.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
-from prvr_search.vector_files import BANK_SCORES, Content, VideoVectors, row_sets
+from prvr_search.vector_files import Content, VideoVectors, row_sets
 from prvr_search.vectors import pack_rows
 
 _AT_ONCE = 32  # windows whose vectors are held as float32
@@ -22,16 +21,14 @@ _FORMAT = 4  # raise it when files change: those of another format are not read
 
 def embed(
     model: SearchModel,
-    bank: Float32[np.ndarray, "s d"] | None,
     cut: Callable[[int, float], list["Window"]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
 ) -> VideoVectors:
-    """Encodes the windows of a video and packs their vectors, with the best score of each sentence of the bank.
+    """Encodes the windows of a video and packs their vectors.
 
     Args:
         model: the model of the index.
-        bank: `(s, d)` vectors of the unrelated sentences; None: without.
         cut: gives the windows of a number of rows and a duration, see `cut_windows`.
         entry: what is known of the video.
         features: `(n, f)` the features of the video.
@@ -60,13 +57,6 @@ def embed(
         **{f"{name}.counts": np.array([*map(len, parts)], np.int64) for name, parts in rows.items()},
         **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
     }
-    if bank is not None:
-        best = np.full(len(bank), -np.inf, np.float32)
-        for first in range(0, len(windows), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            best = np.maximum(best, bank_scores(model, bank, rows["clips"][part], rows["frames"][part]).max(0))
-        arrays[BANK_SCORES] = best[None].astype(np.float16)
-        arrays[f"{BANK_SCORES}.counts"] = np.array([1, *[0] * (len(windows) - 1)], np.int64)
     return VideoVectors({Content.of(entry): len(windows)}, arrays)
 
 

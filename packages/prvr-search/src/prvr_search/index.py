@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -14,18 +14,13 @@ from prvr.data.atomic import clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
 from prvr_search.backends import CandidateBackend, choose_backend, open_backend
-from prvr_search.confidence import bank_vectors, score_to_pass
 from prvr_search.embedding import cut_windows, embed, index_key
 from prvr_search.filters import SearchFilter
 from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching_lines, searched_videos
 from prvr_search.model import SearchModel
 from prvr_search.query import Query, query_vector, same_width
-from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank
-from prvr_search.results import (
-    WEAKER_BELOW,
-    SearchResult,
-    fold,
-)
+from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank, usual_score
+from prvr_search.results import SearchResult, fold
 from prvr_search.snapshot import Snapshot
 from prvr_search.vector_files import (
     PACK_FROM,
@@ -108,10 +103,6 @@ class VideoIndex:
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
         self._snapshot = Snapshot(model, {}, folder=self.folder)
 
-    @cached_property
-    def _bank(self) -> Float32[np.ndarray, "s e"] | None:
-        return bank_vectors(self.model)
-
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
 
@@ -164,7 +155,7 @@ class VideoIndex:
             except DataError as error:
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
-            vectors = embed(self.model, self._bank, self._cut, features.entries[wanted[video]], rows)
+            vectors = embed(self.model, self._cut, features.entries[wanted[video]], rows)
             write_vectors(video_file(self.folder, video), [vectors.arrays], vectors)
         for video in todo:
             opened(video)
@@ -196,10 +187,9 @@ class VideoIndex:
         *,
         moments: int = 3,
         where: SearchFilter | None = None,
-        min_confidence: float = 0.0,
     ) -> SearchResult:
         """The k best videos for a query, see `search_many`."""
-        return self.search_many([query], k, moments=moments, where=where, min_confidence=min_confidence)[0]
+        return self.search_many([query], k, moments=moments, where=where)[0]
 
     def search_many(
         self,
@@ -208,13 +198,12 @@ class VideoIndex:
         *,
         moments: int = 3,
         where: SearchFilter | None = None,
-        min_confidence: float = 0.0,
     ) -> tuple[SearchResult, ...]:
         """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
         Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
         ranking that score alike at the same moment, see `prvr_search.results.fold`. Stages re-score what is found for
-        one sentence; other queries have the order of the first stage, and no confidences.
+        one sentence; other queries have the order of the first stage.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
         joined, see `prvr_search.ranking.fuse`. A line matches a sentence if it has all of its words, and
@@ -226,24 +215,17 @@ class VideoIndex:
             moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
                 backend, and stages see no other video.
-            min_confidence: a confidence from 0 to 1; hits below it are left out. 0 keeps all of them.
 
         Raises:
-            ValueError: k or moments is not positive, or min_confidence is out of range, or it is asked for of a query
-                that is not one sentence; a query has no word, or more than the model reads; as `query_vector`.
-            DataError: the model cannot be loaded, or queries would be read by another model than that of the index; a
-                confidence is asked for, and the index has none.
+            ValueError: k or moments is not positive; a query has no word, or more than the model reads; as
+                `query_vector`.
+            DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
         """
-        asked = checked_queries(queries, k, moments, min_confidence)
+        asked = checked_queries(queries, k, moments)
         if not asked:
             return ()
         with self._lock:
             snapshot = self._snapshot
-            if min_confidence and self._bank is None:
-                raise DataError(
-                    "this model gives no confidences, because it cannot read long sentences. Search without a minimum "
-                    "confidence."
-                )
             text = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend, _ = self._in_step(snapshot)
         lines: list[dict[int, list[Match]]] = [{} for _ in asked]
@@ -260,17 +242,17 @@ class VideoIndex:
             ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, approximate_scores)
             for q, row, found in zip(missing, rows, ranked, strict=True):
                 joined = _joined(snapshot, row, found, [*lines[q]])
-                best = None if asked[q].sentence is None else snapshot.bank_best  # calibrated for sentences
-                hits[q] = fold([hit_of(snapshot, one, moments, best, lines[q].get(one.video, ())) for one in joined])
+                of_words = asked[q].image is None and asked[q].passage is None  # all pictures are more alike
+                usual = usual_score(snapshot, row) if of_words else np.inf
+                hits[q] = fold([hit_of(snapshot, one, moments, lines[q].get(one.video, ()), usual) for one in joined])
             missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
             depth *= 2
         return tuple(
             SearchResult(
                 str(query),
-                tuple(hit for hit in found[:k] if hit.confidence is None or hit.confidence >= min_confidence),
+                found[:k],
                 len(snapshot.video_ids),
                 "exact" if backend is None else backend.name,
-                None if query.sentence is None else score_to_pass(snapshot.bank_best, WEAKER_BELOW),
             )
             for query, found in zip(asked, hits, strict=True)
         )

@@ -136,7 +136,6 @@ class Library:
         *,
         moments: int = 3,
         where: SearchFilter | None = None,
-        min_confidence: float = 0.0,
         update: bool = True,
     ) -> SearchResult:
         """The k best videos for a query, see `VideoIndex.search_many`.
@@ -144,13 +143,13 @@ class Library:
         A query about lines of subtitles alone needs neither encoder nor model: all videos are searched, encoded or not.
 
         Args:
-            query, k, moments, where, min_confidence: as for `VideoIndex.search_many`.
+            query, k, moments, where: as for `VideoIndex.search_many`.
             update: bring the library up to date before; otherwise what was encoded so far is searched.
 
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
-        (checked,) = checked_queries([query], k, moments, min_confidence)
+        (checked,) = checked_queries([query], k, moments)
         if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
@@ -160,7 +159,7 @@ class Library:
         if update:
             self.update()
         index = self._current(self._listing() if self._listed is None or not update else self._listed)
-        return index.search(query, k, moments=moments, where=where, min_confidence=min_confidence)
+        return index.search(query, k, moments=moments, where=where)
 
     def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
         """Encodes the videos that are new; run it again to go on after an interruption.

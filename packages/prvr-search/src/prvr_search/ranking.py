@@ -329,6 +329,12 @@ def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], block: R
     return total
 
 
+def usual_score(snapshot: Snapshot, text: Float32[np.ndarray, " e"]) -> float:
+    """The mean cosine of a query with the frames of all videos, see `Snapshot.mean_frame`; infinite if not known."""
+    mean = snapshot.mean_frame
+    return np.inf if mean is None else float(_of_frames(text, len(mean)) @ mean)
+
+
 def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
     """Score and timeline of each window of a video, in order of time.
 

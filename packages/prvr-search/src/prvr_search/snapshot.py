@@ -12,8 +12,8 @@ from jaxtyping import Float32, Float64, Int64
 
 from prvr.encoders import VideoEntry
 from prvr_search.backends import ClipBlock, ClipSource
-from prvr_search.model import CLIP_TIMES, RowSet, SearchModel
-from prvr_search.vector_files import BANK_SCORES, PACKS, Content, VideoVectors, row_sets
+from prvr_search.model import CLIP_TIMES, SearchModel
+from prvr_search.vector_files import PACKS, Content, VideoVectors, row_sets
 from prvr_search.vectors import unpack_rows
 
 _BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
@@ -173,12 +173,7 @@ class Snapshot:
     @cached_property
     def _offsets(self) -> dict[str, Int64[np.ndarray, " _"]]:
         """For each set `(w + 1)`: the rows of window i are `offsets[i]` to `offsets[i + 1] - 1`, through all parts."""
-        names = [*row_sets(self.model), *([BANK_SCORES] if self._has_bank else [])]
-        return {name: np.append(0, np.cumsum(self._joined(f"{name}.counts"))) for name in names}
-
-    @cached_property
-    def _has_bank(self) -> bool:
-        return bool(self.parts) and all(BANK_SCORES in part.arrays for part in self.parts)
+        return {name: np.append(0, np.cumsum(self._joined(f"{name}.counts"))) for name in row_sets(self.model)}
 
     def row_blocks(self, rows: Int64[np.ndarray, " n"]) -> Iterator[RowBlock]:
         """The vectors of some windows that are scored, in order, a bounded number at a time.
@@ -219,14 +214,14 @@ class Snapshot:
         """Rows of a set for some windows, ascending, one window after the other.
 
         Args:
-            name: the name of the set: `clips`, `frames`, `BANK_SCORES`, or one of `SearchModel.stored`.
+            name: the name of the set: `clips`, `frames`, or one of `SearchModel.stored`.
             rows: numbers of windows.
             raw: give the rows as they were before they were scaled to unit length; needs a set that keeps lengths.
 
         Raises:
             ValueError: `raw`, and the set does not keep lengths.
         """
-        kind = row_sets(self.model).get(name, RowSet(0))
+        kind = row_sets(self.model)[name]
         if raw and not kind.lengths:
             raise ValueError("the lengths of these rows are not stored; only unit rows are available")
         runs = [*self.stored(name, rows)]
@@ -243,13 +238,18 @@ class Snapshot:
         return np.ascontiguousarray(times.reshape(len(rows), 2, self.model.clips).swapaxes(1, 2))
 
     @cached_property
-    def bank_best(self) -> Float32[np.ndarray, " s"] | None:
-        """The best score of each unrelated sentence over all videos; None without them, or without videos."""
-        if not self._has_bank or not self.entries:
+    def mean_frame(self) -> Float32[np.ndarray, " d"] | None:
+        """The mean over videos of the mean of their frames; None where windows do not store it, or without videos."""
+        if not self.model.frame_means or not len(self.live):
             return None
-        rows = self.rows_of_videos(None)
-        parts = [rows[first : first + _BLOCK_ROWS] for first in range(0, len(rows), _BLOCK_ROWS)]
-        return np.max([self.unpacked(BANK_SCORES, part).max(0, initial=-np.inf) for part in parts], 0)
+        bases = self._offsets["frames"][self._bases]
+        last = self._offsets["frames"][self.live + 1] - 1 - bases[self._part_of[self.live]]  # the row that is of all
+        of_part = np.split(last, np.flatnonzero(np.diff(self._part_of[self.live])) + 1)
+        numbers = np.unique(self._part_of[self.live]).tolist()
+        means = [self.parts[n].arrays["frames"][rows] for n, rows in zip(numbers, of_part, strict=True)]
+        owners = self.owners[self.live]
+        shares = 1 / np.bincount(owners)[owners]
+        return (shares @ unpack_rows(np.concatenate(means)) / len(np.unique(owners))).astype(np.float32)
 
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False

@@ -26,8 +26,6 @@ from prvr_search.model import RowSet, SearchModel
 
 logger = logging.getLogger(__name__)
 
-BANK_SCORES = "bank_scores"
-"""The set with the best score of each unrelated sentence in a video: one row, of its first window."""
 PACKS = "packs"
 PACK_FROM = 64
 """So many videos are packed; of fewer, each file is opened."""
@@ -75,7 +73,7 @@ class VideoVectors:
 
 
 def row_sets(model: SearchModel) -> dict[str, RowSet]:
-    """The sets of rows that are stored for a model, by name, but for `BANK_SCORES`."""
+    """The sets of rows that are stored for a model, by name."""
     return {"clips": RowSet(model.dim), "frames": RowSet(model.dim), **model.stored}
 
 
