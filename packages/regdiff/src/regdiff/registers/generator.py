@@ -320,12 +320,13 @@ class RegisterGenerator(nn.Module, Saveable):
 
     def _describe(self) -> dict[str, Any] | None:
         """The options, with what was set since; None where a part is another than they make."""
-        if self._hub_mixin_config is None or self._parts() != self._made_of:
+        config: Any = self._hub_mixin_config
+        if config is None or self._parts() != self._made_of:
             return None
         start = {} if self.prior is None else {"start": "prior_sample" if self.sample_prior else "prior_mean"}
         sampling = {"num_sampling_steps": self.sampling.num_steps, "guidance_scale": self.sampling.guidance_scale}
         rest = {"checkpoint": self.sampling.checkpoint, "loss_timesteps": self.loss_timesteps}
-        return self._hub_mixin_config | start | sampling | rest
+        return config | start | sampling | rest
 
     def with_scheduler(self, scheduler: Scheduler | str) -> "RegisterGenerator":
         """This generator, its parameters included, with another sampler.
