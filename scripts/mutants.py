@@ -223,27 +223,35 @@ REGDIFF = (
         "the mask of the null half",
     ),
     Mutant(
-        "gaussian.py",
+        "regdiff/registers/gaussian.py",
         "(self.mean**2 + self.logvar.exp() - 1 - self.logvar)",
         "(self.mean**2 + self.logvar.exp() - self.logvar)",
         "a divergence that is not 0 at N(0, I)",
     ),
     Mutant(
-        "gaussian.py",
+        "regdiff/registers/gaussian.py",
         "return torch.exp(0.5 * self.logvar)",
         "return torch.exp(self.logvar)",
         "the variance for the deviation",
     ),
     Mutant(
-        "gaussian.py", "ordered.masked_fill(padding.unsqueeze(-1), 0)", "ordered", "padding in a pooling: 0 times -inf"
+        "regdiff/registers/gaussian.py",
+        "ordered.masked_fill(padding.unsqueeze(-1), 0)",
+        "ordered",
+        "padding in a pooling: 0 times -inf",
     ),
     Mutant(
-        "condition.py",
+        "regdiff/registers/condition.py",
         "end = -(-(segment + 1) * count // num)",
         "end = (segment + 1) * count // num",
         "segments whose end is rounded down",
     ),
-    Mutant("condition.py", "x = masked(x, mask)  # a weight of 0", "x = x  # a weight of 0", "a NaN in padding"),
+    Mutant(
+        "regdiff/registers/condition.py",
+        "x = masked(x, mask)  # a weight of 0",
+        "x = x  # a weight of 0",
+        "a NaN in padding",
+    ),
 )
 PRVR = (
     Mutant(

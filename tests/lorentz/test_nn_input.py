@@ -52,7 +52,7 @@ def test_a_tensor_is_no_curvature(layer: str) -> None:
         (lambda: LorentzDropout(1.0), "p: got 1.0"),
         (lambda: LorentzResidual(0.0), "share: got 0.0"),
         (lambda: LorentzResidual(math.nan), "share: got nan"),
-        (lambda: LorentzMLR(4, 0), "classes: got 0"),
+        (lambda: LorentzMLR(4, 0), "num_classes: got 0"),
         (lambda: LorentzLinear(0, 4), "in_features: got 0"),
         (lambda: LorentzLinear(4, 4, max_length=math.nan), "max_length: got nan"),
         (lambda: LorentzLinear(2, 2, max_length=0.0), "max_length"),
