@@ -137,6 +137,19 @@ def test_another_scheduler_keeps_a_process_and_numbers_that_were_put_in():
     assert other.process is ours.process
 
 
+def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
+    null = nn.Parameter(torch.randn(1, NUM, DIM))
+    ours = parts(null_condition=null, condition_dropout=0.1, data_range=(-2.0, 2.0))
+    denoiser, other = ours.denoiser, ours.with_scheduler("euler")
+    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+    other.denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
+    other.null_condition = nn.Parameter(torch.zeros(1, NUM, DIM))
+    other.data_low = torch.tensor(-5.0)
+    assert ours.denoiser is denoiser
+    assert ours.null_condition is null
+    assert ours.data_range[0] == -2
+
+
 def test_what_a_generator_was_set_to_is_saved_or_refused(tmp_path):
     x = torch.randn(2, 6, DIM)
     ours = generator(condition_dropout=0.2)
