@@ -104,7 +104,7 @@ def test_a_scheduler_that_the_denoiser_was_not_trained_for_is_not_set(other, mes
     assert ours.scheduler is before
 
 
-def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path):
+def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
     ours, (x, condition) = parts(), torch.randn(2, 4, NUM, DIM).clamp(-1, 1)
     ours.weighting = "min_snr"
     ours.snr_gamma = 0.5
@@ -122,6 +122,9 @@ def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path):
         ours.weighting = "snr"
     with pytest.raises(ValueError, match="snr_gamma: got 0"):
         ours.snr_gamma = 0
+    for name, value in (("eta", 1.5), ("condition_dropout", -0.1), ("loss_fn", 3)):
+        with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+            setattr(ours, name, value)
     for name in ("prediction_type", "schedule"):
         with pytest.raises(AttributeError, match=name):
             setattr(ours, name, getattr(ours, name))

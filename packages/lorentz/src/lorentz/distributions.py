@@ -88,7 +88,7 @@ class WrappedNormal(Distribution):
     def __init__(
         self,
         loc: Float[Tensor, "*b n"],
-        scale: float | Float[Tensor, "..."],
+        scale: Scalar,
         c: Scalar = 1.0,
         validate_args: bool | None = None,
     ) -> None:

@@ -50,6 +50,12 @@ _ROUNDING = 1.001
 #: Where the denoisers are that config.json may name.
 _DENOISERS = {"TransformerDenoiser": "regdiff.transformer", "RegisterDenoiser": "regdiff.registers"}
 
+#: What options in [0, 1] are, also when they are set.
+_RANGES = {
+    "eta": "number in [0, 1] (0 = deterministic, 1 = DDPM variance)",
+    "condition_dropout": "probability in [0, 1]",
+}
+
 #: Options that config.json holds as they are.
 _NUMBERS = ("eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
 
@@ -142,12 +148,6 @@ class ConditionalDiffusion(nn.Module, Saveable):
             )
         if isinstance(loss_fn, KLToTarget) and data_range is not None:
             raise ValueError("data_range: KLToTarget compares distributions as they are; expected None")
-        if not 0 <= eta <= 1:
-            raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
-        if not 0 <= condition_dropout <= 1:
-            raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
-        if not callable(loss_fn):
-            raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
         super().__init__()
         self._hub_mixin_config = None  # `_describe` says what is saved
         self._schedule = schedule_of(scheduler)
@@ -169,6 +169,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
             _expect_steps(value, len(self.schedule))
             if not isinstance(value, nn.Module):
                 self._modules.pop(name, None)  # torch refuses a function where a module was
+        elif name in _RANGES and not 0 <= value <= 1:
+            raise ValueError(f"{name}: got {value}, expected a {_RANGES[name]}")
+        elif name == "loss_fn":
+            _expect_loss(value)
         super().__setattr__(name, value)
 
     @property
@@ -633,6 +637,12 @@ def _expect_steps(denoiser: Any, steps: int) -> None:
             f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
             "same T"
         )
+
+
+def _expect_loss(loss_fn: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
 
 
 def _expect_floating(name: str, values: Any) -> None:
