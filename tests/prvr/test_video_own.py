@@ -326,3 +326,25 @@ def test_what_parts_print_is_no_result(here: Path) -> None:
     command = [sys.executable, "-P", "-m", "prvr.cli", "--import", "loud", "presets", "gmmformer-toy"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (yaml.safe_load(done.stdout), done.stderr) == (yaml.safe_load(preset_text("gmmformer-toy")), "printed\n")
+
+
+def test_an_encoder_is_opened_once_and_tried_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = Path("colour_rows.py").read_text(encoding="utf-8")
+    code = code.replace(
+        "def __init__(self, ",
+        "def __init__(self, *_, name='colour_rows:Colours', device='cpu'):\n"
+        "        print('x', file=open('opened', 'a'))\n        self.start(name, device)\n\n"
+        "    def start(self, ",
+    )
+    code = code.replace(
+        "def encode(self, frames: np.ndarray) -> np.ndarray:\n",
+        "def encode(self, frames: np.ndarray) -> np.ndarray:\n        print('x', file=open('encoded', 'a'))\n",
+    )
+    Path("colour_rows.py").write_text(code)
+    run("search", "films", QUERY, "--encoder", f" {NAME}")
+    assert Path("opened").read_text().count("x") == 1
+    before = Path("encoded").read_text().count("x")
+    forget(monkeypatch)
+    run("search", "films", "something blue", "--encoder", NAME)
+    assert Path("opened").read_text().count("x") == 2
+    assert Path("encoded").read_text().count("x") == before

@@ -107,7 +107,7 @@ class Library:
         self.storage = Storage(None if home is None else Path(home))
         self.report: UpdateReport | None = None
         self.remembers = True
-        self._encoder_name = encoder
+        self._encoder_name = None if encoder is None else encoder.strip()
         self._model = None if model is None else str(model)
         self._is_encoder_alone = self._model in (None, TAUGHT, *UNTRAINED)
         if model is not None and not self._is_encoder_alone:
@@ -466,7 +466,8 @@ class Library:
         if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
             if self._encoder is None:
                 name = name or default_encoder(video.path for video in listing.videos)
-                self._encoder = open_encoder(name, self._device, download=self._download)
+                tried = {spec.encoder for spec in self.storage.specs().values()}
+                self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
         self._spec, is_named = spec, was_named or self._encoder_name is not None
         try:  # before the first video is encoded, so that another process finds what is

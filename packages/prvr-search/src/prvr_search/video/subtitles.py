@@ -15,6 +15,7 @@ from prvr.reading import printable
 from prvr_search.video.decode import VideoFile, read_faults
 
 logger = logging.getLogger(__name__)
+_FOLDERS = {"subs", "subtitles"}
 FORMATS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 """Suffixes of subtitle files, and what FFmpeg calls the format of each."""
 SUBTITLE_BYTES = 2**24
@@ -49,6 +50,8 @@ class SubtitleLine:
 def named_video(name: str, videos: Container[str]) -> tuple[str, str]:
     """The video that a subtitle file belongs to, and the language in the name; what is missing is empty.
 
+    It lies beside the video, in a folder `Subs` or `Subtitles` there, or in a folder of that with the video's name.
+
     Args:
         name: the path of the file.
         videos: the paths of videos without their suffixes; of several that fit, the longest is taken.
@@ -56,14 +59,23 @@ def named_video(name: str, videos: Container[str]) -> tuple[str, str]:
     Examples:
         >>> named_video("day 1/beach.en.sdh.srt", {"day 1/beach"}), named_video("beach.srt", {"sea"})
         (('day 1/beach', 'en'), ('', ''))
+        >>> named_video("Subs/beach.en.srt", {"beach"}), named_video("Subs/beach/2_English.srt", {"beach"})
+        (('beach', 'en'), ('beach', ''))
     """
-    path, language = PurePosixPath(name).with_suffix(""), ""
-    while str(path) not in videos:
-        if not path.suffix:
-            return "", ""
-        language = path.suffix[1:] if _LANGUAGE.fullmatch(path.suffix[1:]) else language
-        path = path.with_suffix("")
-    return str(path), language
+    path = PurePosixPath(name)
+    places = [path]
+    if path.parent.name.casefold() in _FOLDERS:
+        places.append(path.parent.parent / path.name)
+    if path.parent.parent.name.casefold() in _FOLDERS:
+        places.append(path.parents[2] / f"{path.parent.name}{path.suffix}")
+    for place in places:
+        stem, language = place.with_suffix(""), ""
+        while str(stem) not in videos and stem.suffix:
+            language = stem.suffix[1:] if _LANGUAGE.fullmatch(stem.suffix[1:]) else language
+            stem = stem.with_suffix("")
+        if str(stem) in videos:
+            return str(stem), language
+    return "", ""
 
 
 def parse_subtitles(content: bytes, name: str, language: str = "") -> list[SubtitleLine]:

@@ -4,7 +4,7 @@ What an encoder offers is in `prvr.encoders.interface`; encoders that others wro
 family registers itself in `ENCODERS`; nothing else has to know of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -76,7 +76,9 @@ ENCODERS: Registry[EncoderFamily] = Registry("encoder")
 transformers."""
 
 
-def open_encoder(name: str | Identity, device: Any = "cpu", *, download: bool = False) -> FrameEncoder:
+def open_encoder(
+    name: str | Identity, device: Any = "cpu", *, download: bool = False, tried: Collection[Identity] = ()
+) -> FrameEncoder:
     """Opens an encoder of frames.
 
     Args:
@@ -87,13 +89,14 @@ def open_encoder(name: str | Identity, device: Any = "cpu", *, download: bool = 
             no module is imported for one.
         device: torch device of the model.
         download: let the model be downloaded from the Hugging Face hub if it is not on this computer.
+        tried: a `MODULE:CLASS` that is one of these is not tried again on two pictures.
 
     Raises:
         prvr.encoders.DownloadNeeded: it is not on this computer, and `download` is False.
         DataError: there is no such model, or it has no encoder of frames; or an `Identity` names a module.
         prvr.MissingExtraError: transformers is not installed.
     """
-    return _opened(name, lambda family: family.frames, device, download)
+    return _opened(name, lambda family: family.frames, device, download, tried)
 
 
 def open_featurizer(name: str | Identity, device: Any = "cpu", *, download: bool = False) -> TextFeaturizer:
@@ -118,16 +121,17 @@ def _opened(
     side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None],
     device: Any,
     download: bool,
+    tried: Collection[Identity] = (),
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
-    name = encoder.name if isinstance(encoder, Identity) else encoder
+    name = encoder.name if isinstance(encoder, Identity) else encoder.strip()
     family, colon, model = name.partition(":")
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name
     bundled = model in ENCODERS and ENCODERS[model].part.bundled
     if not (family or bundled) and is_own(name):
         make = own_class(name, recorded=isinstance(encoder, Identity))
-        make_side = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make)))
+        make_side = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make, tried=tried)))
         assert make_side is not None
         return make_side(name, device)
     folder = Path(model).expanduser()
