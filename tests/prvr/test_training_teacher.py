@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -150,6 +151,14 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
     other = write_layout(tmp_path / "clip", TextData({"train": lines}), videos=videos, queries=queries)
     torch.testing.assert_close(frame_cosines(str(other), split, length + 1), cosines, rtol=0, atol=1e-3)
+    theirs, folders = tmp_path / "theirs" / "clip", ("FeatureData", "TextData")  # as the authors of DL-DKD name them
+    for folder in folders:
+        (theirs / folder).mkdir(parents=True)
+    name = "new_clip_vit_32_clip_vid_features.hdf5"
+    shutil.move(other / "FeatureData" / "frames" / "feature.hdf5", theirs / "FeatureData" / name)
+    with h5py.File(theirs / "TextData" / "clip_ViT_B_32_clip_query_feat.hdf5", "w") as file:
+        file.update({name.replace("#enc#", "#"): rows for name, rows in queries})
+    torch.testing.assert_close(frame_cosines(str(theirs), split, length + 1), cosines, rtol=0, atol=1e-3)
     again = shutil.copytree(corpus.folder, tmp_path / "again" / corpus.name)
     file = open_corpus(again.parent, corpus.name).caption_file("train")
     lines_of_file = file.read_text().splitlines()

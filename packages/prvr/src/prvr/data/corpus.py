@@ -133,9 +133,10 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
     Args:
         root: folder that holds the collections.
         collection: ``tvr``, ``activitynet``, ``charades``, or any other name.
-        feature: folder under ``FeatureData``; default: the only one, or the one that the public code uses.
+        feature: folder or HDF5 file under ``FeatureData``; default: the only folder, or the one that the public code
+            uses; without a folder, the only file.
         query: the encoder in the name of the query features, ``{query}_{collection}_query_feat.hdf5``; where no such
-            file exists and there is just one, that one.
+            file exists, the one with the name of the file of frame features, or the only one.
 
     Raises:
         DataError: the folder, the frame features or the query features are missing or ambiguous.
@@ -147,11 +148,14 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
             f"under ROOT: {_folders(folder.parent)}."
         )
     features = folder / "FeatureData" / (feature or _choose_feature(folder / "FeatureData", collection))
-    if not features.is_dir():
-        raise DataError(f"{features}: no such folder. Under FeatureData: {_folders(features.parent)}.")
+    if not features.exists():
+        names = _folders(features.parent) + _matrices(features.parent)
+        raise DataError(f"{features}: no such folder or file. Under FeatureData: {names}.")
     query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
-    if not query_file.is_file():
-        files = sorted((folder / "TextData").glob("*_query_feat.hdf5"))
+    if features.is_file() or not query_file.is_file():
+        same = (query_file.with_name(f"{features.stem}{end}{features.suffix}") for end in ("", "_text"))
+        files = [file for file in same if features.is_file() and file.is_file()]
+        files = files or sorted((folder / "TextData").glob("*_query_feat.hdf5"))
         if len(files) != 1:
             raise DataError(
                 f"{query_file}: no such file. Download the query features (in TextData: {[p.name for p in files]})."
@@ -178,11 +182,18 @@ def _folders(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
 
 
+def _matrices(folder: Path) -> list[str]:
+    """The HDF5 files of a folder."""
+    return sorted(p.name for p in folder.glob("*.h*5") if p.is_file())
+
+
 def _choose_feature(folder: Path, collection: str) -> str:
-    names = _folders(folder)
+    names = _folders(folder) or _matrices(folder)
     if len(names) == 1:
         return names[0]
     for name in (PUBLIC_FEATURES.get(collection), *PUBLIC_FEATURES.values()):
         if name in names:
             return str(name)
-    raise DataError(f"{folder}: expected one folder of frame features, found {names}. Name one with feature=.")
+    raise DataError(
+        f"{folder}: expected one folder or HDF5 file of frame features, got {names}. Name one with feature=."
+    )

@@ -39,6 +39,7 @@ class PackSettings:
         keep_last: the last frame counts in the last segment mean (False: as in the released code).
         dtype: ``float32`` or ``float16``, on disk only.
         unit: scale rows to unit length. False for pictures and token numbers, which are kept as they are.
+        keep_length: all the same, frames stay as long as they are, for a model that scales them itself.
     """
 
     clips: int = 32
@@ -47,23 +48,28 @@ class PackSettings:
     keep_last: bool = True
     dtype: str = "float32"
     unit: bool = True
+    keep_length: bool = False
 
     @classmethod
     def of(cls, model: AnyModelConfig, keep_last: bool) -> "PackSettings":
         """How the videos and queries of a model are sampled."""
-        return cls(model.num_clips, model.max_frames, model.max_words, keep_last, unit=model.unit_rows)
+        sizes = model.num_clips, model.max_frames, model.max_words
+        return cls(*sizes, keep_last, unit=model.unit_rows, keep_length=model.frame_lengths)
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
             raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
             raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
-        if self.dtype == "float16" and not self.unit:
-            raise InputError("PackSettings: float16 rounds token numbers beyond 2048: with unit=False use float32")
+        if self.dtype == "float16" and (self.keep_length or not self.unit):
+            raise InputError(
+                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False or "
+                "keep_length=True use float32"
+            )
 
     def video(self, rows: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
         """Clips and frames of a video, from its features as they are stored, see `sample_video`."""
-        return sample_video(rows, self.clips, self.frames, self.keep_last, self.unit)
+        return sample_video(rows, self.clips, self.frames, self.keep_last, self.unit, self.keep_length)
 
     def query(self, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "w e"]:
         """The words of a query, from its features as they are stored."""
@@ -103,6 +109,8 @@ def pack(
     settings = settings or PackSettings()
     source = _source_files(corpus, split)
     values = asdict(settings)
+    if not settings.keep_length:
+        del values["keep_length"]  # stores that were packed without this setting are the same
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
