@@ -14,7 +14,7 @@ from commands import explained
 from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.corpora.feature_files import convert_features, list_features, read_features
-from prvr.data import DataError, open_corpus
+from prvr.data import DataError, Moment, open_corpus, pack
 from prvr.encoders import open_featurizer
 from prvr.evaluation import EvaluationReport
 
@@ -78,6 +78,35 @@ def test_the_command_makes_a_corpus_that_trains(made: Path, capsys: pytest.Captu
     assert main(["train", *next_command, *small, *run]) == 0
     report = EvaluationReport.from_json(made / "run" / "evaluation.json")
     assert (report.text_to_video.queries, report.moments[0].queries) == (6, 3)
+
+
+def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Path) -> None:
+    with (made / "mine.jsonl").open("a") as file:
+        for start, end in ((4, 6.5), (1, 3), (7, 8)):  # the second line says again what is there
+            row = {"id": "q9-1", "video": "day 1/v.9", "text": "sentence 9 1", "split": "test"}
+            file.write(json.dumps(row | {"start": start, "end": end}) + "\n")
+    assert main(command(made, "--rate", "2")) == 0
+    corpus = open_corpus(made / "data", "mine")
+    test = corpus.split("test")
+    own = {test.own_ids[caption.id]: caption for caption in test.captions}
+    assert list(own) == [f"q{number}-{caption}" for number in (9, 10, 11) for caption in (0, 1)]
+    assert test.moments[own["q9-1"].id] == Moment(1.0, 3.0, 9.5, ((4.0, 6.5), (7.0, 8.0)))
+    labels = [{"query_id": "q10-0", "gt_video_ids": [own["q10-0"].video_id, own["q11-0"].video_id]}]
+    (made / "labels.json").write_text(json.dumps(labels))
+    assert main(["convert", "labels", str(corpus.folder), str(made / "labels.json")]) == 0
+    assert set(corpus.dense_labels()) == {own["q10-0"].id}
+    sizes = ["--model.video_dim", "24", "--model.query_dim", "6", "--model.hidden", "16", "--model.heads", "2"]
+    sizes += ["--model.lorentz_dim", "15", "--train.epochs", "0", "--device", "cpu", "--data.cache_dir"]
+    data = ["--data.root", str(made / "data"), "--data.collection", "mine", "--output", str(made / "run"), "-q"]
+    assert main(["train", "--preset", "hybrid-clip", *sizes, str(made / "cache"), *data]) == 0
+    assert main(["evaluate", str(made / "run"), "--run-file", str(made / "run.txt"), "-q"]) == 0
+    assert list(dict.fromkeys(line.split()[0] for line in (made / "run.txt").read_text().splitlines())) == list(own)
+    split = pack(corpus, "test", cache_dir=made / "cache")
+    assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
+    assert split.windows[1:, 3].tolist() == [[1, 3]] * 2
+    part = split.subset([0, 2])
+    assert (part.query_names[1], part.windows[2, 1].tolist()) == ("q9-1", [7, 8])
+    split.close()
 
 
 def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.features import FeatureReader, open_features, open_query_features
-from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
+from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_own_ids, read_relevance, read_tags
 from prvr.errors import DataError
 from prvr.reading import read_object
 
@@ -18,6 +18,7 @@ TEXT_FILES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "moments": read_moments,
     "relevance": read_relevance,
     "tags": read_tags,
+    "own_ids": read_own_ids,
 }
 """The readers of the files by caption that a corpus may have, by what they hold."""
 PUBLIC_FEATURES = {"tvr": "i3d_resnet", "activitynet": "i3d", "charades": "i3d_rgb_lgi"}
@@ -32,6 +33,7 @@ class Split:
     moments: Mapping[str, Moment] = field(default_factory=dict)
     relevance: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    own_ids: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ class Corpus:
         return isinstance(self.about.get("benchmark"), str)
 
     def split(self, name: str) -> Split:
-        """Reads the captions, moments, relevance sets and tags of a split.
+        """Reads the captions, moments, relevance sets, tags and own ids of a split.
 
         Raises:
             DataError: no such split, or a bad line in one of its files.

@@ -299,12 +299,14 @@ def _write(
     index = {
         "query_to_video": np.array([index_of[caption.video_id] for caption in captions], np.int64),
         "moments": np.array([(m.start, m.end, m.duration) for m in moments], np.float64),
+        "more_moments": np.array([(q, *times) for q, m in enumerate(moments) for times in m.more]).reshape(-1, 3),
         "frame_offsets": _offsets(lengths["frames"]),
         "word_offsets": _offsets(lengths["words"]),
     }
     text = {
         "video_ids": split.video_ids,
         "query_ids": [caption.id for caption in captions],
+        "own_ids": [split.own_ids.get(caption.id, "") for caption in captions],
         "captions": [caption.text for caption in captions],
         "relevant": [sorted(index_of[video] for video in split.relevant(caption)) for caption in captions],
         "tags": [sorted(split.tags.get(caption.id, ())) for caption in captions],
