@@ -193,8 +193,31 @@ def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
     config = {"B_hidden_size" if k == "inheritance_hidden" else k: v for k, v in golden.config.items()}
     named = tensors(prvr.load_released(iccv, config)[0])
     assert all(torch.equal(named[name], tensor) for name, tensor in expected.items())
-    with pytest.raises(CheckpointError, match="label_style is 'soft', of which there is no part here: expected 'hard'"):
-        prvr.load_released(golden.state, golden.config | {"label_style": "soft"})
+
+
+def test_dl_dkd_with_soft_labels_with_one_branch_and_with_two_widths(caplog: pytest.LogCaptureFixture) -> None:
+    golden = Golden("dl-dkd")
+    batch, state = golden.batch(torch.float64), golden.state
+    soft, _ = prvr.load_released(state, golden.config | {"label_style": "soft"})
+    check_close(soft.double()(batch).scores.total, golden.arrays["out64/eval_score"], 1e-6, "soft labels")
+    assert "label_style is 'soft': scores do not depend on it, but the losses here are those of 'hard'" in caplog.text
+    single = {name: tensor for name, tensor in state.items() if not name.startswith("exp_")}
+    config = {key: value for key, value in golden.config.items() if key != "double_branch"}  # as their files are
+    for changes in ({}, {"double_branch": False}):
+        retriever, objective = prvr.load_released(single, config | changes)
+        out = retriever.double()(batch)
+        check_close(out.scores.total, golden.arrays["out64/clip_scale_scores"], 1e-6, "one branch")
+        terms = objective.double()(out, batch, negatives="hardest")
+        for name, key in (
+            ("triplet_clips", "hard_lo/clip_trip"),
+            ("info_nce_clips", "clip_nce"),
+            ("frame_distillation", "kl"),
+        ):
+            check_close(terms[name], golden.arrays[f"loss64/{key}"], 1e-6, name)
+    with pytest.raises(CheckpointError, match="lacks tensors: exp_"):
+        prvr.load_released(single, golden.config)
+    with pytest.raises(CheckpointError, match="its branches are 16 and 24 wide: those of DL-DKD here have one width"):
+        prvr.load_released(state, golden.config | {"exploration_hidden": 24})
 
 
 def test_training_trajectory(golden: Golden) -> None:
