@@ -352,7 +352,10 @@ def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tup
         for video, identity in enumerate(split.video_ids):
             texts = [captions.read(split.query_ids[query]) for query in split.queries_of(video)]
             if any(len(rows) != 1 for rows in texts):
-                raise DataError(f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each")
+                raise DataError(
+                    f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each, that of "
+                    "the sentence. Name a corpus in train.teacher that has them"
+                )
             yield torch.from_numpy(np.concatenate(texts)).float(), torch.from_numpy(videos.read(identity)).float()
 
 
