@@ -123,24 +123,49 @@ def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) ->
     assert corpus.split("test").moments == {}  # nothing says how long a video is
 
 
-def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path) -> None:
+def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explained(made: Path) -> None:
+    videos = list_features(made / "videos")
+    table = "video,text,start,end,duration\n"
+    for name, rows in videos.rows.items():
+        table += f"{name},it ends {name},{rows - 2},{rows + 0.5},{rows + 0.5}\n{name},no time {name},,,\n"
+    (made / "long.csv").write_text(table)
+    for rate, corpus in ((None, "without"), (1.0, "with")):  # rows alone say half a second less
+        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / corpus / "long", rate=rate)
+        train = open_corpus(made / corpus, "long").split("train")
+        for caption in train.captions:
+            moment = train.moments[caption.id]
+            assert moment.duration % 1 == 0.5
+            assert np.isnan(moment.end) if "no time" in caption.text else moment.end == moment.duration
+    (made / "long.csv").write_text(table.replace("day 0/v.0,it", "day 0/v.0.avi,it"))
+    message = r"Line 2: no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"
+    with pytest.raises(DataError, match=message):
+        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / "no" / "long")
+
+
+@pytest.mark.parametrize("seconds_a_row", [1.5, 2.0])
+def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path, seconds_a_row: float) -> None:
     rows = [json.loads(line) for line in (made / "mine.jsonl").read_text().splitlines()]
     names = list(dict.fromkeys(row["video"] for row in rows))
-    seconds = {name: 2.0 * list_features(made / "videos").rows[name] for name in names}
+    seconds = {name: seconds_a_row * list_features(made / "videos").rows[name] for name in names}
     table = "video,text,start,end\n"
     for name, length in seconds.items():
-        table += f"{name},it starts {name},{length - 3},{length + 1.9}\n{name},it ends {name},{length},{length + 1.9}\n"
+        end = length + seconds_a_row - 0.1
+        table += f"{name},it starts {name},{length - 3},{end}\n{name},it ends {name},{length},{end}\n"
     (made / "coarse.csv").write_text(table)
-    convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "coarse", rate=0.5)
+    convert_features(
+        made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "coarse", rate=1 / seconds_a_row
+    )
     corpus = open_corpus(made / "data", "coarse")
     for split in map(corpus.split, corpus.splits):
         for caption in split.captions:
             moment = split.moments[caption.id]
-            first = moment.duration - (3 if "starts" in caption.text else 2)
-            assert (moment.start, moment.end) == (first, moment.duration)
-    (made / "coarse.csv").write_text(table + f"{name},too late,{length + 2},{length + 3}\n")
+            first = moment.duration - (3 if "starts" in caption.text else seconds_a_row)
+            assert (moment.start, moment.end) == pytest.approx((first, moment.duration))
+    (made / "coarse.csv").write_text(table + f"{name},too late,{length + seconds_a_row},{length + 3}\n")
     with pytest.raises(DataError, match="lies beyond the end"):
-        convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "no", rate=0.5)
+        convert_features(
+            made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "no", rate=1 / seconds_a_row
+        )
 
 
 class Malicious:

@@ -230,7 +230,8 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
         store: the videos.
         problems: what is wrong is added to them; refuse them before using any line.
     """
-    lines: dict[tuple[object, ...], CaptionLine] = {}
+    matches = list[tuple[UserCaption, str]]()
+    stated = dict[str, float]()  # lengths of videos by the table
     for caption in captions:
         if not caption.video:  # the row has a problem already
             continue
@@ -243,14 +244,23 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
         except DataError as error:
             problems.add(caption.line, str(error))
             continue
+        matches.append((caption, video))
+        if caption.duration:
+            stated[video] = max(caption.duration, stated.get(video, 0.0))
+    lines: dict[tuple[object, ...], CaptionLine] = {}
+    for caption, video in matches:
         duration, start, end = store.duration(video), caption.start, caption.end
-        # Where the length follows from the rows, the last one, which was not full, may be missing.
-        row = 1 / store.rate if duration == store.entries[video].frames / store.rate else 0.0
+        row = 0.0
+        if isnan(duration) or duration == store.entries[video].frames / store.rate:  # not that of a video file
+            # Where the length follows from the rows, the last one, which was not full, may be missing.
+            duration, row = (stated[video], 0.0) if video in stated else (duration, 1 / store.rate)
         if start is None or end is None:
             start = end = nan
         elif isnan(duration):
             problems.add(
-                caption.line, "has times, but nothing says how long the video is. Give the rows per second (--rate)"
+                caption.line,
+                "has times, but nothing says how long the video is. Give the rows per second (--rate), or a column "
+                "duration",
             )
         elif start >= duration + row or end > duration + max(row, _BEYOND):
             times = f"{start:g} - {end:g} s"

@@ -116,15 +116,18 @@ def pack(
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
 
     def check_widths(frames: int, words: int) -> None:
-        for path, kind, width, expected in (
-            (corpus.feature_folder, "frame", frames, feature_dim),
-            (corpus.query_file, "query", words, query_dim),
-        ):
-            if expected is not None and width != expected:
-                raise DataError(
-                    f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
-                    "Choose the preset made for these features, or set the width in the config."
-                )
+        widths = (
+            (corpus.feature_folder, "frame", "video_dim", frames, feature_dim),
+            (corpus.query_file, "query", "query_dim", words, query_dim),
+        )
+        wrong = [row for row in widths if row[4] not in (None, row[3])]
+        if wrong:
+            problems = "; ".join(
+                f"{path}: {kind} features are {width} wide, but the model expects {expected}"
+                for path, kind, _, width, expected in wrong
+            )
+            keys = " and ".join(f"model.{key}={width}" for _, _, key, width, _ in wrong)
+            raise DataError(f"{problems}. Set {keys}, or choose the preset made for these features.")
 
     packed = None
     if target.exists():
