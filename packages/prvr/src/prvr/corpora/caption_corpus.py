@@ -230,12 +230,15 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
         store: the videos.
         problems: what is wrong is added to them; refuse them before using any line.
     """
-    matches = list[tuple[UserCaption, str]]()
+    names = [caption.video.replace("\\", "/").removeprefix("./") for caption in captions]
     stated = dict[str, float]()  # lengths of videos by the table
-    for caption in captions:
+    for caption, name in zip(captions, names, strict=True):
+        for video in store.named(name) if caption.duration else ():
+            stated[video] = max(caption.duration or 0.0, stated.get(video, 0.0))
+    lines: dict[tuple[object, ...], CaptionLine] = {}
+    for caption, name in zip(captions, names, strict=True):
         if not caption.video:  # the row has a problem already
             continue
-        name = caption.video.replace("\\", "/").removeprefix("./")
         if problems.full and len(store.named(name)) != 1:
             problems.add(caption.line, "")  # it is only counted: to look for similar names takes time
             continue
@@ -244,11 +247,6 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
         except DataError as error:
             problems.add(caption.line, str(error))
             continue
-        matches.append((caption, video))
-        if caption.duration:
-            stated[video] = max(caption.duration, stated.get(video, 0.0))
-    lines: dict[tuple[object, ...], CaptionLine] = {}
-    for caption, video in matches:
         duration, start, end = store.duration(video), caption.start, caption.end
         row = 0.0
         if isnan(duration) or duration == store.entries[video].frames / store.rate:  # not that of a video file
