@@ -52,8 +52,8 @@ RunConfig = Config | RerankerRunConfig
 
 MAY_CHANGE = frozenset(
     {
-        *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.data_on_device"),
-        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped", "fit.baseline"),
+        *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.start_from"),
+        *("train.data_on_device", "train.checkpoint_every", "train.on_nonfinite", "train.max_skipped", "fit.baseline"),
     }
 )
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
@@ -100,11 +100,8 @@ class RunFolder:
         """Owns the folder, created where it is missing; removes what a killed process left half-written there.
 
         Raises:
-            TrainingError: it is missing on resume, or not empty otherwise; another process trains there; or it cannot
-                be written.
+            TrainingError: it is not empty, and not resumed; another process trains there; or it cannot be written.
         """
-        if resume and not self.path.is_dir():
-            raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
         if not resume:
             files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
             if (
