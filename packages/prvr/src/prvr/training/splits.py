@@ -183,7 +183,14 @@ def training_batches(
             f"raise train.batch_size={size}"
         )
     for entry in LOSSES:
-        if processes > 1 and "last_words" in entry.needs and (weight := config.loss.weight(entry.name)) > 0:
+        if (weight := config.loss.weight(entry.name)) == 0:
+            continue
+        if "moments" in entry.needs and np.isnan(split.moments.start).all():
+            raise TrainingError(
+                f"loss.{entry.name}={weight} needs moments of queries, and {split.name} has none: add them (prvr "
+                "convert moments), or set it to 0"
+            )
+        if processes > 1 and "last_words" in entry.needs:
             raise TrainingError(
                 f"loss.{entry.name}={weight} needs the words of all queries of a batch, which {processes} processes do "
                 "not share: train with one process, or set it to 0"
