@@ -464,7 +464,7 @@ PRVR = (
         "prvr/test_library.py::test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk",
     ),
     Mutant(
-        "prvr_search/sync.py",
+        "prvr_search/embedding.py",
         "[*range(0, rows - size, step), rows - size]",
         "[*range(0, rows - size, step), rows - size - 1]",
         "the last window ends before the video does",
@@ -492,6 +492,34 @@ PRVR = (
         "prvr/test_search_query.py::test_copies_are_one_hit",
     ),
     Mutant(
+        "prvr_search/snapshot.py",
+        "numbers[self.originals[videos]] = videos",
+        "pass",
+        "a copy that passes a filter has the score of none",
+        "prvr/test_search_index.py::test_copies_share_a_file",
+    ),
+    Mutant(
+        "prvr_search/vector_files.py",
+        'or (not about["name"] and about["sum"] != _sum(arrays))',
+        "",
+        "a file that lost bytes is believed",
+        "prvr/test_search_index.py::test_a_file_of_a_video_that_lost_bytes_is_made_again",
+    ),
+    Mutant(
+        "prvr_search/vector_files.py",
+        "number >= _MOST_PACKS or held <= windows.keys()",
+        "number >= _MOST_PACKS or held & windows.keys()",
+        "the pack of another folder is deleted",
+        "prvr/test_search_index.py::test_a_pack_is_written_again_when_it_no_longer_fits",
+    ),
+    Mutant(
+        "prvr_search/ranking.py",
+        "np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])",
+        "np.sort(each_once(videos[videos >= 0])[: num_candidates(k)])",
+        "videos beside the pack are no candidates",
+        "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one[clips-faiss]",
+    ),
+    Mutant(
         "prvr_search/index.py",
         "found = [searched_videos(snapshot, where)] * len(queries)",
         "passing, best = searched_videos(snapshot, where), rank(snapshot, text, None, k)\n"
@@ -500,11 +528,11 @@ PRVR = (
         "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
     ),
     Mutant(
-        "prvr_search/confidence.py",
-        "np.mean(best >= score)",
-        "np.mean(best > score)",
-        "a score of the bank itself has its confidence",
-        "prvr/test_search_confidence.py::test_what_surpasses_a_score_has_its_confidence",
+        "prvr_search/joint.py",
+        "unit(self.encode_plain(texts) - self._common)",
+        "self.encode_plain(texts)",
+        "sentences with what all have in common",
+        "prvr/test_search_centre.py::test_sentences_are_compared_without_their_mean",
     ),
     Mutant(
         "prvr_search/trained.py",

@@ -75,8 +75,6 @@ def test_search_gives_what_the_index_gives(client: TestClient, served: Served, t
         assert [(one["start"], one["end"]) for one in hit["moments"]] == [(m.start, m.end) for m in true.moments]
         assert (hit["start"], hit["end"]) == (true.start, true.end)
         assert hit["relevance"] == pytest.approx(list(true.relevance))
-        assert hit["confidence"] == pytest.approx(true.confidence)
-        assert hit["weaker"] == true.is_weaker
         assert [one["name"] for one in hit["alike"]] == [video.id for video in true.alike]
     assert str(served.films) not in answer.text  # where files lie is nobody's business
 
@@ -106,7 +104,6 @@ def test_all_that_an_index_can_be_asked_is_asked_by_address(
             expected = index.search(query, 5)
             assert names(answer) == [hit.video_id for hit in expected.hits]
             assert answer.json()["query"] == expected.query
-            assert {hit["confidence"] for hit in answer.json()["hits"]} == {None}
             like = None if query.passage is None else {"key": key, "start": query.passage[1], "end": query.passage[2]}
             body = {
                 "queries": [{"texts": list(query.texts), "without": list(query.without), "like": like}, told[0]],
@@ -312,7 +309,7 @@ def test_videos_that_score_alike_are_listed_with_a_hit(tmp_path: Path) -> None:
     (tmp_path / "films").mkdir()
     write_video(tmp_path / "films" / "a.avi", frames, codec="mpeg4")
     with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
-        (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]
+        (hit,) = client.get("/api/search", params={"q": "a blue star falls"}).json()["hits"]
         assert sorted(one["name"] for one in (hit["video"], *hit["alike"])) == ["a.avi", "a.mp4"]
 
 

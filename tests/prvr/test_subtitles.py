@@ -18,7 +18,6 @@ from counting_encoder import NAME, film
 from kills import die, killed
 
 from prvr.cli import main
-from prvr.errors import InputError
 from prvr_search import Library, Query, SearchHit
 from prvr_search.video import SubtitleLine, write_clip
 from prvr_search.video.database import FILE, SPACE
@@ -251,8 +250,6 @@ def test_lines_alone_need_no_encoder(
         found = library.search(Query(subtitles="quiet library"))
         assert [(hit.video_id, hit.video.duration) for hit in found.hits] == [("day 2/renamed.mkv", 4.0)]
         assert (library.spec, library.state().encoded, found.videos) == (None, 0, 7)
-        with pytest.raises(InputError, match="only hits for a single sentence have a confidence"):
-            library.search(Query(subtitles="quiet library"), min_confidence=0.5)
     assert not log.exists()
     assert not (films.parent / "cache" / "prvr").exists()
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from prvr_search.teaching import _Pairs
 
 COLOURS, SHAPES = ("red", "green", "blue", "yellow", "white", "pink"), ("circle", "square", "star", "moon")
 SENTENCES = [f"a {colour} {shape}" for colour in COLOURS for shape in SHAPES]
-OTHER = "a blue square"
+OTHER = "a red moon"
 RNG = np.random.default_rng(0)
 
 

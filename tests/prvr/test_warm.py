@@ -134,7 +134,7 @@ def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: 
     [
         [QUERY], [QUERY, "--paths", "-k", "2"], [QUERY, "--print0", "--no-update"], ["--subtitles", "harbour"],
         [QUERY, "--with=a green square", "--without", "snow"], [QUERY, "--subtitles", "old", "--name", "g*"],
-        [QUERY, "--shorter", "0:02"], [QUERY, "--shorter", "0:02", "-q"], [QUERY, "--min-confidence=0.99"],
+        [QUERY, "--shorter", "0:02"], [QUERY, "--shorter", "0:02", "-q"], [QUERY, "--moments=2"],
     ],
 )  # fmt: skip
 def test_answers_are_those_of_the_command(
@@ -191,7 +191,7 @@ def test_what_a_server_does_not_answer() -> None:
 
 @pytest.mark.usefixtures("server")
 def test_errors_are_those_of_the_command(searches: Searches) -> None:
-    for words in (["--min-confidence=2"], ["--after", "soon"], ["-k=0"]):
+    for words in (["--moments=0"], ["--after", "soon"], ["-k=0"]):
         assert searches.refused(*words) == "silently"
     assert "shows the log" in searches.refused("--verbose")
 

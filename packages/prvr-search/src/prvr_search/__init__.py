@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from prvr_search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
     from prvr_search.opening import open_model
     from prvr_search.query import Passage, Query
-    from prvr_search.results import CURVE_PARTS, WEAKER_BELOW, Moment, SearchHit, SearchResult
+    from prvr_search.results import CURVE_PARTS, Moment, SearchHit, SearchResult
 
 __all__ = [
     "CURVE_PARTS",
     "EXTENSIONS",
-    "WEAKER_BELOW",
     "Identity",
     "Library",
     "ModelIdentity",
@@ -63,7 +62,7 @@ __getattr__ = deferred(
         "prvr_search.model": "ModelIdentity RowSet SearchModel WindowVectors",
         "prvr_search.opening": "open_model",
         "prvr_search.query": "Passage Query",
-        "prvr_search.results": "CURVE_PARTS WEAKER_BELOW Moment SearchHit SearchResult",
+        "prvr_search.results": "CURVE_PARTS Moment SearchHit SearchResult",
     },
 )
 

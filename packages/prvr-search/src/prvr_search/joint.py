@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from prvr.data.sampling import segment_mean
 from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 from prvr.errors import DataError
 from prvr.types import MEANS, JointRows
+from prvr_search.centre import SHARE, mean_sentence
 from prvr_search.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr_search.taught import Taught
 from prvr_search.vectors import unit
@@ -82,7 +84,8 @@ class JointEncoder:
 class JointModel:
     """Search without training: the cosine of the sentence with the frame, or the mean of frames, that it fits best.
 
-    See `prvr.data.sampling.growing_means`. Clips, means too, find candidates and do not count.
+    See `prvr.data.sampling.growing_means`; sentences are centred, see `prvr_search.centre`. Clips, means too, find
+    candidates and do not count.
 
     Args:
         encoder: what the features are.
@@ -120,8 +123,17 @@ class JointModel:
         return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
-        """The sentences."""
+        """The sentences, centred."""
+        return unit(self.encode_plain(texts) - self._common)
+
+    def encode_plain(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The sentences as the encoder gives them."""
         return unit(self._joint.encode_texts(texts))
+
+    @cached_property
+    def _common(self) -> Float32[np.ndarray, " d"]:
+        mean = mean_sentence(self._joint.encode_texts, self.identity.frames, self.identity.text, self.dim)
+        return np.float32(SHARE) * mean
 
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
         """A picture as a video of one frame."""
@@ -167,8 +179,8 @@ class MomentModel:
         return moments.vectors.astype(np.float32), moments.spans
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
-        """The sentences."""
-        return self._joint.encode_texts(texts)
+        """The sentences, not centred, which costs moments more than it gains."""
+        return self._joint.encode_plain(texts)
 
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
         """A picture as a video of one frame."""

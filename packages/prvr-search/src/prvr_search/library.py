@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import re
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +31,6 @@ from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
 from prvr_search.lines import KnownVideos, checked_queries, search_lines
-from prvr_search.manifest import index_key
 from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
@@ -138,7 +136,6 @@ class Library:
         *,
         moments: int = 3,
         where: SearchFilter | None = None,
-        min_confidence: float = 0.0,
         update: bool = True,
     ) -> SearchResult:
         """The k best videos for a query, see `VideoIndex.search_many`.
@@ -146,13 +143,13 @@ class Library:
         A query about lines of subtitles alone needs neither encoder nor model: all videos are searched, encoded or not.
 
         Args:
-            query, k, moments, where, min_confidence: as for `VideoIndex.search_many`.
+            query, k, moments, where: as for `VideoIndex.search_many`.
             update: bring the library up to date before; otherwise what was encoded so far is searched.
 
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
-        (checked,) = checked_queries([query], k, moments, min_confidence)
+        (checked,) = checked_queries([query], k, moments)
         if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
@@ -162,7 +159,7 @@ class Library:
         if update:
             self.update()
         index = self._current(self._listing() if self._listed is None or not update else self._listed)
-        return index.search(query, k, moments=moments, where=where, min_confidence=min_confidence)
+        return index.search(query, k, moments=moments, where=where)
 
     def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
         """Encodes the videos that are new; run it again to go on after an interruption.
@@ -513,8 +510,6 @@ class Library:
         spec = features.spec
         model = self._search_model(spec)
         stride = _WINDOW / (1 if self._is_encoder_alone else 2)
-        slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
-        name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
 
         def opened(place: Path) -> VideoIndex:
             index = VideoIndex(
@@ -524,7 +519,7 @@ class Library:
             return index
 
         try:
-            return opened(user_cache() / "search" / name)
+            return opened(user_cache() / "search")
         except IndexUnwritable as error:
             logger.info("index folder not writable; using a temporary index: %s", error)
             return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))

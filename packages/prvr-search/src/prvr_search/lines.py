@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError
-from prvr.reading import printable
-from prvr_search.confidence import confidence
 from prvr_search.filters import SearchFilter
 from prvr_search.query import Query
 from prvr_search.ranking import Ranked
@@ -51,7 +49,7 @@ class KnownVideos:
 Videos = KnownVideos | Snapshot
 
 
-def checked_queries(queries: Sequence[str | Query], k: int, moments: int, min_confidence: float) -> list[Query]:
+def checked_queries(queries: Sequence[str | Query], k: int, moments: int) -> list[Query]:
     """The queries of a search.
 
     Raises:
@@ -59,14 +57,7 @@ def checked_queries(queries: Sequence[str | Query], k: int, moments: int, min_co
     """
     if k < 1 or moments < 1:
         raise InputError(f"k={k}, moments={moments}: expected positive numbers")
-    if not 0 <= min_confidence <= 1:
-        raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
-    checked = [Query.of(query) for query in queries]
-    if min_confidence and (other := next((query for query in checked if query.sentence is None), None)):
-        raise InputError(
-            f"{printable(str(other))}: only hits for a single sentence have a confidence. Search without a minimum."
-        )
-    return checked
+    return [Query.of(query) for query in queries]
 
 
 def search_lines(
@@ -129,11 +120,15 @@ def line_hit(videos: Videos, number: int, lines: Sequence[Match], moments: int) 
     windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
     for score, line in lines:
         windows.append(WindowTimeline(line.start, min(line.end, duration), score, np.array([score], np.float32)))
-    return hit_of(videos, Ranked(number, lines[0][0], windows), moments, None, lines)
+    return hit_of(videos, Ranked(number, lines[0][0], windows), moments, lines)
 
 
 def hit_of(
-    videos: Videos, ranked: Ranked, moments: int, best: Float32[np.ndarray, " s"] | None, lines: Sequence[Match] = ()
+    videos: Videos,
+    ranked: Ranked,
+    moments: int,
+    lines: Sequence[Match] = (),
+    usual: float = np.inf,
 ) -> SearchHit:
     """The hit of a video that was found.
 
@@ -141,14 +136,13 @@ def hit_of(
         videos: what was searched.
         ranked: the video, its score and its windows.
         moments: the most moments.
-        best: the best scores of unrelated sentences, by which scores of sentences have a confidence; or None.
         lines: the lines that match, best first.
+        usual: as of `prvr_search.results.merged_moments`.
     """
     video = videos.video(videos.video_ids[ranked.video])
-    spans = merged_moments(ranked.windows, moments)
+    spans = merged_moments(ranked.windows, moments, usual)
     curve = relevance_curve(ranked.windows, video.duration or ranked.windows[0].end)
-    sure = confidence(max(window.score for window in ranked.windows), best)
     same = np.flatnonzero(videos.originals == videos.originals[ranked.video]).tolist()
     copies = tuple(videos.video(videos.video_ids[number]) for number in same if number != ranked.video)
     matches = tuple(line for _, line in lines[:moments])
-    return SearchHit(video, ranked.score, spans[0].start, spans[0].end, spans, curve, sure, copies, lines=matches)
+    return SearchHit(video, ranked.score, spans[0].start, spans[0].end, spans, curve, copies, lines=matches)

@@ -17,6 +17,7 @@ from prvr_search.video import SubtitleLine
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
 _ROUNDING = 1e-6  # seconds: moments that are no further apart touch
+_ABOVE = 0.1  # chosen with `benchmarks/studies/films.md`
 NEIGHBOURS = 10
 """So many hits before a hit may be the same video in another encoding, see `fold`."""
 ALIKE, OVERLAP = 0.07, 0.8
@@ -26,8 +27,6 @@ Measured on the toy corpus, 33 videos of which were encoded again as VP9, MPEG-4
 are alike for single frames, 77 % for `toy-world`; of 1,852 pairs of distinct videos of equal durations none, and of
 98,000 pairs of clips of 10 s from them 23.
 """
-WEAKER_BELOW = 0.95
-"""Hits of a lower confidence are weaker matches: among queries that nothing answers, one in 20 finds a better one."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,6 @@ class SearchHit:
         start, end: start and end of the best moment, in seconds from the start of the video.
         moments: disjoint moments, best first; the first is (start, end).
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
-        confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
-            index, from 0 to 1; None if the index was made without such sentences, or the query is not one sentence.
         copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
             own.
         alike: other videos that score alike at the same moment, probably the same video in another encoding, see
@@ -70,7 +67,6 @@ class SearchHit:
     end: float
     moments: tuple[Moment, ...]
     relevance: tuple[float, ...]
-    confidence: float | None = None
     copies: tuple[VideoEntry, ...] = ()
     alike: tuple[VideoEntry, ...] = ()
     lines: tuple[SubtitleLine, ...] = ()
@@ -79,11 +75,6 @@ class SearchHit:
     def video_id(self) -> str:
         """The id of the video."""
         return self.video.id
-
-    @property
-    def is_weaker(self) -> bool:
-        """Whether its confidence is known and lower than `WEAKER_BELOW`, and no line of it matches."""
-        return self.confidence is not None and self.confidence < WEAKER_BELOW and not self.lines
 
 
 @dataclass(frozen=True)
@@ -95,36 +86,23 @@ class SearchResult:
         hits: best first; of equal scores, the one with the smaller id first.
         videos: how many the index holds.
         backend: the name of the backend that looked for candidates.
-        level: the score that a hit of one sentence surpasses if it is not a weaker match; None if that is not known.
     """
 
     query: str
     hits: tuple[SearchHit, ...]
     videos: int
     backend: str
-    level: float | None = None
-
-    @property
-    def fitting(self) -> int:
-        """Number of hits up to the last one that is not a weaker match; what follows are weaker matches."""
-        return max((rank for rank, hit in enumerate(self.hits, 1) if not hit.is_weaker), default=0)
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The lowest and the highest value of all curves, or `level` if that is higher."""
+        """The lowest and the highest value of all curves."""
         values = [value for hit in self.hits for value in hit.relevance if isfinite(value)]
-        levels = [] if self.level is None else [self.level]
-        return min(values, default=0.0), max([*values, *levels], default=0.0)
+        return min(values, default=0.0), max(values, default=0.0)
 
     @property
     def folded(self) -> int:
         """Number of videos that score like a hit at the same moment and are listed with it, see `fold`."""
         return sum(len(hit.alike) for hit in self.hits)
-
-    @property
-    def nothing_fits(self) -> bool:
-        """Whether all videos are weaker matches, those included that a minimum confidence has left out."""
-        return self.videos > 0 and not self.fitting
 
 
 class WindowTimeline(NamedTuple):
@@ -181,16 +159,19 @@ def _are_duplicates(hit: SearchHit, other: SearchHit) -> bool:
     return abs(hit.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
 
 
-def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
+def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = np.inf) -> tuple[Moment, ...]:
     """The best moment of each window, highest first, those that overlap put together.
 
     A moment that overlaps or touches a higher one becomes a part of it if it reaches the level that
     [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. So the best moment of
-    windows with one score each is that of their scores in one line. What is usual is the median over time.
+    windows with one score each is that of their scores in one line. What is usual is the median over time, or a tenth
+    of the way from what is usual in other videos to the highest score, if that is lower: so a video that fits as a
+    whole is one moment.
 
     Args:
         windows: the windows of one video.
         most: how many moments, at least one.
+        usual: the score that is usual in other videos, if it is known.
 
     Returns:
         disjoint, best first: the first holds the highest score of all timelines.
@@ -204,6 +185,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     order = scores.argsort()
     elapsed = np.diff(edges)[order, 0].cumsum()
     median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    if usual < median:
+        median = min(median, usual + _ABOVE * (float(scores.max()) - usual))
     moments: list[Moment] = []
     peaks = ((float(window.scores.max()), window) for window in windows)
     for peak, window in sorted(peaks, key=lambda pair: (-pair[0], pair[1].start)):

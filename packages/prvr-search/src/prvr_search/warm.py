@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import prvr
 from prvr.reading import printable
 
-_VALUES = {"--with", "--without", "--subtitles", "--top", "-k", "--moments", "--min-confidence", "--library"}
+_VALUES = {"--with", "--without", "--subtitles", "--top", "-k", "--moments", "--library"}
 _VALUES |= {"--in", "--name", "--after", "--before", "--longer", "--shorter"}
 _FLAGS = {"--paths", "--print0", "--no-update"}
 _QUIET, _VERBOSE = {"-q", "--quiet"}, {"-v", "--verbose"}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
-from cyclopts.types import NormFloat
 from rich.console import Console
 
 from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
@@ -160,7 +159,6 @@ def run(
     args: OutputOptions = OutputOptions(),
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
-    min_confidence: NormFloat = 0.0,
     warm: Annotated[WarmSearch | None, Parameter(parse=False)] = None,
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
@@ -172,7 +170,6 @@ def run(
         query: a sentence
         top: number of results per sentence
         moments: maximum number of moments per video in exported files
-        min_confidence: omit results below this confidence, 0 to 1
         warm: in a server: what it searches, and where the output goes
     """
     sentences, piped = _sentences(query, parts), _piped(args)
@@ -183,7 +180,7 @@ def run(
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    options: dict[str, Any] = {"moments": moments, "min_confidence": min_confidence}
+    options: dict[str, Any] = {"moments": moments}
     if where != SearchFilter():
         options["where"] = where
     lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)

@@ -18,9 +18,9 @@ from prvr.data.atomic import write_output
 from prvr.reading import is_unicode, printable
 from prvr_search.results import SearchResult
 
-FORMAT = 2
-"""Version of the JSON: since 2 a hit holds its video as an object of its own."""
-COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path", "confidence", "alike", "line")
+FORMAT = 3
+"""Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
+COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path", "alike", "line")
 _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
 
 
@@ -39,9 +39,8 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
 
 
 def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
-    """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path,
-    confidence (empty where it is not known), the videos that were folded into it, with `; ` between them, and the line
-    of its subtitles that matches best.
+    """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
+    videos that were folded into it, with `; ` between them, and the line of its subtitles that matches best.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
     gets a `'` before it. Control characters in names are written as escapes.
@@ -56,10 +55,9 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
         for rank, hit in enumerate(result.hits, 1):
             query, video, path_ = (cell(text) for text in (result.query, hit.video.id, hit.video.path))
             times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
-            sure = "" if hit.confidence is None else f"{hit.confidence:.4f}"
             line = cell(hit.lines[0].text) if hit.lines else ""
             duplicates = cell("; ".join(entry.id for entry in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, sure, duplicates, line])
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, duplicates, line])
     write_text(path, content.getvalue())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prvr.reading import printable
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import clock, clock_span, count_line, percent, split_name
+from prvr_search.output.terminal import clock, clock_span, count_line, split_name
 from prvr_search.results import SearchHit, SearchResult
 from prvr_search.thumbnails import thumbnail
 from prvr_search.video import VideoError
@@ -16,7 +16,6 @@ from prvr_search.video import VideoError
 Picture = Callable[[SearchHit], bytes]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_LINE = "; dashed line: 95th percentile of unrelated queries"
 _STYLE = """
 :root {
   color-scheme: light dark;
@@ -38,7 +37,6 @@ p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: 2.1rem; }
 .moments { fill: var(--mark); }
 .bars { fill: var(--hot); }
-path { stroke: var(--quiet); stroke-dasharray: 4 3; fill: none; }
 """
 
 
@@ -83,14 +81,10 @@ def picture_of(hit: SearchHit) -> bytes:
 
 def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
-    shown = [_hit(rank, hit, result, picture) for rank, hit in enumerate(result.hits, 1)]
-    if result.fitting < len(shown):
-        shown.insert(result.fitting, '<li class="small">weaker matches</li>')
-    items = "\n".join(shown)
+    items = "\n".join(_hit(rank, hit, result, picture) for rank, hit in enumerate(result.hits, 1))
     return (
         f"<section>{heading}\n"
-        f'<p class="small">{count_line(result)}; '
-        f"higher bars match better{_LINE if result.level is not None else ''}</p>\n"
+        f'<p class="small">{count_line(result)}; higher bars match better</p>\n'
         f"<ol>\n{items}\n</ol></section>"
     )
 
@@ -111,16 +105,15 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
         places = escape(", ".join(printable(video.id) for video in videos))
         also += f'<p class="small">{what}: {places}</p>' if places else ""
     also += "".join(f"<p>{clock(line.start)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
-    sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
-        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{sure}</p>{also}\n"
+        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}</p>{also}\n"
         f'{_curve(hit, result)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
 
 
 def _curve(hit: SearchHit, result: SearchResult) -> str:
-    """The relevance curve as bars, the moments behind them, and a line at the level of weaker matches."""
+    """The relevance curve as bars, and the moments behind them."""
     low, highest = result.scale
     span = (highest - low) or 1.0
     heights = (24 * min(max((value - low) / span, 0.0), 1.0) if isfinite(value) else 0.0 for value in hit.relevance)
@@ -135,12 +128,8 @@ def _curve(hit: SearchHit, result: SearchResult) -> str:
     marks = "".join(
         f'<rect x="{start:.3f}" y="0" width="{max(end - start, 0.3):.3f}" height="28"/>' for start, end in times
     )
-    line = ""
-    if result.level is not None and result.level > low:
-        height = 26 - 24 * (result.level - low) / span
-        line = f'<path d="M0 {height:.1f}H{parts}" vector-effect="non-scaling-stroke"/>'
     return (
         f'<svg viewBox="0 0 {parts} 28" preserveAspectRatio="none" role="img" '
         f'aria-label="best from {clock(hit.start)} to {clock(hit.end)}">'
-        f'<g class="moments">{marks}</g><g class="bars">{bars}</g>{line}</svg>'
+        f'<g class="moments">{marks}</g><g class="bars">{bars}</g></svg>'
     )

@@ -17,15 +17,12 @@ from prvr_search.results import SearchResult
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
-_OTHER_COLUMNS, _CONFIDENCE = 28, 15  # widths: of the table without names and curve, and of one column more
+_OTHER_COLUMNS = 28  # width of the table without names and curve
 _NAMES = (16, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
-    """A table with a row for each hit: rank, video, score, confidence, best moment, and the relevance curve.
-
-    Weaker matches stand at the end, below a line that says so; if there are no others, the caption says that nothing
-    fits well.
+    """A table with a row for each hit: rank, video, score, best moment, and the relevance curve.
 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
     the middle. Neither loses its end. Copies of the file, and videos that are folded into the hit, are named below it;
@@ -40,25 +37,19 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         plain: draw with ASCII characters only.
     """
     many = count_line(result)
-    has_confidence = any(hit.confidence is not None for hit in result.hits)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("score", justify="right", no_wrap=True)
-    if has_confidence:
-        table.add_column("confidence", justify="right", no_wrap=True)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("relevance", no_wrap=True)
     low, high = result.scale
     names = [split_name(printable(hit.video.id)) for hit in result.hits]
     column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
-    room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * has_confidence))
+    room = max(8, min(64, width - _OTHER_COLUMNS - column))
     for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
-        if rank == result.fitting + 1:
-            table.add_section()
-            table.add_row("", Text("weaker matches", "italic"))
         line = Text(blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS))
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
@@ -72,21 +63,19 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         for subtitle in hit.lines[:1]:
             text = f"{clock(subtitle.start)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
-        sure = [percent(hit.confidence)] * has_confidence
-        table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, line)
+        table.add_row(str(rank), name, f"{hit.score:.3f}", moment, line)
     return table
 
 
 def count_line(result: SearchResult) -> str:
-    """How many videos are shown, whether any is a good match, and how many were folded into another one.
+    """How many videos are shown, and how many were folded into another one.
 
     Examples:
         >>> count_line(SearchResult("a dog", (), 100, "exact"))
-        '0 of 100 videos; no good match'
+        '0 of 100 videos'
     """
-    verdict = "; no good match" if result.nothing_fits else ""
     folded = f"; {result.folded} more grouped with similar results" if result.folded else ""
-    return f"{len(result.hits)} of {result.videos:,} videos{verdict}{folded}"
+    return f"{len(result.hits)} of {result.videos:,} videos{folded}"
 
 
 def split_name(video_id: str) -> tuple[str, str]:
@@ -113,16 +102,6 @@ def shortened(text: str, width: int, mark: str = "…") -> str:
     head = chop_cells(text, room - room // 2)[0]
     tail = chop_cells(text[::-1], room // 2)[0][::-1]
     return head + mark + tail
-
-
-def percent(share: float | None) -> str:
-    """A share in percent, rounded down so that it never looks higher than a bound that it does not reach.
-
-    Examples:
-        >>> percent(0.9499), percent(1.0), percent(None)
-        ('94 %', '100 %', '')
-    """
-    return "" if share is None else f"{math.floor(100 * share + 1e-9)} %"
 
 
 def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:

@@ -55,11 +55,6 @@ class HitResponse(BaseModel):
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
     relevance: list[float] = Field(description="highest score in each of equal parts of the video, in temporal order")
-    confidence: float | None = Field(
-        description="one minus the share of unrelated sentences that score as high somewhere in the index; null if the "
-        "index has none, or if the query is not one sentence"
-    )
-    weaker: bool = Field(description="whether the confidence is known and so low that the hit is a weaker match")
     video: VideoResponse
     copies: list[VideoResponse] = Field(description="other videos with the same content, which are not listed as hits")
     alike: list[VideoResponse] = Field(
@@ -75,7 +70,6 @@ class SearchResponse(BaseModel):
     query: str = Field(description="the query, in words")
     videos: int = Field(description="number of videos that were searched")
     backend: str
-    level: float | None = Field(description="the score above which a hit is not a weaker match; null if unknown")
     hits: list[HitResponse]
 
 

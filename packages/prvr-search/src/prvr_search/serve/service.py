@@ -267,7 +267,7 @@ def _size(content: object) -> int:
 def _response(result: SearchResult) -> SearchResponse:
     hits = [
         vars(hit)
-        | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker}
+        | {"rank": rank, "video": describe(hit.video)}
         | {"copies": [*map(describe, hit.copies)], "alike": [*map(describe, hit.alike)]}
         for rank, hit in enumerate(result.hits, start=1)
     ]

@@ -14,7 +14,6 @@ let serverInfo = null; // the answer of /api/info, or the request for it
 let running = null;
 let typing = 0; // the timer that applies options once nobody types in them
 const PAUSE = 400; // milliseconds without typing
-const SURE = 95; // percent: hits of less confidence are weaker matches
 const TILES = 24; // videos on the first screen
 const EVERY = 3000; // milliseconds between two looks how many videos can be searched
 let last = null; // what played last: focus goes back to it
@@ -88,10 +87,7 @@ function parameters(query, k) {
 function show(answer) {
   document.title = `${answer.query} – prvr`;
   const scale = range(answer);
-  const cards = answer.hits.map((hit) => card(hit, scale));
-  const fitting = answer.hits.reduce((count, hit, at) => (hit.weaker ? count : at + 1), 0); // the others are weaker
-  if (fitting < cards.length) cards.splice(fitting, 0, make("li", "weaker", `Weaker matches: confidence below ${SURE} %`));
-  results.replaceChildren(...cards);
+  results.replaceChildren(...answer.hits.map((hit) => card(hit, scale)));
   element("view").hidden = !answer.hits.length;
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
@@ -101,12 +97,9 @@ function show(answer) {
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
-  const graded = answer.hits.some((hit) => hit.confidence !== null);
-  const verdict = graded ? `: ${fitting || "none"} with a confidence of ${SURE} % or more` : "";
   const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
   const grouped = folded ? `; ${folded} more grouped with similar results` : "";
-  status.textContent = `${first} ${videos} videos${verdict}${grouped}.`;
-  if (answer.level !== null) status.textContent += " Dashed line: 95th percentile of unrelated queries.";
+  status.textContent = `${first} ${videos} videos${grouped}.`;
   scrollTo({ top: 0 });
 }
 
@@ -131,11 +124,6 @@ function card(hit, scale) {
   const score = make("span", "score", `score ${hit.score === null ? "–" : hit.score.toFixed(3)}`);
   score.title = "similarity of the video and the query; only scores of one query can be compared";
   line.append(make("span", "rank", String(hit.rank)), name, score);
-  if (hit.confidence !== null) {
-    const sure = make("span", "score", `confidence ${Math.floor(100 * hit.confidence + 1e-9)} %`);
-    sure.title = "the share of unrelated sentences that score lower everywhere in this index";
-    line.append(sure);
-  }
   line.addEventListener("click", () => play(best, open));
 
   const more = make("div", "more");

@@ -30,20 +30,18 @@ export function nameParts(name) {
 }
 
 /** What the bars of an answer are drawn by: the lowest and the highest value of all strips, so that those of different
- * results can be compared, and the level that unrelated sentences hardly ever reach; the bars of what fits nothing stay
- * below it. */
+ * results can be compared. */
 export function range(answer) {
   const values = answer.hits.flatMap((hit) => hit.relevance).filter((value) => value !== null);
-  const level = answer.level ?? -Infinity;
   const low = Math.min(...values);
-  const high = Math.max(level, ...values);
-  return high > low ? [low, high, level] : [low - 1, low, level];
+  const high = Math.max(...values);
+  return high > low ? [low, high] : [low - 1, low];
 }
 
 /**
  * A strip that can be clicked, and moved along with the arrow keys.
  * @param {object} hit of the API
- * @param {[number, number, number]} scale of `range`
+ * @param {[number, number]} scale of `range`
  * @param {(seconds: number) => void} play called with the time that was chosen
  */
 export function makeStrip(hit, scale, play) {
@@ -109,7 +107,7 @@ export function makeStrip(hit, scale, play) {
   return box;
 }
 
-function picture(hit, [low, high, level], duration) {
+function picture(hit, [low, high], duration) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.setAttribute("preserveAspectRatio", "none");
@@ -127,12 +125,6 @@ function picture(hit, [low, high, level], duration) {
     const name = `heat h${Math.min(LEVELS - 1, Math.floor(LEVELS * share))}`;
     svg.append(rect(part * step + step * 0.1, HEIGHT - height, step * 0.8, height, name));
   });
-  if (level > low) {
-    const line = document.createElementNS(SVG, "path");
-    line.setAttribute("d", `M0 ${(HEIGHT - 2 - ((HEIGHT - 9) * (level - low)) / (high - low)).toFixed(2)}H${WIDTH}`);
-    line.setAttribute("class", "level");
-    svg.append(line);
-  }
   return svg;
 }
 
