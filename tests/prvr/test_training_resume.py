@@ -107,6 +107,16 @@ def test_resume_without_a_run_says_so(runs: Runs) -> None:
         runs.train(resume=True)
 
 
+def test_a_key_that_is_newer_than_a_run_has_its_default(runs: Runs, finished: Path) -> None:
+    state = load_state(finished / "last" / "state.pt")
+    del state["config"]["model"]["compat"], state["config"]["train"]["start_from"]
+    save_state(finished / "last" / "state.pt", {name: value for name, value in state.items() if name != "format"})
+    runs.train(runs.config(**RUNS["short"]), "finished", resume=True)
+    other = runs.config(**RUNS["short"], model__compat={"window": "printed"})
+    with pytest.raises(TrainingError, match=r"model\.compat\.window: 'centred' -> 'printed'"):
+        runs.train(other, "finished", resume=True)
+
+
 def test_one_call_starts_a_run_or_resumes_it(runs: Runs, straight_runs: StraightRuns) -> None:
     config, straight = runs.config(**RUNS["short"]), straight_runs["short"]
     with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from accelerate import Accelerator
 
-from prvr.config import Config, config_to_dict, dump_config, expect_readable, flat
+from prvr.config import Config, ConfigError, config_to_dict, dump_config, expect_readable, flat, validated
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.data.on_device import matrix_products
@@ -138,7 +138,10 @@ class RunFolder:
             logger.info("%s: no checkpoint was saved; starting over", self.path)
             return None
         state = load_state(self.state)
-        if changes := differences(plain_state(state, self.state).config, config_to_dict(config)):
+        saved = plain_state(state, self.state).config
+        with suppress(ConfigError):  # keys that are new since it was saved have their defaults
+            saved = config_to_dict(validated(type(config), saved))
+        if changes := differences(saved, config_to_dict(config)):
             raise TrainingError(
                 f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
                 "Resume with its own config.yaml, or start a new run in another folder."
