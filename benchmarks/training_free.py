@@ -2,8 +2,6 @@
 
     python benchmarks/training_free.py --root ROOT --collection tvr             # simulated frames at every level
     python benchmarks/training_free.py --root ROOT --collection toy-demo        # the corpus's own joint features
-    python benchmarks/training_free.py --root ROOT --collection tvr --needle    # 5 to 80 s in two hours
-    python benchmarks/training_free.py --root ROOT --collection tvr --ideas --sentences MINILM --seeds 0 1 2
 
 A corpus without a joint encoder gives its captions, their token features and their moments, such as public annotations
 with token features of a sentence encoder. Its frames are then simulated in the space of the sentences, two a second:
@@ -13,9 +11,8 @@ with token features of a sentence encoder. Its frames are then simulated in the 
 moments: sentence vectors (mean of the tokens, centred by the training captions) of the moments at that time, each plus
 `gap` times a unit vector of its own, since what is seen is not what is said; events: the same for training captions,
 8 s each on average, where no moment is; own: a unit vector of the video; mean: that of its sentences; walk: a
-stationary process that forgets in 3 s; white: new in each frame; a vector that all videos share times `common`, which
-is 0 but for --ideas. All are of unit length, or expected so. One level changes at a time, around the middle, which was
-chosen on `val` by single frames alone: about the SumR that papers print.
+stationary process that forgets in 3 s; white: new in each frame. All are of unit length, or expected so. One level
+changes at a time, around the middle, which was chosen on `val` by single frames alone: about what papers print.
 `smooth` is nearer to CLIP, whose frames are much alike and far from their sentences.
 
 Rule, written before the first run: a method replaces single frames if SumR is higher in the middle and on toy-large,
@@ -24,33 +21,10 @@ the 95 % interval of the difference over videos above 0, mean IoU is not lower t
 rule for the moment was chosen on `val` of toy-demo and TVR. The first choice, the mean over the levels up to that of
 the best row, had mean IoU 0.423 on toy-large, single frames 0.424, so `mean_lines` was chosen, on `val` and on 500 toy
 videos of seed 5. If that is lower too, moments stay those of single frames.
-
---needle: films of two hours at one frame per second, `gap` 1, which is easier than the middle, with one moment of each
-length of `LENGTHS_IN_FILM` among events; a sentence must find its film and its moment. Contenders: `single frames` are
-in windows of 120 s; `equal windows` has means of four frames, as many rows as adaptive
-moments; `shots` are cut where neighbouring frames differ most. Intervals are over the films of all seeds.
-
---ideas: changes of training-free search (moments of unit length), each beside a control that should do nothing or less.
-
-    weakest part      whole sentence + lowest score of its parts, split at conjunctions; control: + mean of the parts
-    wordings          mean of four wordings of the sentence; control: one wording
-    centred           moments minus the mean of the collection's; control: minus as long a vector of random direction
-    hubs by moments   QB-Norm, its bank one moment of each video; control: a bank of sentences, which users do not have
-    motion            moment + half the difference of its neighbours; control: minus it
-    frames            (1 - w) moment + w frame of it, the best sum; control: the sum of the best of each
-    beta 0            no propagation
-    best segment      the best segment of any level, without moments and propagation; control: windows of 6, 12, 24, ...
-
-Rule, written before the first run: an idea is kept if the 95 % interval of its gain in SumR over videos is above 0 on
-at least two of the corpora (TVR and ActivityNet in the middle, toy-demo, toy-large), and it loses more than 2 on none
-of them and at no other level that is run. w is chosen from `WEIGHTS` on every second video of a corpus, at the first
-level that is run; only the other videos are reported for `frames` and its control.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -70,24 +44,19 @@ from prvr.segments import (
     AdaptiveMoments,
     adaptive_moments,
     adaptive_segments,
-    level_cuts,
     moments_between_edges,
     segment_features,
     unit_frames,
 )
-from prvr.stages import QueryBank
-from prvr.stages.joint_space import JointSplit, joint_encoders
+from prvr.stages.joint_space import JointSplit
+from prvr_search.centre import SENTENCES
+from prvr_search.embedding import cut_windows
 from prvr_search.ranking import mean_lines
 from prvr_search.results import WindowTimeline, merged_moments
-from prvr_search.sync import cut
 
 RATE = 2.0  # simulated frames per second
 WINDOW = 120.0  # seconds: windows of search without training, which do not overlap
 LENGTHS = (5.0, 15.0)  # seconds of moments: short, middle, long
-FILMS, HOURS, LENGTHS_IN_FILM = 20, 2.0, (5.0, 10.0, 20.0, 40.0, 80.0)
-WORDINGS = ("{}", "a video of {}", "a scene in which {}", "this shows {}")
-PARTS = re.compile(r",? (?:and|then|while|before|after|as|against|in front of|on(?= an? [\w-]+ background)) |, ")
-WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True)
@@ -97,7 +66,6 @@ class Levels:
     drift: float = 1.0
     noise: float = 3.0
     topic: float = 0.0
-    common: float = 0.0
 
 
 MIDDLE = Levels()
@@ -108,7 +76,6 @@ GRID: dict[str, tuple[dict[str, float], ...]] = {
     "drift": tuple({"drift": value} for value in (0.0, 2.0, 4.0)),
     "topic": tuple({"topic": value} for value in (0.5, 1.0, 2.0)),
     "smooth": tuple({"gap": value, "noise": 0.5, "background": 2.0} for value in (3.0, 4.0, 5.0)),
-    "common": ({"common": 2.0},),
 }
 
 
@@ -186,7 +153,6 @@ def disturbed(content: np.ndarray, levels: Levels, generator: np.random.Generato
     white = generator.standard_normal((length, dim)) / dim**0.5
     own = directions(generator, 1, dim)
     rows = content + levels.background * own + levels.drift * walk + levels.noise * white
-    rows += levels.common * directions(np.random.default_rng(0), 1, dim)
     return unit(rows).astype(np.float32)
 
 
@@ -235,42 +201,10 @@ def unpropagated(frames: np.ndarray) -> AdaptiveMoments:
     return AdaptiveMoments(unit(moments.vectors), moments.spans)
 
 
-def means(frames: np.ndarray, edges: np.ndarray) -> AdaptiveMoments:
-    spans = np.stack([edges[:-1], edges[1:]], 1)
-    return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
-
-
-def equal_windows(frames: np.ndarray) -> AdaptiveMoments:
-    """Means of four frames."""
-    return means(frames, np.append(np.arange(0, len(frames), 4), len(frames)))
-
-
-def shots(frames: np.ndarray) -> AdaptiveMoments:
-    """Means between the frames whose difference stands out, by the rule that cuts the levels of adaptive segments."""
-    steps = np.linalg.norm(np.diff(unit_frames(frames), axis=0), axis=1)
-    return means(frames, np.union1d([0, len(frames)], level_cuts(steps) - 1))
-
-
-def best_segment(frames: np.ndarray) -> AdaptiveMoments:
-    """The segments of all levels; their spans overlap."""
-    spans = adaptive_segments(frames).spans
-    return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
-
-
-def pyramid(frames: np.ndarray) -> AdaptiveMoments:
-    """Windows of 6, 12, 24, ... frames up to the whole video, about as many as segments; their spans overlap."""
-    count, sizes = len(frames), [6]
-    while sizes[-1] < count:
-        sizes.append(sizes[-1] * 2)
-    edges = [np.append(np.arange(0, count, size), count) for size in sizes]  # the last: the whole video
-    spans = np.concatenate([np.stack([some[:-1], some[1:]], 1) for some in edges])
-    return AdaptiveMoments(segment_features(unit_frames(frames), spans), spans)
-
-
 def frames_and_means(frames: np.ndarray, rate: float = RATE) -> AdaptiveMoments:
     """What the index has of each window; the spans of rows of all levels and windows overlap."""
     vectors, spans = [], []
-    for window in cut(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
+    for window in cut_windows(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
         vectors.append(growing_means(frames[window.first : window.stop]))
         count = window.stop - window.first
         for level, rows in enumerate(level_counts(count)):
@@ -292,7 +226,7 @@ def around_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> 
 def around_best_in_windows(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
     """The rule of search, whose rows are frames, or frames and means."""
     count = parts.spans[:, 1].max()
-    windows = cut(count, duration, count / duration, WINDOW, WINDOW)
+    windows = cut_windows(count, duration, count / duration, WINDOW, WINDOW)
     lines = [scores[window.first : window.stop] for window in windows]
     if len(scores) > count:
         lines = mean_lines(np.split(scores, len(windows)), [len(line) for line in lines])
@@ -308,17 +242,7 @@ METHODS = {
     "adaptive, moment by level": Method(adaptive_moments, around_best),
     "adaptive, beta 0": Method(lambda frames: adaptive_moments(frames, 0.0), around_best),
     "adaptive, unit length": Method(unit_moments, around_best),
-    "best segment": Method(best_segment, span_of_best),
-    "windows of 6, 12, 24, ... frames": Method(pyramid, span_of_best),
 }
-FILM_METHODS = {
-    "single frames": METHODS["single frames"],
-    "frames and means": Method(partial(frames_and_means, rate=1.0), around_best_in_windows),
-    "equal windows": Method(equal_windows, around_best),
-    "shots": Method(shots, around_best),
-    "training-free": Method(unit_moments, around_best),
-    "training-free, beta 0": Method(unpropagated, around_best),
-} | {name: METHODS[name] for name in [*METHODS][-2:]}
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
@@ -430,204 +354,12 @@ def gallery(captions: Captions, levels: Levels, seed: int = 0) -> Iterator[Video
         )
 
 
-def films(captions: Captions, levels: Levels, seed: int) -> tuple[Iterator[Video], Queries]:
-    """Long videos of training captions, in each a moment of every length, each of another test caption."""
-    generator = np.random.default_rng(seed)
-    count, duration = len(LENGTHS_IN_FILM), HOURS * 3600
-    chosen = generator.choice(len(captions.queries.owner), (FILMS, count), replace=False)
-    lengths = np.array(LENGTHS_IN_FILM)
-    places = generator.permuted(np.tile(np.arange(count), (FILMS, 1)), axis=1)
-    starts = places * duration / count + generator.uniform(0, duration / count - lengths, (FILMS, count))
-    spans, vectors = np.stack([starts, starts + lengths], 2), captions.queries.vectors[chosen]
-    videos = (
-        simulated(vectors[i], spans[i], duration, captions.training, levels, f"film {seed} {i}", 1.0)
-        for i in range(FILMS)
-    )
-    owner = np.arange(FILMS).repeat(count)
-    return videos, Queries(
-        vectors.reshape(-1, vectors.shape[-1]), owner, spans.reshape(-1, 2), np.eye(FILMS, dtype=bool)[owner]
-    )
-
-
-def mean_of(values: np.ndarray) -> str:
-    """The mean of one value per film, and half of its 95 % interval."""
-    return f"{values.mean():.3f} ± {1.96 * values.std(ddof=1) / len(values) ** 0.5:.3f}"
-
-
-def film_table(captions: Captions, levels: Levels, seeds: Sequence[int]) -> list[list[str]]:
-    """The shortest moments: recall of the film, and IoU of the moment in it, also minus single frames; by length."""
-    found: dict[str, list[list[np.ndarray]]] = {name: [] for name in FILM_METHODS}
-    for seed in seeds:
-        videos, queries = films(captions, levels, seed)
-        outcomes, frames = run(videos, queries, FILM_METHODS)
-        for name, each in outcomes.items():
-            place = ranks(torch.from_numpy(each.scores), torch.from_numpy(queries.relevant)).numpy()
-            ious = np.array([overlap(*pair) for pair in zip(each.moments, queries.moments, strict=True)])
-            rows = np.full(len(place), each.rows.sum() / frames.sum())
-            found[name].append([part.reshape(FILMS, -1) for part in (place, ious, rows)])
-    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
-    table, first = [], joined["single frames"]
-    for name, (place, ious, rows) in joined.items():
-        needle = place[:, 0]
-        table.append(
-            [
-                name,
-                mean_of(100.0 * (needle == 1)),
-                mean_of(100.0 * (needle == 1) - 100.0 * (first[0][:, 0] == 1)),
-                f"{100 * (needle <= 5).mean():.1f}",
-                mean_of(ious[:, 0]),
-                mean_of(ious[:, 0] - first[1][:, 0]),
-                f"{100 * (ious[:, 0] > 0.5).mean():.1f}",
-                ", ".join(f"{100 * value:.0f}" for value in (place == 1).mean(0)),
-                ", ".join(f"{value:.3f}" for value in ious.mean(0)),
-                f"{rows.mean():.2f}",
-            ]
-        )
-    return table
-
-
-FILM_HEAD = ["", "R@1", "minus single", "R@5", "IoU", "minus single", "> .5", "R@1 by length", "IoU by length"]
-
-
-class Asked(NamedTuple):
-    """The queries in all wordings `(w, q, d)`, their parts with the first of each query, and other sentences."""
-
-    wordings: np.ndarray
-    parts: np.ndarray
-    starts: np.ndarray
-    others: np.ndarray
-
-
-def sentence_encoder(corpus: Corpus, folder: str | None) -> Callable[[Sequence[str]], np.ndarray]:
-    """What encodes any sentences as those of the corpus are: its joint encoder, or the model in a folder."""
-    if has_zero_shot(corpus):
-        side = open_featurizer(joint_encoders(corpus).frames)
-        return lambda texts: unit(np.stack([side.sentence(text) for text in texts]))
-    from transformers import AutoModel, AutoTokenizer
-
-    if folder is None:
-        raise SystemExit("--ideas needs --sentences FOLDER: the sentence encoder of the corpus")
-    tokens, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    mean = sentence_vectors(corpus, corpus.split("train")).mean(0)
-
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        rows, some = [], sorted(set(texts), key=len)
-        with torch.inference_mode():
-            for first in range(0, len(some), 64):
-                batch = tokens(some[first : first + 64], padding=True, truncation=True, return_tensors="pt")
-                mask = batch["attention_mask"][..., None]
-                rows.append((model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1))
-        numbers = {text: i for i, text in enumerate(some)}
-        return unit(unit(torch.cat(rows).double().numpy()[[numbers[text] for text in texts]]) - mean)
-
-    return encode
-
-
-def asked(queries: Queries, encode: Callable[[Sequence[str]], np.ndarray], others: np.ndarray) -> Asked:
-    parts = [[part for part in PARTS.split(text) if " " in part.strip()] for text in queries.texts]
-    parts = [some if len(some) > 1 else [text] for some, text in zip(parts, queries.texts, strict=True)]
-    print(f"{np.mean([len(some) > 1 for some in parts]):.0%} of the sentences have several parts")
-    wordings = [wording.format(text) for wording in WORDINGS for text in queries.texts]
-    vectors = encode([*wordings, *(part for some in parts for part in some)])
-    wordings, parts_of = vectors[: len(wordings)].reshape(len(WORDINGS), len(parts), -1), vectors[len(wordings) :]
-    if (alike := np.median(np.einsum("qd,qd->q", wordings[0], queries.vectors))) < 0.99:
-        raise SystemExit(f"--sentences is not the encoder of the corpus: captions have a cosine of {alike:.2f}")
-    return Asked(wordings, parts_of, np.cumsum([0, *map(len, parts)])[:-1], others)
-
-
-def best(vectors: np.ndarray, rows: Iterable[np.ndarray]) -> np.ndarray:
-    """The highest cosine of each vector with the rows of each video."""
-    vectors = vectors.astype(np.float32)
-    return np.stack([(vectors @ each.astype(np.float32).T).max(1) for each in rows], 1)
-
-
-def moved(rows: np.ndarray, sign: float) -> np.ndarray:
-    return unit(rows + sign * np.gradient(rows, axis=0)) if len(rows) > 1 else rows
-
-
-def by_bank(scores: np.ndarray, bank: np.ndarray) -> np.ndarray:
-    return QueryBank.of(torch.from_numpy(bank)).normalise(torch.from_numpy(scores)).numpy()
-
-
-def idea_scores(videos: Sequence[Video], queries: Queries, asked: Asked) -> dict[str, np.ndarray]:
-    """The scores of all queries with all videos by each idea and its control."""
-    generator = np.random.default_rng(0)
-    segments = [unit_moments(video.frames) for video in videos]
-    moments = [each.vectors for each in segments]
-    frames = [unit_frames(video.frames) for video in videos]
-    whole, by_frame = best(queries.vectors, moments), best(queries.vectors, frames)
-    parts = best(asked.parts, moments)
-    several = np.diff(np.append(asked.starts, len(parts)))[:, None]
-    mean = np.concatenate(moments).mean(0)
-    other = np.linalg.norm(mean) * directions(generator, len(mean))
-    bank = best(np.stack([rows[generator.integers(len(rows))] for rows in moments]), moments)
-    np.fill_diagonal(bank, bank.min())
-    scores = {
-        "training-free": whole,
-        "single frames": by_frame,
-        "weakest part": whole + np.minimum.reduceat(parts, asked.starts),
-        "weakest part, control": whole + np.add.reduceat(parts, asked.starts) / several,
-        "wordings": best(asked.wordings.mean(0), moments),
-        "wordings, control": best(asked.wordings[1], moments),
-        "centred": best(queries.vectors, [unit(rows - mean) for rows in moments]),
-        "centred, control": best(queries.vectors, [unit(rows - other) for rows in moments]),
-        "hubs by moments": by_bank(whole, bank),
-        "hubs, control": by_bank(whole, best(asked.others, moments)),
-        "motion": best(queries.vectors, [moved(rows, 1.0) for rows in moments]),
-        "motion, control": best(queries.vectors, [moved(rows, -1.0) for rows in moments]),
-        "beta 0": best(queries.vectors, [unpropagated(video.frames).vectors for video in videos]),
-        "best segment": best(queries.vectors, [best_segment(video.frames).vectors for video in videos]),
-        "best segment, control": best(queries.vectors, [pyramid(video.frames).vectors for video in videos]),
-    }
-    mixed: dict[float, list[np.ndarray]] = {weight: [] for weight in WEIGHTS}
-    vectors = queries.vectors.astype(np.float32)
-    for rows, each in zip(frames, segments, strict=True):
-        single = vectors @ rows.astype(np.float32).T
-        around = np.repeat(vectors @ each.vectors.astype(np.float32).T, np.diff(each.spans)[:, 0], axis=1)
-        for weight, columns in mixed.items():
-            columns.append(((1 - weight) * around + weight * single).max(1))
-    for weight, columns in mixed.items():
-        scores[f"frames, {weight}"] = np.stack(columns, 1)
-        scores[f"frames, {weight}, control"] = (1 - weight) * whole + weight * by_frame
-    return scores
-
-
-class Ideas:
-    """The ranks of each idea over all seeds of one level after the other, and the weight of frames from the first."""
-
-    def __init__(self, queries: Queries, seeds: int) -> None:
-        self.owner, self.weight = np.tile(queries.owner, seeds), None
-
-    def table(self, scores: Sequence[dict[str, np.ndarray]], relevant: torch.Tensor) -> list[list[str]]:
-        place = {
-            name: np.concatenate([ranks(torch.from_numpy(each[name]), relevant).numpy() for each in scores])
-            for name in scores[0]
-        }
-        even = self.owner % 2 == 0
-        if self.weight is None:
-            sums = {w: RetrievalMetrics.from_ranks(torch.from_numpy(place[f"frames, {w}"][even])).sumr for w in WEIGHTS}
-            self.weight = max(sums, key=sums.__getitem__)
-        rows = []
-        for name, each in place.items():
-            if name.startswith("frames") and f" {self.weight}" not in name:
-                continue
-            some = ~even if name.startswith("frames") else np.ones_like(even)
-            metrics = RetrievalMetrics.from_ranks(torch.from_numpy(each[some]))
-            row = [name, f"{metrics.r1:.1f}", f"{metrics.sumr:.1f}"]
-            for base in ("training-free", "single frames"):
-                lead = paired_test(place[base][some], each[some], self.owner[some], samples=2000)["sumr"]
-                row.append(bounded(lead.value, lead.interval))
-            rows.append(row)
-        return rows
-
-
-IDEA_HEAD = ["", "R@1", "SumR", "minus training-free", "minus single frames"]
-
-
-def own_features(corpus: Corpus, split: str) -> tuple[Iterator[Video], Queries]:
+def own_features(corpus: Corpus, split: str, share: float = 0.0) -> tuple[Iterator[Video], Queries]:
     """The frames and captions of a corpus that names a joint encoder."""
     joint, content = JointSplit(corpus, split), corpus.split(split)
-    queries = Queries.of(content, unit(joint.text_vectors.numpy()))
+    side = open_featurizer(joint.encoders.frames)
+    mean = unit(np.stack([side.sentence(text) for text in SENTENCES])).mean(0)
+    queries = Queries.of(content, unit(unit(joint.text_vectors.numpy()) - share * mean))
     lengths = durations(content, queries).tolist()
 
     def videos() -> Iterator[Video]:
@@ -645,55 +377,27 @@ def main() -> None:
         collection="tvr",
         split="test",
         videos=option(250, "simulated videos of the gallery"),
-        needle=False,
-        ideas=False,
-        sentences=option(None, "folder of the sentence encoder of the captions, for --ideas"),
-        bank=option("toy-demo", "collection of toy videos whose training captions are the bank of the control of hubs"),
+        share=option(0.0, "of the mean sentence that is subtracted, with own features (search: 0.4)"),
         seeds=option([0], "of simulated frames"),
-        noise=option([2.0, 3.0, 4.0], "levels of --needle"),
         methods=option([*METHODS], "single frames first"),
-        kinds=option(["middle", *GRID], "which levels are changed; with --ideas only the first of each"),
+        kinds=option(["middle", *GRID], "which levels are changed"),
     )
     print(environment())
     corpus = open_corpus(args.root, args.collection)
     methods = {name: METHODS[name] for name in args.methods}
     name, written = f"{args.collection} {args.split}", []
     if has_zero_shot(corpus):
-        stream, queries = own_features(corpus, args.split)
-        if args.ideas:
-            encode, videos = sentence_encoder(corpus, None), list(stream)
-            others = encode([caption.text for caption in open_corpus(args.root, args.bank).split("train").captions])
-            scores = idea_scores(videos, queries, asked(queries, encode, others))
-            table = Ideas(queries, 1).table([scores], torch.from_numpy(queries.relevant))
-            show(f"{name}, own features", IDEA_HEAD, table)
-        else:
-            table = figures([run(stream, queries, methods)], queries)
-            show(f"{name}, own features", HEAD, table)
+        stream, queries = own_features(corpus, args.split, args.share)
+        table = figures([run(stream, queries, methods)], queries)
+        show(f"{name}, own features", HEAD, table)
         write_figures(args, table)
         return
     captions = read(corpus, args.split, args.videos)
     queries = captions.queries
-    if args.needle:
-        for noise in args.noise:
-            levels = replace(MIDDLE, gap=1.0, noise=noise)
-            rows = film_table(captions, levels, args.seeds)
-            show(f"{name}, needles: {levels}", [*FILM_HEAD, "rows per frame"], rows)
-            written.append({"levels": asdict(levels), "rows": rows})
-        write_figures(args, written)
-        return
     grid = {"middle": ({},), **GRID}
-    if args.ideas:
-        sentences = asked(queries, sentence_encoder(corpus, args.sentences), captions.training[:2000])
-        ideas = Ideas(queries, len(args.seeds))
-    for kind, change in [(name, each) for name in args.kinds for each in grid[name][: 1 if args.ideas else None]]:
+    for kind, change in [(name, each) for name in args.kinds for each in grid[name]]:
         levels = replace(MIDDLE, **change)
         title = f"{name}, {kind}: {levels}"
-        if args.ideas:
-            scores = [idea_scores(list(gallery(captions, levels, seed)), queries, sentences) for seed in args.seeds]
-            rows = ideas.table(scores, torch.from_numpy(queries.relevant))
-            written.append({"kind": kind, "levels": asdict(levels), "rows": rows})
-            show(title, IDEA_HEAD, rows)
-            continue
         table = figures([run(gallery(captions, levels, seed), queries, methods) for seed in args.seeds], queries)
         written.append({"kind": kind, "levels": asdict(levels), "rows": table})
         show(title, HEAD, table)

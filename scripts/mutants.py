@@ -169,6 +169,58 @@ LORENTZ = (
     ),
     Mutant("means.py", "for _ in range(2):", "for _ in range(1):", "a mean without its second derivatives"),
     Mutant("gyro.py", "torch.where(of.near, smooth, of.p - along * x)", "smooth", "a boost by differences far out"),
+    Mutant(
+        "lorentz/nn/maps.py",
+        "hyp.root(c) * hyp.length(v)",
+        "hyp.length(v)",
+        "clipping at a norm, not at a radius",
+        "lorentz/test_nn_input.py",
+    ),
+    Mutant(
+        "lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn_input.py"
+    ),
+    Mutant(
+        "distributions.py",
+        "v - share * loc + torch.where(far, share / a, 0.0) * loc",
+        "v - share * loc",
+        "a density without what v has along loc",
+        "lorentz/test_distributions.py",
+    ),
+    Mutant(
+        "distributions.py",
+        "torch.where(far, yy, a * (a + 1.0) / c)",
+        "a * (a + 1.0) / c",
+        "a transport to the origin that cancels far out",
+        "lorentz/test_distributions.py",
+    ),
+    Mutant(
+        "distributions.py",
+        "dtype=self.loc.dtype, device=self.loc.device)",
+        "device=self.loc.device)",
+        "draws of float32 in float64",
+        "lorentz/test_distributions.py",
+    ),
+    Mutant(
+        "_series.py",
+        "- torch.log(2.0 * s)",
+        "- torch.log(s)",
+        "a density off by a factor",
+        "lorentz/test_distributions.py",
+    ),
+    Mutant(
+        "lorentz/nn/attention.py",
+        ".tril(count - length)",
+        ".tril()",
+        "a query at the end that sees the first keys alone",
+        "lorentz/test_nn_attention.py",
+    ),
+    Mutant(
+        "lorentz/nn/convolution.py",
+        "[..., ::row, ::column]",
+        "[..., ::column, ::row]",
+        "dilations that changed places",
+        "lorentz/test_nn_convolution.py",
+    ),
 )
 REGDIFF = (
     Mutant("losses.py", "(gamma / snr).clamp(max=1.0)", "(gamma / snr)", "min-SNR weights without their cap"),
@@ -223,27 +275,84 @@ REGDIFF = (
         "the mask of the null half",
     ),
     Mutant(
-        "gaussian.py",
+        "regdiff/registers/gaussian.py",
         "(self.mean**2 + self.logvar.exp() - 1 - self.logvar)",
         "(self.mean**2 + self.logvar.exp() - self.logvar)",
         "a divergence that is not 0 at N(0, I)",
     ),
     Mutant(
-        "gaussian.py",
+        "regdiff/registers/gaussian.py",
         "return torch.exp(0.5 * self.logvar)",
         "return torch.exp(self.logvar)",
         "the variance for the deviation",
     ),
     Mutant(
-        "gaussian.py", "ordered.masked_fill(padding.unsqueeze(-1), 0)", "ordered", "padding in a pooling: 0 times -inf"
+        "regdiff/registers/gaussian.py",
+        "ordered.masked_fill(padding.unsqueeze(-1), 0)",
+        "ordered",
+        "padding in a pooling: 0 times -inf",
     ),
     Mutant(
-        "condition.py",
+        "regdiff/registers/condition.py",
         "end = -(-(segment + 1) * count // num)",
         "end = (segment + 1) * count // num",
         "segments whose end is rounded down",
     ),
-    Mutant("condition.py", "x = masked(x, mask)  # a weight of 0", "x = x  # a weight of 0", "a NaN in padding"),
+    Mutant(
+        "regdiff/registers/condition.py",
+        "x = masked(x, mask)  # a weight of 0",
+        "x = x  # a weight of 0",
+        "a NaN in padding",
+    ),
+    Mutant(
+        "diffusion.py",
+        "torch.where(width > 0, width, 1)",
+        "width.clamp_min(1e-12)",
+        "rounding of a constant coordinate, divided by nothing",
+        "regdiff/test_first_inputs.py",
+    ),
+    Mutant(
+        "diffusion.py",
+        'for name in ("_modules", "_parameters", "_buffers"):',
+        "for name in ():",
+        "a copy with another scheduler that shares its dictionaries",
+        "regdiff/test_ownership.py",
+    ),
+    Mutant(
+        "forward.py",
+        "key = (like.device, like.dtype)",
+        "key = like.device",
+        "numbers of one precision for all",
+        "regdiff/test_diffusion.py",
+    ),
+    Mutant(
+        "schedulers.py",
+        "if getattr(module, name, None) is kind:",
+        "if name in _MODULES:",
+        "schedulers known by their name",
+        "regdiff/test_scheduler_refusals.py",
+    ),
+    Mutant(
+        "schedulers.py",
+        "if type(scheduler) is _class_of(name)[0] else None",
+        "if name else None",
+        "a derived scheduler saved as what it is derived from",
+        "regdiff/test_scheduler_refusals.py",
+    ),
+    Mutant(
+        "solver.py",
+        "SIZES = (1e-2, 1.0, 1e2, 1e4)",
+        "SIZES = (1.0, 1.0, 1.0, 1.0)",
+        "clamps that no number of the test reaches",
+        "regdiff/test_scheduler_refusals.py",
+    ),
+    Mutant(
+        "regdiff/registers/generator.py",
+        "return config | start | sampling | rest",
+        "return config",
+        "options as they were made, not as they were set",
+        "regdiff/test_ownership.py",
+    ),
 )
 PRVR = (
     Mutant(

@@ -15,6 +15,7 @@ from prvr.encoders import FrameEncoder, TextFeaturizer, open_encoder, open_featu
 from prvr.encoders.transformer_models import _LONGEST
 from prvr.errors import DataError, InputError
 from prvr_search import Library
+from prvr_search.joint import JointModel
 from prvr_search.video import open_video
 
 transformers = pytest.importorskip("transformers")
@@ -83,7 +84,9 @@ def text_by_library(name: str, kind: str, model: Any, text: str) -> tuple[torch.
 def test_a_folder_is_encoded_and_searched(kind: str, name: str, model: Any, films: Path, tmp_path: Path) -> None:
     with Library(films, encoder=name, home=tmp_path / "library", device="cpu") as library:
         hits = library.search(QUERY).hits
-        features = library.features()
+        features, text = library.features(), library.index.model
+    assert isinstance(text, JointModel)
+    plain, centred = (torch.from_numpy(encode([QUERY])[0]) for encode in (text.encode_plain, text.encode_texts))
     cosines = {}
     for film in ("wide.mp4", "high.mp4"):
         with open_video(films / film) as video:
@@ -91,7 +94,8 @@ def test_a_folder_is_encoded_and_searched(kind: str, name: str, model: Any, film
         expected = images_by_library(name, model, pictures)
         np.testing.assert_allclose(features.read(film), expected, rtol=1e-3, atol=2e-3)
         sentence, _ = text_by_library(name, kind, model, QUERY)
-        cosines[film] = float((F.normalize(torch.from_numpy(expected), dim=1) @ sentence).max())
+        torch.testing.assert_close(plain, F.normalize(sentence, dim=0), rtol=1e-3, atol=1e-4)
+        cosines[film] = float((F.normalize(torch.from_numpy(expected), dim=1) @ centred).max())
     assert {hit.video_id: hit.score for hit in hits} == pytest.approx(cosines, abs=2e-3)  # rows are kept as float16
 
 
