@@ -193,6 +193,9 @@ def test_dl_dkd_of_the_branch_of_its_paper_has_other_names() -> None:
     config = {"B_hidden_size" if k == "inheritance_hidden" else k: v for k, v in golden.config.items()}
     named = tensors(prvr.load_released(iccv, config)[0])
     assert all(torch.equal(named[name], tensor) for name, tensor in expected.items())
+    single = {name: tensor for name, tensor in iccv.items() if name.startswith("B_")}
+    named = tensors(prvr.load_released(single, {k: v for k, v in config.items() if k != "double_branch"})[0])
+    assert set(named) == {name for name in golden.state if not name.startswith("exp_")}
 
 
 def test_dl_dkd_with_soft_labels_with_one_branch_and_with_two_widths(caplog: pytest.LogCaptureFixture) -> None:
