@@ -58,6 +58,24 @@ def drawn_batch(seed: int, sizes: dict[str, Any]) -> dict[str, np.ndarray]:
     } | teacher
 
 
+RAW_FRAMES = (300, 200, 128, 70, 31, 3)
+
+
+def drawn_corpus(seed: int, sizes: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Features as extractors store them, of no unit length: frames that go on from those before by video, words by
+    caption id. Some videos have more frames than a model takes and some captions more words.
+    """
+    draw, words = np.random.RandomState(seed), iter(sizes["words"])
+    videos, captions = {}, {}
+    for number, (frames, count) in enumerate(zip(RAW_FRAMES, sizes["captions"], strict=True)):
+        steps = 0.4 * np.cumsum(draw.standard_normal((frames, sizes["video_dim"])), 0)
+        videos[f"v{number}"] = (steps * np.exp(draw.standard_normal((frames, 1)))).astype(np.float32)
+        for k in range(count):
+            rows = 2 * next(words), sizes["query_dim"]
+            captions[f"v{number}#enc#{k}"] = (5 * draw.standard_normal(rows)).astype(np.float32)
+    return videos, captions
+
+
 @dataclass(frozen=True)
 class Golden:
     """One fixture file. Files with the key `drawn` hold no weights and no batch, but the seeds to draw them from."""

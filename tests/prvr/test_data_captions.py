@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+import torch
 
-from prvr.data import Caption, DataError, Moment, TextData, open_corpus, write_layout
+from prvr.data import Caption, DataError, Moment, TextData, open_corpus, pack, write_layout
 from prvr.data.layout import read_captions, read_moments, read_relevance, read_tags
 
 
@@ -130,6 +132,27 @@ def test_query_features_of_another_encoder_are_found(tmp_path: Path) -> None:
     (text / "clip_col_query_feat.hdf5").unlink()
     with pytest.raises(DataError, match="Download the query features"):
         open_corpus(tmp_path, "col")
+
+
+@pytest.mark.parametrize(("frames", "words"), [("clip_L14", "clip_L14"), ("slowfast_clip", "slowfast_clip_text")])
+def test_the_files_of_msc_prvr_are_read_under_their_own_names(tmp_path: Path, frames: str, words: str) -> None:
+    """Two HDF5 files without a folder; videos of ActivityNet without the `v_` of their captions."""
+    for side in ("FeatureData", "TextData"):
+        (tmp_path / "activitynet" / side).mkdir(parents=True)
+    text = tmp_path / "activitynet" / "TextData"
+    (text / "activitynettest.caption.txt").write_text("v_a#enc#0 a dog\nv_b#enc#0 a cat\n")
+    with h5py.File(tmp_path / "activitynet" / "FeatureData" / f"activitynet_{frames}.h5", "w") as file:
+        file.update({"a": np.ones((3, 4), np.float32), "b": np.eye(4, dtype=np.float32)})
+    with h5py.File(text / f"activitynet_{words}.h5", "w") as file:
+        file.update({f"v_{name}#enc#0": np.full((2, 5), 2.0, np.float32) for name in "ab"})
+    (text / "roberta_activitynet_query_feat.hdf5").write_bytes(b"of other frames")
+    split = pack(open_corpus(tmp_path, "activitynet"), "test", cache_dir=tmp_path / "cache")
+    assert (split.video_ids, split.feature_dim, split.query_dim) == (("v_a", "v_b"), 4, 5)
+    torch.testing.assert_close(split.video(1)[1], torch.eye(4), atol=1e-4, rtol=0)
+    split.close()
+    (tmp_path / "activitynet" / "FeatureData" / "other.hdf5").touch()
+    with pytest.raises(DataError, match=r"one folder or HDF5 file of frame features, got .*'other.hdf5'"):
+        open_corpus(tmp_path, "activitynet")
 
 
 def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:

@@ -35,9 +35,14 @@ def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
                 writer.append("words", given[key])
         lengths = [len(given[f"{i}/frames"]) for i in range(5)], [len(given[key]) for some in captions for key in some]
         index = dict(zip(("frame_offsets", "word_offsets"), (np.cumsum([0, *some]) for some in lengths), strict=True))
-        index["query_to_video"] = owner
+        index |= {"query_to_video": owner, "moments": np.full((len(owner), 3), np.nan)}
         keys = [key for some in captions for key in some]
-        text = {"video_ids": list("01234"), "query_ids": keys, "relevant": [[int(video)] for video in owner]}
+        text = {
+            "video_ids": list("01234"),
+            "query_ids": keys,
+            "captions": keys,
+            "relevant": [[int(video)] for video in owner],
+        }
         about = {"collection": "golden", "split": "train", "settings": {"clips": len(given["0/clip"][0])}}
         writer.finish(index, text, about)
     with PackedSplit.open(tmp_path) as packed:

@@ -222,6 +222,9 @@ def test_widths_are_checked_before_and_after_packing(corpus: Corpus, tmp_path: P
             pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=1024)
         with pytest.raises(DataError, match="4 wide, but the model expects 768"):
             pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=6, query_dim=768)
+        both = r"expects 9; .* 4 wide, but the model expects 8\. Set model\.video_dim=6 and model\.query_dim=4, or"
+        with pytest.raises(DataError, match=both):
+            pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=9, query_dim=8)
         pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=6, query_dim=4)
 
 

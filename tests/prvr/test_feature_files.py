@@ -14,7 +14,7 @@ from commands import explained
 from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.corpora.feature_files import convert_features, list_features, read_features
-from prvr.data import DataError, open_corpus
+from prvr.data import DataError, Moment, open_corpus, pack
 from prvr.encoders import open_featurizer
 from prvr.evaluation import EvaluationReport
 
@@ -80,6 +80,35 @@ def test_the_command_makes_a_corpus_that_trains(made: Path, capsys: pytest.Captu
     assert (report.text_to_video.queries, report.moments[0].queries) == (6, 3)
 
 
+def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Path) -> None:
+    with (made / "mine.jsonl").open("a") as file:
+        for start, end in ((4, 6.5), (1, 3), (7, 8)):  # the second line says again what is there
+            row = {"id": "q9-1", "video": "day 1/v.9", "text": "sentence 9 1", "split": "test"}
+            file.write(json.dumps(row | {"start": start, "end": end}) + "\n")
+    assert main(command(made, "--rate", "2")) == 0
+    corpus = open_corpus(made / "data", "mine")
+    test = corpus.split("test")
+    own = {test.own_ids[caption.id]: caption for caption in test.captions}
+    assert list(own) == [f"q{number}-{caption}" for number in (9, 10, 11) for caption in (0, 1)]
+    assert test.moments[own["q9-1"].id] == Moment(1.0, 3.0, 9.5, ((4.0, 6.5), (7.0, 8.0)))
+    labels = [{"query_id": "q10-0", "gt_video_ids": [own["q10-0"].video_id, own["q11-0"].video_id]}]
+    (made / "labels.json").write_text(json.dumps(labels))
+    assert main(["convert", "labels", str(corpus.folder), str(made / "labels.json")]) == 0
+    assert set(corpus.dense_labels()) == {own["q10-0"].id}
+    sizes = ["--model.video_dim", "24", "--model.query_dim", "6", "--model.hidden", "16", "--model.heads", "2"]
+    sizes += ["--model.lorentz_dim", "15", "--train.epochs", "0", "--device", "cpu", "--data.cache_dir"]
+    data = ["--data.root", str(made / "data"), "--data.collection", "mine", "--output", str(made / "run"), "-q"]
+    assert main(["train", "--preset", "hybrid-clip", *sizes, str(made / "cache"), *data]) == 0
+    assert main(["evaluate", str(made / "run"), "--run-file", str(made / "run.txt"), "-q"]) == 0
+    assert list(dict.fromkeys(line.split()[0] for line in (made / "run.txt").read_text().splitlines())) == list(own)
+    split = pack(corpus, "test", cache_dir=made / "cache")
+    assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
+    assert split.windows[1:, 3].tolist() == [[1, 3]] * 2
+    part = split.subset([0, 2])
+    assert (part.query_names[1], part.windows[2, 1].tolist()) == ("q9-1", [7, 8])
+    split.close()
+
+
 def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) -> None:
     rows = [json.loads(line) for line in (made / "mine.jsonl").read_text().splitlines()]
     table = "video,text\n" + "".join(f"{row['video']},a red circle {number}\n" for number, row in enumerate(rows))
@@ -94,24 +123,49 @@ def test_an_encoder_reads_the_captions_and_shares_make_the_splits(made: Path) ->
     assert corpus.split("test").moments == {}  # nothing says how long a video is
 
 
-def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path) -> None:
+def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explained(made: Path) -> None:
+    videos = list_features(made / "videos")
+    table = "video,text,start,end,duration\n"
+    for name, rows in videos.rows.items():
+        table += f"{name},it ends {name},{rows - 2},{rows + 0.5},{rows + 0.5}\n{name},no time {name},,,\n"
+    (made / "long.csv").write_text(table)
+    for rate, corpus in ((None, "without"), (1.0, "with")):  # rows alone say half a second less
+        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / corpus / "long", rate=rate)
+        train = open_corpus(made / corpus, "long").split("train")
+        for caption in train.captions:
+            moment = train.moments[caption.id]
+            assert moment.duration % 1 == 0.5
+            assert np.isnan(moment.end) if "no time" in caption.text else moment.end == moment.duration
+    (made / "long.csv").write_text(table.replace("day 0/v.0,it", "day 0/v.0.avi,it"))
+    message = r"Line 2: no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"
+    with pytest.raises(DataError, match=message):
+        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / "no" / "long")
+
+
+@pytest.mark.parametrize("seconds_a_row", [1.5, 2.0])
+def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path, seconds_a_row: float) -> None:
     rows = [json.loads(line) for line in (made / "mine.jsonl").read_text().splitlines()]
     names = list(dict.fromkeys(row["video"] for row in rows))
-    seconds = {name: 2.0 * list_features(made / "videos").rows[name] for name in names}
+    seconds = {name: seconds_a_row * list_features(made / "videos").rows[name] for name in names}
     table = "video,text,start,end\n"
     for name, length in seconds.items():
-        table += f"{name},it starts {name},{length - 3},{length + 1.9}\n{name},it ends {name},{length},{length + 1.9}\n"
+        end = length + seconds_a_row - 0.1
+        table += f"{name},it starts {name},{length - 3},{end}\n{name},it ends {name},{length},{end}\n"
     (made / "coarse.csv").write_text(table)
-    convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "coarse", rate=0.5)
+    convert_features(
+        made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "coarse", rate=1 / seconds_a_row
+    )
     corpus = open_corpus(made / "data", "coarse")
     for split in map(corpus.split, corpus.splits):
         for caption in split.captions:
             moment = split.moments[caption.id]
-            first = moment.duration - (3 if "starts" in caption.text else 2)
-            assert (moment.start, moment.end) == (first, moment.duration)
-    (made / "coarse.csv").write_text(table + f"{name},too late,{length + 2},{length + 3}\n")
+            first = moment.duration - (3 if "starts" in caption.text else seconds_a_row)
+            assert (moment.start, moment.end) == pytest.approx((first, moment.duration))
+    (made / "coarse.csv").write_text(table + f"{name},too late,{length + seconds_a_row},{length + 3}\n")
     with pytest.raises(DataError, match="lies beyond the end"):
-        convert_features(made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "no", rate=0.5)
+        convert_features(
+            made / "videos", made / "coarse.csv", open_featurizer("toy"), made / "data" / "no", rate=1 / seconds_a_row
+        )
 
 
 class Malicious:

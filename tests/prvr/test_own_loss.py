@@ -1,12 +1,14 @@
 """A loss of another package: imported first, it is configured, trained, stopped and resumed; no file imports it."""
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,15 +22,20 @@ from prvr.config import (
     Config,
     ConfigError,
     LossConfig,
+    LossSettings,
     config_leaves,
     dump_config,
     expect_readable,
     load_config,
     validated,
 )
+from prvr.data import VideoLoader
+from prvr.data.packed import Moments
+from prvr.losses import LossInputs, Term
 from prvr.models import build_retriever, load_pretrained
 from prvr.systems import open_system
-from prvr.training import Splits, Teacher, resume, train
+from prvr.training import Splits, Teacher, TrainingError, resume, train
+from prvr.types import Labels
 
 MODULE = """
 from pydantic.dataclasses import dataclass
@@ -230,3 +237,65 @@ def test_a_dataclass_of_the_standard_library_is_checked_as_well(folder: Path) ->
     assert LossConfig({"centring": {"weight": 1, "power": 3}})["centring"] == settings(1.0, 3.0)
     with pytest.raises(ValueError, match="Unexpected keyword"):
         LossConfig({"centring": {"pover": 3}})
+
+
+class Timed(Term[LossSettings]):
+    """Draws queries of short moments to the origin; keeps what it was told."""
+
+    told: ClassVar[list[Labels]] = []
+
+    def forward(self, inputs: LossInputs) -> torch.Tensor:
+        self.told.append(inputs.labels)
+        assert inputs.labels.moments is not None
+        start, end, duration = inputs.labels.moments.unbind(1)
+        return (inputs.text.square().sum(1) * (1 - (end - start) / duration)).nansum()
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[Labels]:
+    monkeypatch.setattr(LOSSES, "_entries", dict(LOSSES._all))
+    needs = ["pooled", "query_ids", "video_ids", "captions", "moments"]
+    LOSSES.register("timed", Timed, "Draws queries of short moments to the origin.", LossSettings, needs)
+    monkeypatch.setattr(Timed, "told", [])
+    return Timed.told
+
+
+def test_a_loss_sees_ids_captions_and_moments(timed: list[Labels], splits: Splits, cache: str, tmp_path: Path) -> None:
+    courses = []
+    for chunk in (None, 5):
+        config = make_config(cache, loss__timed=0.1, train__chunk_videos=chunk, model__dropout=0.0)
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, input_dropout=0.0))
+        result = train(config, output=tmp_path / str(chunk), splits=splits, device="cpu")
+        courses.append([line["loss"]["timed"] for line in result.history])
+    assert courses[0] == pytest.approx(courses[1], rel=1e-3)
+    packed = splits.train
+    place = {name: i for i, name in enumerate(packed.query_ids)}
+    for labels in timed:
+        rows = [place[name] for name in labels.query_ids]
+        assert list(labels.captions) == [packed.captions[row] for row in rows]
+        owners = [packed.video_ids[video] for video in packed.query_to_video[rows]]
+        assert [labels.video_ids[video] for video in labels.query_to_video.tolist()] == owners
+        expected = torch.from_numpy(np.stack(packed.moments, 1)[rows]).float()
+        torch.testing.assert_close(labels.moments, expected, equal_nan=True)
+
+
+def test_a_loss_is_refused_by_name_without_what_it_needs(
+    timed: list[Labels], splits: Splits, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(cache, loss__timed=0.1)
+    retriever, batch = build_retriever(config.model), VideoLoader(splits.train, 4).batch([(0, 0), (1, 0)])
+    objective = prvr.Objective(config.loss, config.model)
+    out = retriever(batch)
+    assert objective(out, batch)["timed"] > 0
+    parts = batch.split(1)
+    assert [part.captions for part in parts] == [
+        batch.captions[: len(parts[0].words)],
+        batch.captions[len(parts[0].words) :],
+    ]
+    for name, empty in (("moments", None), ("captions", ())):
+        with pytest.raises(ValueError, match=rf"loss.timed needs .*, and this batch has none: pass Batch.{name}"):
+            objective(out, dataclasses.replace(batch, **{name: empty}))
+    unknown = Moments(*(np.full(len(splits.train.query_ids), np.nan) for _ in range(3)))
+    monkeypatch.setattr(splits.train, "moments", unknown)
+    with pytest.raises(TrainingError, match=r"loss.timed=0.1 needs moments of queries, and toy-tiny train has none"):
+        train(config, output=tmp_path / "run", splits=splits, device="cpu")

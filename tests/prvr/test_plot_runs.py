@@ -55,13 +55,12 @@ class TestFrames:
         assert not np.allclose(spaces["untrained weights"], spaces["trained"], atol=0.1)
         assert np.array_equal(spaces["untrained weights"], frame_spaces(given, packed, 2)["untrained weights"])
 
-    def test_a_frame_belongs_to_the_shortest_moment_around_it(self, packed: PackedSplit) -> None:
+    def test_a_frame_belongs_to_every_moment_around_it(self, packed: PackedSplit) -> None:
         for video in range(len(packed)):
-            groups, moments = moments_of_frames(packed, video, 40)
-            for frame, group in enumerate(groups):
+            inside, moments = moments_of_frames(packed, video, 40)
+            for frame, around in enumerate(inside.T):
                 time = (frame + 0.5) / 40 * packed.durations[video]
-                around = [n for n, (start, end) in enumerate(moments) if start <= time < end]
-                assert group == min(around, key=lambda n: moments[n][1] - moments[n][0], default=-1)
+                assert around.tolist() == [start <= time < end for start, end in moments]
 
     def test_too_few_points_are_refused_and_one_group_has_no_separation(self) -> None:
         points = np.random.default_rng(0).normal(size=(9, 4))
@@ -72,15 +71,26 @@ class TestFrames:
         assert separation(np.eye(4)[[0, 0, 1, 1, 2]], np.array([0, 0, 1, 1, -1])) == pytest.approx(1)
 
     def test_the_picture_has_a_panel_for_each_space_and_a_colour_for_each_moment(
-        self, given: PlotInput, packed: PackedSplit
+        self, given: PlotInput, packed: PackedSplit, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """A moment within another, which has the same middle and hides it in no frame."""
+        windows, queries = packed.windows.copy(), packed.queries_of(1)
+        windows[:, queries[:2]] = (2.0, 14.0), (6.0, 9.0)
+        monkeypatch.delitem(packed.__dict__, "windows")
+        monkeypatch.setattr(PackedSplit, "windows", windows)
         figure = draw("frames", given.system, settings={"video": 1})
-        groups, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
+        inside, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
         names = [axes.get_title().split("\n")[0] for axes in figure.axes]
         assert names == ["input features", "untrained weights", "trained"]
-        sizes = [int((groups == group).sum()) for group in range(-1, len(moments))]
+        sizes = [int((~inside.any(0)).sum()), *inside.sum(1).tolist()]
+        outer, inner = moments.index((2.0, 14.0)), moments.index((6.0, 9.0))
+        both = inside[inner][inside[outer]]
+        assert both.any()
         for axes in figure.axes:
             assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == sizes
+            large, small = (axes.collections[1 + number] for number in (outer, inner))
+            assert large.get_zorder() < small.get_zorder()
+            assert large.get_sizes()[both].min() > small.get_sizes().max()
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
         assert labels == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
 

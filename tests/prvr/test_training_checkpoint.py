@@ -157,7 +157,7 @@ def test_a_state_cannot_run_code(tmp_path: Path, writer: str) -> None:
 
 def test_best_of_another_model_is_refused(tmp_path: Path) -> None:
     save_best(tmp_path / "best", tiny_retriever(16), nn.Linear(2, 2), "")
-    with pytest.raises(TrainingError, match=r"(?s)model\.safetensors: a checkpoint of another model.*size mismatch"):
+    with pytest.raises(TrainingError, match=r"model\.safetensors: a checkpoint of another model \(.* -> .* more\)"):
         load_best(tmp_path / "best", tiny_retriever(32))
     with pytest.raises(TrainingError, match=r"none.*cannot be read"):
         load_best(tmp_path / "none", tiny_retriever())

@@ -25,7 +25,7 @@ from training_runs import (
 import prvr
 from prvr.cli import main
 from prvr.config import read_yaml_file
-from prvr.data import VideoLoader
+from prvr.data import DataError, VideoLoader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RunResult, TrainingError, resume, train
@@ -99,14 +99,53 @@ def test_a_folder_in_use_and_another_configuration_are_refused(runs: Runs, finis
 
 
 def test_resume_without_a_run_says_so(runs: Runs) -> None:
-    with pytest.raises(TrainingError, match="nothing to resume"):
-        runs.train(resume=True)
     with pytest.raises(TrainingError, match=r"config\.yaml: no such file"):
         runs.resume()
     runs.path.mkdir()
     (runs.path / "metrics.jsonl").write_text("")
     with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
         runs.train(resume=True)
+
+
+def test_a_key_that_is_newer_than_a_run_has_its_default(runs: Runs, finished: Path) -> None:
+    state = load_state(finished / "last" / "state.pt")
+    del state["config"]["model"]["compat"], state["config"]["train"]["start_from"]
+    save_state(finished / "last" / "state.pt", {name: value for name, value in state.items() if name != "format"})
+    runs.train(runs.config(**RUNS["short"]), "finished", resume=True)
+    other = runs.config(**RUNS["short"], model__compat={"window": "printed"})
+    with pytest.raises(TrainingError, match=r"model\.compat\.window: 'centred' -> 'printed'"):
+        runs.train(other, "finished", resume=True)
+
+
+def test_one_call_starts_a_run_or_resumes_it(runs: Runs, straight_runs: StraightRuns) -> None:
+    config, straight = runs.config(**RUNS["short"]), straight_runs["short"]
+    with pytest.raises(KeyboardInterrupt):
+        runs.train(config, resume=True, progress=StopInEpoch(1, interrupt, 2))
+    assert runs.train(config, resume=True).history[0]["loss"] == straight.history[0]["loss"]
+    assert same_end(straight.output, runs.path)
+
+
+def test_a_run_starts_from_the_weights_of_another(
+    runs: Runs, finished: Path, straight: RunResult, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A resumed one no longer needs it."""
+    runs.train(train__start_from=str(finished), train__epochs=0)
+    for name in ("model.safetensors", "objective.safetensors"):
+        assert (runs.path / "best" / name).read_bytes() == (finished / "best" / name).read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        runs.train(train__start_from=str(finished), name="longer", progress=StopInEpoch(2, interrupt, 2))
+    finished.rename(runs.folder / "gone")
+    went_on = runs.resume("longer")
+    assert went_on.history[0]["loss"]["total"] < straight.history[0]["loss"]["total"]
+    gone = str(runs.folder / "gone")
+    runs.train(train__start_from=gone, train__epochs=0, loss__entailment=1e-3, name="cones")
+    assert "The losses start anew." in caplog.text
+    with pytest.raises(
+        TrainingError, match=r"another model \(query\.project.*\(16, 48\) -> \(32, 48\), .* and \d\d more\)"
+    ):
+        runs.train(train__start_from=gone, train__epochs=0, model__hidden=32, name="wide")
+    with pytest.raises(DataError, match="no such folder"):
+        runs.train(train__start_from=str(finished), train__epochs=0, name="none")
 
 
 def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(runs: Runs, finished: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -134,7 +135,9 @@ def test_a_broken_off_run_goes_on_with_its_teacher(straight: RunResult, cache: s
 FRAMES = {"model__clip_construction": "frames", "loss__frame_distillation": {"weight": 0.1, "decay": 0.9}}
 
 
-def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path: Path) -> None:
+def test_cosines_with_frames_are_those_of_a_joint_space(
+    splits: Splits, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The corpus itself teaches; so does one of the same vectors without the names of their encoders."""
     split, corpus = splits.train.subset([5, 2, 9]), splits.train.source.corpus
     joint, length = JointSplit(corpus, "train", split.video_ids), int(split.frame_counts.max())
@@ -150,11 +153,28 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
     other = write_layout(tmp_path / "clip", TextData({"train": lines}), videos=videos, queries=queries)
     torch.testing.assert_close(frame_cosines(str(other), split, length + 1), cosines, rtol=0, atol=1e-3)
+    theirs, folders = tmp_path / "theirs" / "clip", ("FeatureData", "TextData")  # as the authors of DL-DKD name them
+    for folder in folders:
+        (theirs / folder).mkdir(parents=True)
+    name = "new_clip_vit_32_clip_vid_features.hdf5"
+    shutil.move(other / "FeatureData" / "frames" / "feature.hdf5", theirs / "FeatureData" / name)
+    with h5py.File(theirs / "TextData" / "clip_ViT_B_32_clip_query_feat.hdf5", "w") as file:
+        file.update({name.replace("#enc#", "#"): rows for name, rows in queries})
+    torch.testing.assert_close(frame_cosines(str(theirs), split, length + 1), cosines, rtol=0, atol=1e-3)
     again = shutil.copytree(corpus.folder, tmp_path / "again" / corpus.name)
     file = open_corpus(again.parent, corpus.name).caption_file("train")
     lines_of_file = file.read_text().splitlines()
     file.write_text("\n".join(reversed(lines_of_file)))
     torch.testing.assert_close(frame_cosines(str(again), split, length + 1), cosines, rtol=0, atol=0)
+    query = split.query_ids[3]
+    long = [
+        f"{query} {'a red circle rises ' * 750}" if line.startswith(f"{query} ") else line for line in lines_of_file
+    ]
+    file.write_text("\n".join(long))
+    frames_of_long = frame_cosines(str(again), split, length)
+    assert f"caption {query}: of 3000 words the joint encoder reads 46" in caplog.text
+    assert torch.equal(frames_of_long[:3], cosines[:3, :length])
+    assert bool((frames_of_long[3].isfinite() == cosines[3, :length].isfinite()).all())
     file.write_text("\n".join(line for line in lines_of_file if not line.startswith(split.query_ids[3])))
     with pytest.raises(DataError, match=f"train lacks 1 captions, among them '{split.query_ids[3]}'"):
         frame_cosines(str(again), split, length)

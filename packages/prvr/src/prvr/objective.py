@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import LOSSES, AnyModelConfig, LossConfig, active_losses
+from prvr.config.losses import BATCH_NEEDS
 from prvr.errors import InputError
 from prvr.losses import LossInputs, Negatives
 from prvr.types import Batch, Labels, RetrieverOutput
@@ -74,6 +75,12 @@ class Objective(nn.Module):
         )
         terms: dict[str, Tensor] = {}
         for name in self.active:
+            for need in BATCH_NEEDS.keys() & LOSSES[name].needs:
+                if (value := getattr(labels, need)) is None or len(value) == 0:
+                    raise InputError(
+                        f"loss.{name} needs {BATCH_NEEDS[need]}, and this batch has none: pass Batch.{need}, or set "
+                        "it to 0"
+                    )
             loss = self.get_submodule(name)(inputs)
             parts = loss if isinstance(loss, dict) else {name: loss}
             terms |= {part: self.config.weight(name) * value for part, value in parts.items()}

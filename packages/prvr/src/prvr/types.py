@@ -145,6 +145,8 @@ class Labels:
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
         words, word_mask: `(q, w, e)` and `(q, w)`, as of a batch.
         shares: where several processes train, the numbers of videos and queries that each of them encodes.
+        video_ids, query_ids, captions: ids of the videos and the queries, and texts of the queries; empty if unknown.
+        moments: `(q, 3)` start, end and length of the video of each query, in seconds; NaN where unknown.
 
     Examples:
         >>> import torch
@@ -161,6 +163,10 @@ class Labels:
     words: Float[Tensor, "q w e"] | None = None
     word_mask: Bool[Tensor, "q w"] | None = None
     shares: tuple[tuple[int, int], ...] | None = None
+    video_ids: Sequence[str] = ()
+    query_ids: Sequence[str] = ()
+    captions: Sequence[str] = ()
+    moments: Float[Tensor, "q 3"] | None = None
 
     @cached_property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -223,7 +229,8 @@ class Batch:
         word_mask: `(q, w)` boolean, True = valid; every query has at least one valid word.
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
-        video_ids, query_ids: ids, for messages.
+        video_ids, query_ids: ids, for messages and losses.
+        captions, moments: see `Labels`.
         teacher: `(q, v)` scores of the teacher, see `Labels`.
         teacher_frames: `(q, l)` its cosines with frames; those past the end of a video are arbitrary.
         counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
@@ -253,6 +260,8 @@ class Batch:
     teacher: Float[Tensor, "q v"] | None = None
     teacher_frames: Float[Tensor, "q l"] | None = None
     counts: Counts | None = None
+    captions: Sequence[str] = ()
+    moments: Float[Tensor, "q 3"] | None = None
 
     def __post_init__(self) -> None:
         videos, queries = len(self.clips), len(self.words)
@@ -267,6 +276,7 @@ class Batch:
             "relevant": (queries, videos),
             "teacher": (queries, videos),
             "teacher_frames": (queries, frames),
+            "moments": (queries, 3),
         }
         for name, shape in shapes.items():
             tensor: Tensor | None = getattr(self, name)
@@ -293,7 +303,8 @@ class Batch:
         if frames is not None:
             frames = frames.masked_fill(~self.frame_mask[self.query_to_video], -torch.inf)
         owner, relevant, words = self.query_to_video, self.relevant, (self.words, self.word_mask)
-        return Labels(len(self.clips), owner, relevant, self.teacher, frames, most, *words)
+        same: dict[str, Any] = {name: getattr(self, name) for name in ("video_ids", "query_ids", "captions", "moments")}
+        return Labels(len(self.clips), owner, relevant, self.teacher, frames, most, *words, **same)
 
     @property
     def valid_frames(self) -> int | None:
@@ -360,6 +371,8 @@ class Batch:
                 query_ids=self.query_ids[q],
                 teacher=None if self.teacher is None else self.teacher[q, v],
                 teacher_frames=None if self.teacher_frames is None else self.teacher_frames[q],
+                captions=self.captions[q],
+                moments=None if self.moments is None else self.moments[q],
                 counts=self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v]),
             )
             parts.append(part)

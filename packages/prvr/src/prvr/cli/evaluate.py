@@ -301,7 +301,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
             if labelled is not None
         }
         if args.run_file is not None:
-            write_run(args.run_file, system.pipeline, encoded, device=device)
+            write_run(args.run_file, system.pipeline, encoded, names=packed.query_names, device=device)
     return reports
 
 

@@ -35,7 +35,8 @@ class TrainOptions:
         data_root: the folder of the corpora; the same as --data.root
         name: the name of the configuration
         output: the run folder, new or empty (default: runs/NAME-N)
-        resume: continue the run in --output, or the latest run of the preset
+        resume: continue the run in --output, or the latest run of the preset; with --preset or --config, a run that is
+            not there is started
         print_config: print the whole configuration and exit
         trackers: experiment trackers of accelerate, for example tensorboard
         strategy: re-ranker strategy: hybrid, generative or discriminative

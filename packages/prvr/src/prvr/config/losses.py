@@ -39,6 +39,14 @@ A loss that needs `last_words`, the features of the words of the queries of a ba
 processes share a batch (`prvr.training`).
 """
 
+BATCH_NEEDS = {
+    "video_ids": "the ids of the videos",
+    "query_ids": "the ids of the queries",
+    "captions": "the texts of the queries",
+    "moments": "moments of queries, in seconds",
+}
+"""What a loss may need of a batch: fields of `prvr.types.Labels`."""
+
 _S = TypeVar("_S")
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
@@ -364,9 +372,8 @@ def _schema(entries: tuple[Any, ...]) -> type[BaseModel]:
 
 def active_losses(loss: LossConfig, model: AnyModelConfig) -> tuple[str, ...]:
     """Names of the losses that are computed: their weight is above 0 and the model has what they need."""
-    return tuple(
-        entry.name for entry in LOSSES if loss.weight(entry.name) > 0 and model.provides.issuperset(entry.needs)
-    )
+    there = model.provides | BATCH_NEEDS.keys()
+    return tuple(entry.name for entry in LOSSES if loss.weight(entry.name) > 0 and there.issuperset(entry.needs))
 
 
 def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:

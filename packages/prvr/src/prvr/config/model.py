@@ -39,6 +39,7 @@ COMPAT: dict[str, Registry[Any]] = {
         "register_times",
         "register_constants",
         "transport",
+        "merging",
     )
 }
 """Parts of which the released code has other ones, by the field of `Compat` that names them.
@@ -46,7 +47,8 @@ COMPAT: dict[str, Registry[Any]] = {
 window: `(model, widths, length)` makes a module from a length to the windows `(k, l, l)` of blocks. padding: a
 `prvr.models.rows.Padding`; it needs "rows" if padded rows change results. lorentz: `(model, num)` makes the mixer of
 Lorentz blocks. entailment: `(settings, model)` makes a `prvr.losses.Term`. register_noise, register_times,
-register_constants: change a generator of registers. transport: a `prvr.losses.transport.TransportParts`."""
+register_constants: change a generator of registers. transport: a `prvr.losses.transport.TransportParts`. merging: from
+the frames that are merged to those that are encoded; it needs "lengths" if frames are read as they are stored."""
 
 
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
@@ -89,6 +91,7 @@ COMPAT["register_noise"].register("gaussian", "prvr.models.retriever:unchanged",
 COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "Time codes are sinusoids.")
 COMPAT["register_constants"].register("float64", "prvr.models.retriever:unchanged", "The noise schedule is exact.")
 COMPAT["transport"].register("masked", "prvr.losses.transport:MASKED", "Similarities of a video's own queries alone.")
+COMPAT["merging"].register("unit", "prvr.models.clips:as_read", "Frames of unit length merge.")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
 POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of each frame (DL-DKD).")
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
@@ -120,6 +123,7 @@ class Compat:
     register_times: Annotated[str, registered(COMPAT["register_times"])] = "sincos"
     register_constants: Annotated[str, registered(COMPAT["register_constants"])] = "float64"
     transport: Annotated[str, registered(COMPAT["transport"])] = "masked"
+    merging: Annotated[str, registered(COMPAT["merging"])] = "unit"
     lorentz_start: Literal["balanced", "printed"] = "balanced"
     """With lorentz='correct', where the Lorentz blocks start. balanced: the logits of their attention have a deviation
     of about 1 over keys. printed: the temperature sqrt(n + 1) of HLFormer eq. 15 and weights N(0, 0.02), where the
@@ -350,6 +354,11 @@ class ModelConfig:
     def unit_rows(self) -> bool:
         """Whether rows of frames and words are scaled to unit length before it reads them."""
         return True
+
+    @property
+    def frame_lengths(self) -> bool:
+        """Whether it reads frames as long as they are stored, and scales them itself."""
+        return "lengths" in COMPAT["merging"][self.compat.merging].needs
 
     @property
     def width(self) -> int:

@@ -53,7 +53,7 @@ class DataConfig:
     collection: str = "toy-demo"
     root: str | None = None
     feature: str | None = None
-    """Folder under FeatureData; None = the only one, or the one the public configurations use."""
+    """Folder or HDF5 file under FeatureData; None = the only one, or the one the public configurations use."""
     cache_dir: str | None = None
     """Where packed features are kept; None = the user's cache folder."""
     keep_last_frame: bool = True
@@ -133,6 +133,9 @@ class TrainConfig(TrainerConfig):
     warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
     """First epochs, in which `loss.evidence` uses the labels unchanged and `loss.transport` is off. The learning
     rate has a warm-up of its own, `optim.warmup`."""
+    start_from: str | None = None
+    """A run, or a model by its folder or name, whose weights the training starts from: a model of the same tensors. The
+    parameters of its losses come along where they are the same. A resumed run does not need it."""
     teacher: str | None = None
     """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder
     of `prvr pipeline`, which may have stages. It scores the training split once, before the training. For

@@ -76,6 +76,11 @@ class TokenModelConfig:
         return self.clip is None
 
     @property
+    def frame_lengths(self) -> bool:
+        """Whether it reads frames as long as they are stored, and scales them itself: no."""
+        return False
+
+    @property
     def width(self) -> int:
         """Width of the space in which words are compared with frames."""
         return self.hidden

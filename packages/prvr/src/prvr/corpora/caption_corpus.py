@@ -113,6 +113,7 @@ def write_captions(
         captions={split: [caption for caption, _ in group] for split, group in by_split.items()},
         moments={caption.id: line.moment for caption, line in pairs if not isnan(line.moment.duration)} or None,
         relevance=_relevance(pairs, ids, store),
+        own_ids={caption.id: line.caption.id for caption, line in pairs if line.caption.id} or None,
     )
     rows = (
         {"id": plain, "video": video, "split": split_of[video], "path": entry.path, "sha256": entry.sha256}
@@ -148,7 +149,8 @@ def write_captions(
         f"Only one different video in {single}: every recall there is 100 %, whatever the model.": single,
         f"{sum(line.caption.start is not None for line in lines):,} of {len(lines):,} captions have times": True,
         f"{(cut := sum(line.cut for line in lines)):,} moments cut to their video": cut,
-        f"{(repeated := len(table) - len(lines)):,} duplicate lines omitted": repeated,
+        f"{(further := sum(len(line.moment.more) for line in lines)):,} further moments of lines with one id": further,
+        f"{(repeated := len(table) - len(lines) - further):,} duplicate lines omitted": repeated,
         f"{len(left_out):,} videos without a caption omitted: {', '.join(left_out[:3])} ...": left_out,
     }
     numbers = {"videos": {split: sides[split] for split in used}, "captions": lengths(by_split)}
@@ -201,27 +203,42 @@ def videos_folder(corpus: Corpus) -> Path | None:
 
 @dataclass(frozen=True)
 class CaptionLine:
-    """A caption, the video that it is of, and its moment cut to the video."""
+    """A caption, the video that it is of, and its moments cut to the video."""
 
     caption: UserCaption
     video: str
     moment: Moment
     cut: bool
 
+    def joined(self, other: "CaptionLine") -> "CaptionLine":
+        """The same caption with the moment of another line too, if it is another one."""
+        own, times = self.moment, (other.moment.start, other.moment.end)
+        if isnan(times[0]) or times in ((own.start, own.end), *own.more):
+            return self
+        if isnan(own.start):
+            return other
+        return replace(self, moment=replace(own, more=(*own.more, times)), cut=self.cut or other.cut)
+
 
 def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, problems: Problems) -> list[CaptionLine]:
     """Each caption with the video that it names, repeated ones once; names and times that do not fit are problems.
+
+    Lines of one id that say the same of the same video at other times are one caption with several moments.
 
     Args:
         captions: as `read_table` gives them.
         store: the videos.
         problems: what is wrong is added to them; refuse them before using any line.
     """
+    names = [caption.video.replace("\\", "/").removeprefix("./") for caption in captions]
+    stated = dict[str, float]()  # lengths of videos by the table
+    for caption, name in zip(captions, names, strict=True):
+        for video in store.named(name) if caption.duration else ():
+            stated[video] = max(caption.duration or 0.0, stated.get(video, 0.0))
     lines: dict[tuple[object, ...], CaptionLine] = {}
-    for caption in captions:
+    for caption, name in zip(captions, names, strict=True):
         if not caption.video:  # the row has a problem already
             continue
-        name = caption.video.replace("\\", "/").removeprefix("./")
         if problems.full and len(store.named(name)) != 1:
             problems.add(caption.line, "")  # it is only counted: to look for similar names takes time
             continue
@@ -231,13 +248,17 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
             problems.add(caption.line, str(error))
             continue
         duration, start, end = store.duration(video), caption.start, caption.end
-        # Where the length follows from the rows, the last one, which was not full, may be missing.
-        row = 1 / store.rate if duration == store.entries[video].frames / store.rate else 0.0
+        row = 0.0
+        if isnan(duration) or duration == store.entries[video].frames / store.rate:  # not that of a video file
+            # Where the length follows from the rows, the last one, which was not full, may be missing.
+            duration, row = (stated[video], 0.0) if video in stated else (duration, 1 / store.rate)
         if start is None or end is None:
             start = end = nan
         elif isnan(duration):
             problems.add(
-                caption.line, "has times, but nothing says how long the video is. Give the rows per second (--rate)"
+                caption.line,
+                "has times, but nothing says how long the video is. Give the rows per second (--rate), or a column "
+                "duration",
             )
         elif start >= duration + row or end > duration + max(row, _BEYOND):
             times = f"{start:g} - {end:g} s"
@@ -246,7 +267,8 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
             start = duration - row
         moment = Moment(start, duration if end > duration else end, duration)
         line = CaptionLine(caption, video, moment, cut=end > duration)
-        lines.setdefault((video, *caption.content[1:]), line)
+        key = (video, caption.text, caption.id) if caption.id else (video, *caption.content[1:])
+        lines[key] = lines[key].joined(line) if key in lines else line
     return list(lines.values())
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from prvr.corpora.annotations import Conversion, lengths, read_json, read_lines, read_text
 from prvr.data.atomic import write_file
 from prvr.data.corpus import Corpus, open_texts
-from prvr.data.layout import Caption, Moment, moment_row, read_captions
+from prvr.data.layout import Caption, Moment, moment_row, read_captions, read_own_ids
 from prvr.errors import DataError
 from prvr.reading import parse_json, short
 
@@ -82,8 +82,9 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
 
     Args:
         folder: `ROOT/COLLECTION`.
-        files: JSON lines, or a JSON array, of objects with `query_id`, a caption id of the corpus, and `gt_video_ids`,
-            videos of the same split. A query with an empty list counts as one without a label.
+        files: JSON lines, or a JSON array, of objects with `query_id`, a caption id of the corpus or of the table it
+            comes from, and `gt_video_ids`, videos of the same split. A query with an empty list counts as one without
+            a label.
 
     Raises:
         DataError: the corpus has no captions, or such labels already; a file is missing or of another form; it names
@@ -92,11 +93,16 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     Examples:
         >>> convert_labels("data/tvr", ["tvr_test_dense.json"])  # doctest: +SKIP
     """
-    _, target, splits = _open(folder, "dense_labels")
+    corpus, target, splits = _open(folder, "dense_labels")
+    own = corpus.text_file("own_ids")
+    captions_of = defaultdict[str, list[str]](list)
+    for caption_id, own_id in (read_own_ids(own) if own.is_file() else {}).items():
+        captions_of[own_id].append(caption_id)
     labels, repeated = dict[str, tuple[str, ...]](), list[str]()
     for query, videos in (label for file in files for label in _labels(Path(file).expanduser())):
-        repeated += [query] * (query in labels)
-        labels[query] = videos
+        for name in captions_of.get(query, [query]):
+            repeated += [query] * (name in labels)
+            labels[name] = videos
     labels = {query: videos for query, videos in labels.items() if videos}
     unknown = set(labels)
     misplaced = set[str]()

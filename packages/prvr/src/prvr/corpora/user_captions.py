@@ -19,6 +19,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "caption", "sentence", "query", "description"),
     "start": ("start", "start_time", "begin", "from"),
     "end": ("end", "end_time", "stop", "to"),
+    "duration": ("duration", "video_duration"),
     "id": ("id", "query_id"),
     "split": ("split",),
 }
@@ -40,6 +41,7 @@ class UserCaption:
         video: as it is written there.
         text: in one line.
         start, end: the start and the end of the moment that it describes, in seconds; None if the table does not say.
+        duration: the length of its video in seconds; None if the table does not say.
         id: its own name in the table; empty if the table does not say.
         split: train, val or test; empty if the table does not say.
     """
@@ -51,6 +53,7 @@ class UserCaption:
     end: float | None = None
     id: str = ""
     split: str = ""
+    duration: float | None = None
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -98,7 +101,8 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
     """Reads a table of captions.
 
     CSV (also with `;` or tabs) needs a header; JSON lines have an object a line. `video` and `text` are required,
-    `start` and `end` are optional: seconds, or `m:ss` and `h:mm:ss`; so are `id` and `split` (train, val or test).
+    `start`, `end` and `duration`, the length of the video, are optional: seconds, or `m:ss` and `h:mm:ss`; so are `id`
+    and `split` (train, val or test).
     Other columns are ignored, and `COLUMNS` has further names of each. A cell that looks like a formula is a caption
     like any other. Line breaks within a cell become spaces, empty lines are skipped, and repeated rows count once.
 
@@ -299,7 +303,8 @@ def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCapti
     elif start is not None and end is not None and start >= end:
         problems.add(line, f"start {start:g} is not before end {end:g}")
     times = (start, end) if len(problems.lines) == count else (None, None)
-    return UserCaption(line, video, text, *times, id=read("id", _name, ""), split=read("split", _split, ""))
+    names = {"id": read("id", _name, ""), "split": read("split", _split, "")}
+    return UserCaption(line, video, text, *times, **names, duration=read("duration", _seconds, None))
 
 
 def _words(value: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.features import FeatureReader, open_features, open_query_features
-from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
+from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_own_ids, read_relevance, read_tags
 from prvr.errors import DataError
 from prvr.reading import read_object
 
@@ -18,6 +18,7 @@ TEXT_FILES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "moments": read_moments,
     "relevance": read_relevance,
     "tags": read_tags,
+    "own_ids": read_own_ids,
 }
 """The readers of the files by caption that a corpus may have, by what they hold."""
 PUBLIC_FEATURES = {"tvr": "i3d_resnet", "activitynet": "i3d", "charades": "i3d_rgb_lgi"}
@@ -32,6 +33,7 @@ class Split:
     moments: Mapping[str, Moment] = field(default_factory=dict)
     relevance: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    own_ids: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ class Corpus:
         return isinstance(self.about.get("benchmark"), str)
 
     def split(self, name: str) -> Split:
-        """Reads the captions, moments, relevance sets and tags of a split.
+        """Reads the captions, moments, relevance sets, tags and own ids of a split.
 
         Raises:
             DataError: no such split, or a bad line in one of its files.
@@ -133,9 +135,10 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
     Args:
         root: folder that holds the collections.
         collection: ``tvr``, ``activitynet``, ``charades``, or any other name.
-        feature: folder under ``FeatureData``; default: the only one, or the one that the public code uses.
+        feature: folder or HDF5 file under ``FeatureData``; default: the only folder, or the one that the public code
+            uses; without a folder, the only file.
         query: the encoder in the name of the query features, ``{query}_{collection}_query_feat.hdf5``; where no such
-            file exists and there is just one, that one.
+            file exists, the one with the name of the file of frame features, or the only one.
 
     Raises:
         DataError: the folder, the frame features or the query features are missing or ambiguous.
@@ -147,11 +150,14 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
             f"under ROOT: {_folders(folder.parent)}."
         )
     features = folder / "FeatureData" / (feature or _choose_feature(folder / "FeatureData", collection))
-    if not features.is_dir():
-        raise DataError(f"{features}: no such folder. Under FeatureData: {_folders(features.parent)}.")
+    if not features.exists():
+        names = _folders(features.parent) + _matrices(features.parent)
+        raise DataError(f"{features}: no such folder or file. Under FeatureData: {names}.")
     query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
-    if not query_file.is_file():
-        files = sorted((folder / "TextData").glob("*_query_feat.hdf5"))
+    if features.is_file() or not query_file.is_file():
+        same = (query_file.with_name(f"{features.stem}{end}{features.suffix}") for end in ("", "_text"))
+        files = [file for file in same if features.is_file() and file.is_file()]
+        files = files or sorted((folder / "TextData").glob("*_query_feat.hdf5"))
         if len(files) != 1:
             raise DataError(
                 f"{query_file}: no such file. Download the query features (in TextData: {[p.name for p in files]})."
@@ -178,11 +184,18 @@ def _folders(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
 
 
+def _matrices(folder: Path) -> list[str]:
+    """The HDF5 files of a folder."""
+    return sorted(p.name for p in folder.glob("*.h*5") if p.is_file())
+
+
 def _choose_feature(folder: Path, collection: str) -> str:
-    names = _folders(folder)
+    names = _folders(folder) or _matrices(folder)
     if len(names) == 1:
         return names[0]
     for name in (PUBLIC_FEATURES.get(collection), *PUBLIC_FEATURES.values()):
         if name in names:
             return str(name)
-    raise DataError(f"{folder}: expected one folder of frame features, found {names}. Name one with feature=.")
+    raise DataError(
+        f"{folder}: expected one folder or HDF5 file of frame features, got {names}. Name one with feature=."
+    )

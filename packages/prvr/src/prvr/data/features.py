@@ -123,6 +123,9 @@ class BigFileReader(FeatureReader):
 class Hdf5Reader(FeatureReader):
     """HDF5: one matrix (rows x features) for each name, float32 or float64; `dim` is the width of the first.
 
+    An id that the file lacks is also looked for as the authors of MSC-PRVR (a video without `v_`) and of DL-DKD (a
+    caption with `#` for `#enc#`) write it.
+
     Args:
         path: the file.
         item, row: what a matrix and a row belong to, for messages.
@@ -141,11 +144,14 @@ class Hdf5Reader(FeatureReader):
             self.dim = int(self._matrix(self.video_ids[0]).shape[1])
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._names
+        return isinstance(video_id, str) and self._name(video_id) in self._names
+
+    def _name(self, video_id: str) -> str:
+        return video_id if video_id in self._names else video_id.removeprefix("v_").replace("#enc#", "#")
 
     def _rows(self, video_id: str) -> np.ndarray:
         with self._reading():
-            return self._matrix(video_id)[()]
+            return self._matrix(self._name(video_id))[()]
 
     def _matrix(self, name: str) -> h5py.Dataset:
         """An entry whose numbers lie in this file. Links are not followed: opening their target could wait forever."""
@@ -187,7 +193,7 @@ def open_features(folder: Path | str) -> FeatureReader:
     """Opens a folder of frame features: BigFile where its four files are complete (the faster), else ``feature.hdf5``.
 
     Args:
-        folder: ``ROOT/COL/FeatureData/FEATURE``.
+        folder: ``ROOT/COL/FeatureData/FEATURE``; or an HDF5 file.
 
     Raises:
         DataError: neither layout is there, or a file is truncated or inconsistent.
@@ -212,6 +218,8 @@ def feature_files(folder: Path | str) -> tuple[Path, ...]:
         DataError: neither layout is there.
     """
     folder = Path(folder)
+    if folder.is_file():
+        return (folder,)
     missing = [name for name in BIGFILE if not (folder / name).is_file()]
     if not missing:
         return tuple(folder / name for name in BIGFILE)

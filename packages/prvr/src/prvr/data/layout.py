@@ -33,12 +33,13 @@ class Caption:
 class Moment:
     """The part of a video that a caption speaks of, in seconds, and the length of the whole video.
 
-    Start and end are NaN where only the length is known.
+    Start and end are NaN where only the length is known. `more` holds start and end of its further parts.
     """
 
     start: float
     end: float
     duration: float
+    more: tuple[tuple[float, float], ...] = ()
 
 
 def video_of(caption_id: str) -> str:
@@ -78,26 +79,24 @@ def read_captions(path: Path) -> tuple[Caption, ...]:
 def read_moments(path: Path) -> dict[str, Moment]:
     """Moments by caption id from ``COL_moments.jsonl`` (cap_id, duration, ts = [start, end]).
 
-    Swapped starts and ends are put in order. ``ts`` may be null: then only the length of the video is known.
+    Swapped starts and ends are put in order. ``ts`` may be null: then only the length of the video is known. ``more``
+    lists further moments of the same caption, where it has some.
 
     Raises:
         DataError: a line is no such record, or a caption id is repeated.
     """
-    records = _records(path, _MomentRecord)
-    return {row.cap_id: Moment(min(ts := row.ts or (nan, nan)), max(ts), row.duration) for row in records}
+    return {
+        row.cap_id: Moment(min(ts), max(ts), row.duration, tuple((min(times), max(times)) for times in row.more))
+        for row in _records(path, _MomentRecord)
+        for ts in [row.ts or (nan, nan)]
+    }
 
 
 def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object]:
     """A line of ``COL_moments.jsonl``, as `read_moments` reads it."""
-    times = None if isnan(moment.start) else [moment.start, moment.end]
-    return {
-        "split": split,
-        "cap_id": caption.id,
-        "vid": caption.video_id,
-        "duration": moment.duration,
-        "ts": times,
-        "kind": "v",
-    }
+    row: dict[str, object] = {"split": split, "cap_id": caption.id, "vid": caption.video_id}
+    row |= {"duration": moment.duration, "ts": None if isnan(moment.start) else [moment.start, moment.end], "kind": "v"}
+    return row | ({"more": moment.more} if moment.more else {})
 
 
 def read_relevance(path: Path) -> dict[str, frozenset[str]]:
@@ -118,11 +117,27 @@ def read_tags(path: Path) -> dict[str, frozenset[str]]:
     return {row.cap_id: frozenset(row.tags) for row in _records(path, _TagsRecord)}
 
 
+def read_own_ids(path: Path) -> dict[str, str]:
+    """The id that each caption has in the table it comes from, from ``COL_own_ids.jsonl`` (cap_id, id).
+
+    Raises:
+        DataError: a line is no such record, or a caption id is repeated.
+    """
+    return {row.cap_id: row.id for row in _records(path, _IdRecord)}
+
+
 @dataclass(frozen=True, slots=True)
 class _MomentRecord:
     cap_id: str
     duration: float
     ts: tuple[float, float] | None
+    more: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _IdRecord:
+    cap_id: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +152,7 @@ class _TagsRecord:
     tags: tuple[Annotated[str, Field(pattern=r"\S")], ...]
 
 
-_Record = TypeVar("_Record", _MomentRecord, _RelevanceRecord, _TagsRecord)
+_Record = TypeVar("_Record", _MomentRecord, _IdRecord, _RelevanceRecord, _TagsRecord)
 
 
 def _records(path: Path, kind: type[_Record]) -> Iterator[_Record]:
@@ -167,15 +182,17 @@ class TextData:
 
     Args:
         captions: captions of each split, in file order.
-        moments: by caption id; None: no such file is written. The same holds for the other two.
+        moments: by caption id; None: no such file is written. The same holds for the other three.
         relevance: by caption id, all videos that match it.
         tags: by caption id, the kinds of query that it belongs to.
+        own_ids: by caption id, the id that it has in the table it comes from.
     """
 
     captions: Mapping[str, Sequence[Caption]]
     moments: Mapping[str, Moment] | None = None
     relevance: Mapping[str, Iterable[str]] | None = None
     tags: Mapping[str, Iterable[str]] | None = None
+    own_ids: Mapping[str, str] | None = None
 
 
 def write_layout(
@@ -232,6 +249,7 @@ def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
         "moments": (texts.moments, lambda name, moment: moment_row(*captions[name], moment)),
         "relevance": (texts.relevance, lambda name, videos: {"cap_id": name, "vids": sorted(videos)}),
         "tags": (texts.tags, lambda name, tags: {"cap_id": name, "tags": sorted(tags)}),
+        "own_ids": (texts.own_ids, lambda name, own_id: {"cap_id": name, "id": own_id}),
     }
     for kind, (values, row) in rows.items():
         unknown = [name for name in values or () if name not in captions]

@@ -183,8 +183,10 @@ class VideoLoader:
             word_mask=word_mask,
             query_to_video=labels.query_to_video,
             relevant=labels.relevant,
-            video_ids=tuple(packed.video_ids[video] for video in videos),
-            query_ids=tuple(packed.query_ids[query] for query in query_indices),
+            video_ids=labels.video_ids,
+            query_ids=labels.query_ids,
+            captions=labels.captions,
+            moments=labels.moments,
             teacher=labels.teacher,
             teacher_frames=labels.teacher_frames,
             counts=counts,
@@ -203,9 +205,17 @@ class VideoLoader:
         teacher = None if self.teacher is None else self.teacher[query_indices[:, None], list(videos)].float()
         frames, longest = self.teacher_frames, int(self.packed.frame_counts[videos].max())
         frames = None if frames is None else frames[query_indices, :longest].float()
-        most = max(map(len, queries))
-        relevant = relevant if several else None
-        return Labels(len(videos), owner, relevant, teacher=teacher, teacher_frames=frames, most_queries=most)
+        packed = self.packed
+        return Labels(
+            *(len(videos), owner, relevant if several else None),
+            teacher=teacher,
+            teacher_frames=frames,
+            most_queries=max(map(len, queries)),
+            video_ids=tuple(packed.video_ids[video] for video in videos),
+            query_ids=tuple(packed.query_ids[query] for query in query_indices),
+            captions=tuple(packed.captions[query] for query in query_indices),
+            moments=torch.from_numpy(np.stack(packed.moments, 1)[query_indices]).float(),
+        )
 
     def queries_of(self, index: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""

@@ -1,5 +1,7 @@
 """A packed split: random access to sampled videos and queries without touching the source files."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,6 +170,20 @@ class PackedSplit:
         return tuple(self.files.text["query_ids"][j] for j in self._queries)
 
     @cached_property
+    def query_names(self) -> tuple[str, ...]:
+        """The ids by which others know the queries: those of the table they come from, else `query_ids`.
+
+        An id of several queries, or one with white space, which lists of others cannot hold, is left out.
+        """
+        texts = self.files.text
+        own = texts.get("own_ids") or [""] * len(texts["query_ids"])
+        counts = Counter(own)
+        return tuple(
+            own[j] if counts[own[j]] == 1 and not re.search(r"\s", own[j]) else query
+            for j, query in zip(self._queries, self.query_ids, strict=True)
+        )
+
+    @cached_property
     def captions(self) -> tuple[str, ...]:
         """Texts of the queries."""
         return tuple(self.files.text["captions"][j] for j in self._queries)
@@ -221,6 +237,21 @@ class PackedSplit:
     def moments(self) -> Moments:
         """The moment of each query."""
         return Moments(*self.files.index["moments"][self._queries].T)
+
+    @cached_property
+    def windows(self) -> Float[np.ndarray, "w q 2"]:
+        """Start and end of every moment of each query, as many as any has; one with fewer repeats its first."""
+        first = np.stack(self.moments[:2], 1)
+        more = self.files.index.get("more_moments", np.zeros((0, 3)))
+        place = {query: i for i, query in enumerate(self._queries.tolist())}
+        windows, counts = [first], Counter[int]()
+        for query, start, end in more.tolist():
+            if (row := place.get(int(query))) is not None:
+                counts[row] += 1
+                if len(windows) == counts[row]:
+                    windows.append(first.copy())
+                windows[counts[row]][row] = start, end
+        return np.stack(windows)
 
     @cached_property
     def durations(self) -> Float[np.ndarray, " v"]:

@@ -39,6 +39,7 @@ class PackSettings:
         keep_last: the last frame counts in the last segment mean (False: as in the released code).
         dtype: ``float32`` or ``float16``, on disk only.
         unit: scale rows to unit length. False for pictures and token numbers, which are kept as they are.
+        keep_length: all the same, frames stay as long as they are, for a model that scales them itself.
     """
 
     clips: int = 32
@@ -47,23 +48,28 @@ class PackSettings:
     keep_last: bool = True
     dtype: str = "float32"
     unit: bool = True
+    keep_length: bool = False
 
     @classmethod
     def of(cls, model: AnyModelConfig, keep_last: bool) -> "PackSettings":
         """How the videos and queries of a model are sampled."""
-        return cls(model.num_clips, model.max_frames, model.max_words, keep_last, unit=model.unit_rows)
+        sizes = model.num_clips, model.max_frames, model.max_words
+        return cls(*sizes, keep_last, unit=model.unit_rows, keep_length=model.frame_lengths)
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
             raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
             raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
-        if self.dtype == "float16" and not self.unit:
-            raise InputError("PackSettings: float16 rounds token numbers beyond 2048: with unit=False use float32")
+        if self.dtype == "float16" and (self.keep_length or not self.unit):
+            raise InputError(
+                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False or "
+                "keep_length=True use float32"
+            )
 
     def video(self, rows: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
         """Clips and frames of a video, from its features as they are stored, see `sample_video`."""
-        return sample_video(rows, self.clips, self.frames, self.keep_last, self.unit)
+        return sample_video(rows, self.clips, self.frames, self.keep_last, self.unit, self.keep_length)
 
     def query(self, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "w e"]:
         """The words of a query, from its features as they are stored."""
@@ -103,20 +109,25 @@ def pack(
     settings = settings or PackSettings()
     source = _source_files(corpus, split)
     values = asdict(settings)
+    if not settings.keep_length:
+        del values["keep_length"]  # stores that were packed without this setting are the same
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
 
     def check_widths(frames: int, words: int) -> None:
-        for path, kind, width, expected in (
-            (corpus.feature_folder, "frame", frames, feature_dim),
-            (corpus.query_file, "query", words, query_dim),
-        ):
-            if expected is not None and width != expected:
-                raise DataError(
-                    f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
-                    "Choose the preset made for these features, or set the width in the config."
-                )
+        widths = (
+            (corpus.feature_folder, "frame", "video_dim", frames, feature_dim),
+            (corpus.query_file, "query", "query_dim", words, query_dim),
+        )
+        wrong = [row for row in widths if row[4] not in (None, row[3])]
+        if wrong:
+            problems = "; ".join(
+                f"{path}: {kind} features are {width} wide, but the model expects {expected}"
+                for path, kind, _, width, expected in wrong
+            )
+            keys = " and ".join(f"model.{key}={width}" for _, _, key, width, _ in wrong)
+            raise DataError(f"{problems}. Set {keys}, or choose the preset made for these features.")
 
     packed = None
     if target.exists():
@@ -291,12 +302,14 @@ def _write(
     index = {
         "query_to_video": np.array([index_of[caption.video_id] for caption in captions], np.int64),
         "moments": np.array([(m.start, m.end, m.duration) for m in moments], np.float64),
+        "more_moments": np.array([(q, *times) for q, m in enumerate(moments) for times in m.more]).reshape(-1, 3),
         "frame_offsets": _offsets(lengths["frames"]),
         "word_offsets": _offsets(lengths["words"]),
     }
     text = {
         "video_ids": split.video_ids,
         "query_ids": [caption.id for caption in captions],
+        "own_ids": [split.own_ids.get(caption.id, "") for caption in captions],
         "captions": [caption.text for caption in captions],
         "relevant": [sorted(index_of[video] for video in split.relevant(caption)) for caption in captions],
         "tags": [sorted(split.tags.get(caption.id, ())) for caption in captions],

@@ -124,7 +124,12 @@ def normalise_rows(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n f"]:
 
 
 def sample_video(
-    x: Float[np.ndarray, "n f"], clips: int = 32, frames: int = 128, keep_last: bool = True, unit: bool = True
+    x: Float[np.ndarray, "n f"],
+    clips: int = 32,
+    frames: int = 128,
+    keep_last: bool = True,
+    unit: bool = True,
+    keep_length: bool = False,
 ) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
     """The two views of a video: coarse clips, and frames (all of them, or segment means where there are too many).
 
@@ -135,6 +140,7 @@ def sample_video(
         keep_last: see [segment_mean][prvr.data.sampling.segment_mean].
         unit: False for rows that have neither mean nor length, such as pictures: they stay as they are, and the middle
             one of each segment stands for it.
+        keep_length: frames are not normalised.
 
     Returns:
         clips (c f) and frames (l f), rows normalised after sampling; computed in float64, returned in float32.
@@ -151,7 +157,8 @@ def sample_video(
     wide = x.astype(np.float64)
     fine = wide if len(wide) <= frames else segment_mean(wide, frames, keep_last)
     coarse = segment_mean(wide, clips, keep_last)
-    return normalise_rows(coarse).astype(np.float32), normalise_rows(fine).astype(np.float32)
+    fine = fine if keep_length else normalise_rows(fine)
+    return normalise_rows(coarse).astype(np.float32), fine.astype(np.float32)
 
 
 def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:

@@ -128,6 +128,9 @@ class VideoFeatures(FeatureReader):
         fits = self.named(name)
         if len(fits) == 1:
             return fits[0]
+        stem = name.rpartition(".")[0]
+        if not fits and len(self.named(stem)) == 1:
+            raise DataError(f"no video fits {name!r}, but {stem!r} does. Leave out the ending.")
         close = fits or get_close_matches(name, self._named, n=3)
         what = f"{len(fits)} videos fit" if fits else "no video fits"
         some = f", among them {', '.join(map(repr, close[:3]))}" if fits else f"; close: {', '.join(map(repr, close))}"

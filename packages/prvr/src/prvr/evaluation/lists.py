@@ -77,6 +77,7 @@ def write_run(
     pipeline: Pipeline,
     encoded: EncodedSplit,
     *,
+    names: Sequence[str] | None = None,
     depth: int = DEPTH,
     device: torch.device | str = "cpu",
 ) -> None:
@@ -89,6 +90,7 @@ def write_run(
         path: the file, written whole or not at all.
         pipeline: computes the scores.
         encoded: the result of `encode_split`.
+        names: of the queries in the file, `PackedSplit.query_names`; None: their ids.
         depth: number of videos for each query.
         device: of the embeddings.
 
@@ -96,11 +98,12 @@ def write_run(
         DataError: the file cannot be written.
     """
     lists: dict[str, dict[str, float]] = {}
+    names = encoded.query_ids if names is None else names
     with evaluation_mode(pipeline, torch.device(device), 0):
         for rows, scores in ranked_rows(pipeline, encoded, "t2v"):
             columns = best_columns(scores, min(depth, scores.shape[1]))
             values = scores.gather(1, columns).tolist()
-            for query, videos, line in zip(encoded.query_ids[rows], columns.tolist(), values, strict=True):
+            for query, videos, line in zip(names[rows], columns.tolist(), values, strict=True):
                 lists[query] = {str(encoded.video_ids[v]): float(f"{x:.9g}") for v, x in zip(videos, line, strict=True)}
     if Path(path).suffix == ".json":
         text = json.dumps(lists, allow_nan=False) + "\n"
@@ -264,9 +267,11 @@ class RankedLists:
         return replace(moments, score=(moments.score - moments.score[:, :1]).masked_fill(~moments.valid, -torch.inf))
 
     def _overlaps(self, moments: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
-        """Intersection over union of moments with the true one of each query."""
-        unit, true = float(self.split.durations[video]) / moments.length, self.split.moments
-        return overlaps(moments.start * unit, moments.stop * unit, *(torch.from_numpy(x)[rows, None] for x in true[:2]))
+        """Intersection over union of moments with the true one of each query; of several the largest."""
+        unit = float(self.split.durations[video]) / moments.length
+        windows = torch.from_numpy(self.split.windows)[:, rows, :, None]
+        spans = moments.start * unit, moments.stop * unit
+        return torch.stack([overlaps(*spans, *times.unbind(1)) for times in windows]).amax(0)
 
 
 def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"]]]:

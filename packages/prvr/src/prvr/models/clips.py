@@ -155,6 +155,16 @@ def merge_rows(
         return shares @ x.to(shares.dtype) / total[..., None], total
 
 
+def as_read(frames: Float[Tensor, "v l f"]) -> Float[Tensor, "v l f"]:
+    """The same frames, which are of unit length already."""
+    return frames
+
+
+def unit_length(frames: Float[Tensor, "v l f"]) -> Float[Tensor, "v l f"]:
+    """Each row divided by (its norm + 1e-5), as `prvr.data.sampling.normalise_rows` does."""
+    return frames / (frames.norm(dim=2, keepdim=True) + EPSILON)
+
+
 class MergedClips(nn.Module):
     """Order-preserving token merging (MSC-PRVR): neighbouring frames that are alike become one clip.
 
@@ -197,7 +207,7 @@ class MergedClips(nn.Module):
             starts = torch.ones_like(sizes, dtype=torch.long).scatter(1, 2 * closest + 1, 0)
             group = starts.cumsum(1) - 1
             (x, sizes), clip_of = merge_rows(x, sizes, group, count), group.gather(1, clip_of)
-        return Merged(x / (x.norm(dim=2, keepdim=True) + EPSILON), sizes, clip_of)
+        return Merged(unit_length(x), sizes, clip_of)
 
     def forward(
         self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]

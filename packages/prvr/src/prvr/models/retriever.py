@@ -81,6 +81,7 @@ class Retriever(PretrainedModel):
         self.query = QueryEncoder(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
         self.pad_frames = COMPAT["padding"][config.compat.padding].part.frames
+        self.encoded_frames = COMPAT["merging"][config.compat.merging].part
         self.frame_pool: FramePooling = POOLINGS[config.frame_pooling].part(config)
         self.clip_rows: ClipConstruction = CLIPS[config.clip_construction].part(config)
         # The block whose output the registers are generated from (Block0 of DreamPRVR).
@@ -180,7 +181,8 @@ class Retriever(PretrainedModel):
 
             encoded_clips, spans, *more = self.clip_rows(encode, clips, frames, frame_mask)
         if self.frames is not None:
-            frames, valid_frames, mask = self.pad_frames(frames, frame_mask, self.config.max_frames)
+            encoded = self.encoded_frames(frames)
+            frames, valid_frames, mask = self.pad_frames(encoded, frame_mask, self.config.max_frames)
             sequences = self._sequences(valid_frames, valid)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)

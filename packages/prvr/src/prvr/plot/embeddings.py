@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from prvr.data import PackedSplit
 from prvr.errors import InputError, require
@@ -67,10 +67,8 @@ def separation(points: Float[np.ndarray, "n d"], groups: Int[np.ndarray, " n"]) 
 
 def moments_of_frames(
     split: PackedSplit, video: int, frames: int
-) -> tuple[Int[np.ndarray, " l"], tuple[tuple[float, float], ...]]:
-    """The moment that each frame of a video belongs to, and the moments in order of time.
-
-    A frame in several moments belongs to the shortest of them.
+) -> tuple[Bool[np.ndarray, "m l"], tuple[tuple[float, float], ...]]:
+    """Which frames of a video lie in each of its moments, and the moments in order of time.
 
     Args:
         split: the split.
@@ -81,15 +79,11 @@ def moments_of_frames(
         InputError: no moment of the video is known.
     """
     queries, length = split.queries_of(video), float(split.durations[video])
-    times = zip(split.moments.start[queries].tolist(), split.moments.end[queries].tolist(), strict=True)
-    moments = sorted({(start, end) for start, end in times if end > start})
+    moments = sorted({(start, end) for start, end in split.windows[:, queries].reshape(-1, 2).tolist() if end > start})
     if not moments or not length > 0:
         raise InputError(f"{split.video_ids[video]}: none of its queries has a known moment, so frames have no colours")
     times = (np.arange(frames) + 0.5) / frames * length
-    groups = np.full(frames, -1)
-    for number in sorted(range(len(moments)), key=lambda n: moments[n][0] - moments[n][1]):  # the longest first
-        groups[(times >= moments[number][0]) & (times < moments[number][1])] = number
-    return groups, tuple(moments)
+    return np.stack([(times >= start) & (times < end) for start, end in moments]), tuple(moments)
 
 
 def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int = 0) -> dict[str, np.ndarray]:
@@ -129,7 +123,8 @@ def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int
 def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
     """The frames of one video by moment, before and after training.
 
-    A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself.
+    A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself. A frame in
+    several moments has the colours of all as rings, the shortest one in the middle, to which the silhouette counts it.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -137,7 +132,13 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
     with inputs.opened() as packed:
         video = number_of(settings.video, packed.video_ids, "video")
         spaces, name = frame_spaces(inputs, packed, video, seed=settings.seed), packed.video_ids[video]
-        groups, moments = moments_of_frames(packed, video, packed.frame_counts[video])
+        inside, moments = moments_of_frames(packed, video, packed.frame_counts[video])
+    longest_first = np.argsort([start - end for start, end in moments], kind="stable")
+    shorter = np.zeros(inside.shape, int)  # moments around the same frame that are drawn on top
+    shorter[longest_first] = inside[longest_first][::-1].cumsum(0)[::-1] - inside[longest_first]
+    groups = np.full(inside.shape[1], -1)
+    for number in longest_first:
+        groups[inside[number]] = number
     figure = new_figure(3.2 * len(spaces), 4.0)
     panels = figure.subplots(1, len(spaces))
     for axes, (space, rows) in zip(panels, spaces.items(), strict=True):
@@ -145,7 +146,9 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         axes.scatter(*plane[rest].T, s=14, color="0.82", label="no moment" if rest.any() else None)
         for number, (start, end) in enumerate(moments):
             colour, label = COLOURS[number % len(COLOURS)], f"{start:.0f}–{end:.0f} s"
-            axes.scatter(*plane[groups == number].T, s=22, color=colour, label=label)
+            sizes = 22 * (1 + shorter[number, inside[number]]) ** 1.5
+            order = 2 + int(np.argmax(longest_first == number)) / len(moments)
+            axes.scatter(*plane[inside[number]].T, s=sizes, color=colour, label=label, zorder=order, linewidths=0)
         axes.set(xticks=[], yticks=[])
         score = separation(rows, groups)
         axes.set_title(space if score is None else f"{space}\nsilhouette of moments {score:.2f}", fontsize="medium")

@@ -19,6 +19,7 @@ EXTENSIONS = {"converters": "prvr.released.cli"} | dict.fromkeys(
         "compat.alignment",
         "compat.entailment",
         "compat.lorentz",
+        "compat.merging",
         "compat.norms",
         "compat.padding",
         "compat.register_constants",

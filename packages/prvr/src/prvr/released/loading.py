@@ -1,5 +1,6 @@
 """Published checkpoints: the authors' configuration and tensors onto our parts."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.tensor_names import UNUSED, canonical_names, names
+
+logger = logging.getLogger(__name__)
 
 _MOST_BLOCKS = 64
 
@@ -109,8 +112,15 @@ _PRESETS = {
     "DLDKD": "dl-dkd",
     "MSC_PRVR_Net": "msc-prvr",
 }
-_ONLY = {"DLDKD": {"label_style": "hard", "double_branch": True, "distill_loss_decay": "exp"}}
-"""Keys of which one value alone is built; the soft labels of DL-DKD are those of DL-DKD++."""
+_LOSSES = {"label_style": "hard", "distill_loss_decay": "exp"}
+"""Keys of DL-DKD that only its losses read, and the value that ours have; soft labels are those of DL-DKD++."""
+_ONE_BRANCH = {
+    "model.branches": "clips",
+    "model.frame_pooling": "none",
+    "model.frame_query": "pooled",
+    "loss.info_nce_frames.weight": 0.0,
+}
+"""Our keys of DL-DKD without its exploration branch."""
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -143,7 +153,7 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "Holmes_Net"
     if "mapping_linear.0.weight" in state:
         return "MS_SL_Net"
-    if "exp_out_mapping_linear.weight" in state:
+    if "out_mapping_linear.weight" in state:
         return "DLDKD"
     raise CheckpointError(
         f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
@@ -200,7 +210,8 @@ def released_config(
 
     Args:
         system: one of `SYSTEMS`.
-        config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...).
+        config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...). DL-DKD with
+            `double_branch` False has one branch.
         words: the model has a second query encoder for the frames, which their configuration does not tell.
         preset: the name of the preset that stands for all keys that `config` lacks; None: for those that the authors'
             configurations never have, as the preset for TVR.
@@ -211,13 +222,26 @@ def released_config(
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
-    for key, only in _ONLY.get(system, {}).items():
-        if config.get(key, only) != only:
-            raise CheckpointError(f"{key} is {short(config[key])}, of which there is no part here: expected {only!r}")
+    if system == "DLDKD":
+        for key, ours in _LOSSES.items():
+            if config.get(key, ours) != ours:
+                logger.warning(
+                    "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
+                )
     keys: dict[str, Any] = {}
     config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
         config
     )
+    widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
+    if (
+        system == "DLDKD"
+        and config.get("double_branch", True)
+        and any(w != config.get("hidden_size", w) for w in widths)
+    ):
+        raise CheckpointError(
+            f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here have "
+            "one width"
+        )
     if preset is None:
         preset = preset_of(system, "tvr", words)
         their_keys = [
@@ -241,6 +265,8 @@ def released_config(
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
     if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
         keys["model.blocks"] = _blocks(system, config["attention_num"])
+    if system == "DLDKD" and not config.get("double_branch", True):
+        keys |= _ONE_BRANCH
     ours = load_config(preset, keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss
@@ -338,7 +364,10 @@ def load_released(
             )
     state = canonical_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
     try:
-        model, loss = released_config(system_of(state, config), config, has_words(state), preset)
+        system = system_of(state, config)
+        if system == "DLDKD":  # theirs is an option of the command, which no checkpoint holds
+            config = {"double_branch": "exp_out_mapping_linear.weight" in state} | dict(config)
+        model, loss = released_config(system, config, has_words(state), preset)
     except CheckpointError:
         raise
     except (TypeError, ValueError, LookupError, OverflowError) as error:

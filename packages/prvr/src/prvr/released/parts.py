@@ -33,6 +33,14 @@ def _float32(model: ModelConfig) -> Iterator[str]:
         yield "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
 
 
+def _stored(model: ModelConfig) -> Iterator[str]:
+    if model.clip_construction != "merged" or model.start == "linear":
+        yield (
+            "compat.merging='stored' needs clip_construction='merged' and start='drawn', got "
+            f"{model.clip_construction!r} and {model.start!r}"
+        )
+
+
 def _decay(config: Config) -> Iterator[str]:
     if config.optim.name != "bert_adam":
         yield "optim.decay='released' needs optim.name='bert_adam'"
@@ -88,6 +96,13 @@ COMPAT["transport"].register(
     "released",
     "prvr.released.loss_parts:TRANSPORT",
     "Queries are padded to the most of any video, and the cosine 0 of padding enters the range of scales (Holmes).",
+)
+COMPAT["merging"].register(
+    "stored",
+    "prvr.models.clips:unit_length",
+    "Frames merge as they are stored; they and the clips are scaled to unit length afterwards (MSC-PRVR).",
+    needs=("lengths",),
+    check=_stored,
 )
 TOKEN_COMPAT["alignment"].register(
     "released",

@@ -222,7 +222,8 @@ def canonical_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     named = {key.removeprefix("module."): tensor for key, tensor in state.items()}
     if "B_mapping_linear.weight" not in named:
         return named
-    named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
+    if "A_mapping_linear.weight" in named:  # without it the model has one branch
+        named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
     later = (("A_", "exp_"), ("B_", ""), ("frame_", "visual_"), ("mapping_linear", "out_mapping_linear"))
     return {reduce(lambda name, pair: name.replace(*pair), later, key): tensor for key, tensor in named.items()}
 

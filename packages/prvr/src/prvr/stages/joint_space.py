@@ -1,5 +1,6 @@
 """Scores without training as a stage: cosines in the joint space of an encoder of images and text, such as CLIP."""
 
+import logging
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,10 +15,11 @@ from torch import Tensor, nn
 from prvr.config.strict import MANY, STRICT
 from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
+from prvr.data.layout import Caption
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
 from prvr.data.sampling import growing_means, pad
 from prvr.encoders import TextFeaturizer, check_joint, open_featurizer
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
@@ -25,6 +27,9 @@ from prvr.types import MEANS, Direction, JointRows, Scores, VideoEmbedding
 
 if TYPE_CHECKING:
     from prvr.segments import AdaptiveMoments
+
+
+logger = logging.getLogger(__name__)
 
 
 def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "AdaptiveMoments":
@@ -168,6 +173,23 @@ class JointScorer(nn.Module):
         return normalised(video)
 
 
+def _first_words(side: TextFeaturizer, caption: Caption) -> Float32[np.ndarray, " d"]:
+    """The vector of a caption; of one that is too long for the encoder, that of its first half, or quarter, ..."""
+    words = caption.text.split()
+    count = len(words)
+    while True:
+        try:
+            sentence = side.sentence(" ".join(words[:count]))
+        except InputError:
+            if count < 2:
+                raise
+            count //= 2
+        else:
+            if count < len(words):
+                logger.warning("caption %s: of %d words the joint encoder reads %d", caption.id, len(words), count)
+            return sentence
+
+
 class JointSplit:
     """Joint vectors of the texts and of the videos of a split, see `joint_rows`.
 
@@ -211,8 +233,11 @@ class JointSplit:
         else:
             side = text or open_featurizer(self.encoders.frames)
             check_joint(side.identity, self.encoders.frames)
-            texts = tuple(caption.text for caption in captions) if texts is None else texts
-            self.text_vectors = torch.from_numpy(np.stack([side.sentence(text) for text in texts]))
+            if texts is None:
+                sentences = [_first_words(side, caption) for caption in captions]
+            else:
+                sentences = [side.sentence(text) for text in texts]
+            self.text_vectors = torch.from_numpy(np.stack(sentences))
 
     def frames(self) -> Iterator[Float[Tensor, "l d"]]:
         """The rows of each video in order, `(l, d)`, see `joint_rows`.

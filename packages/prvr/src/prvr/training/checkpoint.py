@@ -224,13 +224,16 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
     Raises:
         TrainingError: tensors are missing, unknown, or of another shape: a checkpoint of another model.
     """
-    try:
-        module.load_state_dict(dict(weights))
-    except RuntimeError as error:
+    own, theirs = ({name: tuple(x.shape) for name, x in state.items()} for state in (module.state_dict(), weights))
+    names = [name for name in own | theirs if own.get(name) != theirs.get(name)]
+    if names:
+        some = ", ".join(f"{name} {theirs.get(name, 'absent')} -> {own.get(name, 'absent')}" for name in names[:3])
+        more = f" and {len(names) - 3} more" * (len(names) > 3)
         raise TrainingError(
-            f"{source}: a checkpoint of another model ({error}). Use the configuration it was trained with "
+            f"{source}: a checkpoint of another model ({some}{more}). Use the configuration it was trained with "
             "(config.yaml in its run folder)."
-        ) from error
+        )
+    module.load_state_dict(dict(weights))
 
 
 def save_best(folder: Path, retriever: PretrainedModel, objective: nn.Module, card: str) -> None:

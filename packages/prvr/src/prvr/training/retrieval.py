@@ -28,6 +28,7 @@ from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretraine
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.models.linear_path import LinearPath
+from prvr.models.pretrained import model_files, shipped_model
 from prvr.objective import Objective
 from prvr.stages import EncodedSplit
 from prvr.training.card import retriever_card
@@ -94,13 +95,13 @@ def train(
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
         teacher: the system that `loss.distillation` learns from; None = the one that `train.teacher` names.
-        options: `resume` (continue the run in `output` from its last checkpoint), `device` ("cpu", or None for
-            accelerate's choice), `progress`, `trackers`, and `on_epoch`, which may end the training after an epoch: the
-            best epoch up to there is evaluated. See [RunOptions][prvr.training.RunOptions].
+        options: `resume` (continue the run in `output` from its last checkpoint, or start it), `device` ("cpu", or None
+            for accelerate's choice), `progress`, `trackers`, and `on_epoch`, which may end the training after an epoch:
+            the best epoch up to there is evaluated. See [RunOptions][prvr.training.RunOptions].
 
     Raises:
-        TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains there, or a
-            loss or gradient is not finite.
+        TrainingError: `output` is not empty and not resumed, cannot be resumed or not be written, another process
+            trains there, or a loss or gradient is not finite.
         Terminated: SIGTERM arrived, and the run is saved; a SystemExit with code 143.
         KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
@@ -121,6 +122,8 @@ def train(
             retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits)
         if objective is None:
             objective = Objective(config.loss, config.model, retriever.registers)
+            if config.train.start_from is not None and run.state is None:
+                load_start(config.train.start_from, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
 
         constants = {"teacher": None if scores is None else scores[:1].clone()}
@@ -147,6 +150,24 @@ def start(config: Config, run: Run, splits: Splits) -> AnyRetriever:
     retriever = build_retriever(model)
     retriever.get_submodule("path").load_state_dict(path)
     return retriever
+
+
+def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None:
+    """Loads the weights of `train.start_from`, and the parameters of its losses where they are the same.
+
+    Raises:
+        DataError: there is no such model, or it is damaged.
+        TrainingError: it has other tensors.
+    """
+    folder, _ = model_files(shipped_model(name) or Path(name).expanduser())
+    load_best(folder, retriever)
+    losses = "objective.safetensors"
+    if not objective.state_dict() or not (folder / losses).is_file():
+        return
+    try:
+        load_best(folder, objective, losses)
+    except TrainingError as error:
+        logger.warning("%s The losses start anew.", error)
 
 
 def resume(output: Path | str, **options: Any) -> RunResult:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from accelerate import Accelerator
 
-from prvr.config import Config, config_to_dict, dump_config, expect_readable, flat
+from prvr.config import Config, ConfigError, config_to_dict, dump_config, expect_readable, flat, validated
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.data.on_device import matrix_products
@@ -53,8 +53,8 @@ RunConfig = Config | RerankerRunConfig
 
 MAY_CHANGE = frozenset(
     {
-        *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.data_on_device"),
-        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped", "fit.baseline"),
+        *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.start_from"),
+        *("train.data_on_device", "train.checkpoint_every", "train.on_nonfinite", "train.max_skipped", "fit.baseline"),
     }
 )
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
@@ -101,11 +101,8 @@ class RunFolder:
         """Owns the folder, created where it is missing; removes what a killed process left half-written there.
 
         Raises:
-            TrainingError: it is missing on resume, or not empty otherwise; another process trains there; or it cannot
-                be written.
+            TrainingError: it is not empty, and not resumed; another process trains there; or it cannot be written.
         """
-        if resume and not self.path.is_dir():
-            raise TrainingError(f"{self.path}: no such run folder, nothing to resume. Start without --resume.")
         if not resume:
             files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
             if (
@@ -141,7 +138,10 @@ class RunFolder:
             logger.info("%s: no checkpoint was saved; starting over", self.path)
             return None
         state = load_state(self.state)
-        if changes := differences(plain_state(state, self.state).config, config_to_dict(config)):
+        saved = plain_state(state, self.state).config
+        with suppress(ConfigError):  # keys that are new since it was saved have their defaults
+            saved = config_to_dict(validated(type(config), saved))
+        if changes := differences(saved, config_to_dict(config)):
             raise TrainingError(
                 f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
                 "Resume with its own config.yaml, or start a new run in another folder."

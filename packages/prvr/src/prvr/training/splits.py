@@ -183,7 +183,14 @@ def training_batches(
             f"raise train.batch_size={size}"
         )
     for entry in LOSSES:
-        if processes > 1 and "last_words" in entry.needs and (weight := config.loss.weight(entry.name)) > 0:
+        if (weight := config.loss.weight(entry.name)) == 0:
+            continue
+        if "moments" in entry.needs and np.isnan(split.moments.start).all():
+            raise TrainingError(
+                f"loss.{entry.name}={weight} needs moments of queries, and {split.name} has none: add them (prvr "
+                "convert moments), or set it to 0"
+            )
+        if processes > 1 and "last_words" in entry.needs:
             raise TrainingError(
                 f"loss.{entry.name}={weight} needs the words of all queries of a batch, which {processes} processes do "
                 "not share: train with one process, or set it to 0"
@@ -352,7 +359,10 @@ def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tup
         for video, identity in enumerate(split.video_ids):
             texts = [captions.read(split.query_ids[query]) for query in split.queries_of(video)]
             if any(len(rows) != 1 for rows in texts):
-                raise DataError(f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each")
+                raise DataError(
+                    f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each, that of "
+                    "the sentence. Name a corpus in train.teacher that has them"
+                )
             yield torch.from_numpy(np.concatenate(texts)).float(), torch.from_numpy(videos.read(identity)).float()
 
 
