@@ -250,9 +250,12 @@ class Snapshot:
         rows = self.live_keys()
         if not self.manifest.frame_means or not len(rows):
             return None
-        means = unpack_rows(self.files["frames"][self._offsets["frames"][rows + 1] - 1])  # the last is that of all
-        shares = 1 / np.bincount(self.owners[rows])[self.owners[rows]]
-        return (shares @ means / len(self.videos)).astype(np.float32)
+        shares = 1 / np.bincount(self.owners[rows])[self.owners[rows]] / len(self.videos)
+        mean, lasts = np.zeros(self.dim), self._offsets["frames"][rows + 1] - 1  # the last row of a window is its mean
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            part = slice(first, first + _BLOCK_ROWS)
+            mean += shares[part] @ unpack_rows(self.files["frames"][lasts[part]])
+        return mean.astype(np.float32)
 
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False
