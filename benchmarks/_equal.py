@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from prvr.config import Config
+from prvr.data.on_device import matrix_products
 from prvr.models import build_retriever
 from prvr.objective import Objective
-from prvr.training.processes import make_accelerator, matrix_products
+from prvr.training.processes import make_accelerator
 from prvr.training.retrieval import _in_float32, compile_blocks
 from prvr.types import Batch
 
@@ -22,7 +23,6 @@ def terms_and_gradients(
         precision = config.train.precision
         accelerator = stack.enter_context(make_accelerator(precision, Path(), device, ()))
         stack.enter_context(matrix_products(precision))
-        stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=precision != "no"))  # of a GRU
         stack.callback(torch._dynamo.reset)
         torch.manual_seed(0)
         retriever = build_retriever(config.model).to(device).train()
@@ -34,7 +34,7 @@ def terms_and_gradients(
         if precision == "bf16":
             output = _in_float32(output)
         generator = torch.Generator().manual_seed(2)
-        terms = objective(output, batch.to(device), negatives="hardest", generator=generator)
+        terms = objective(output, batch.to(device), negatives="random", generator=generator)
         terms["total"].backward()
         gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
         return {name: term.detach().cpu() for name, term in terms.items()}, gradients

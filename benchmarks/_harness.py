@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -81,13 +81,12 @@ def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options
 
 def environment(device: str = "cpu") -> str:
     """What the figures depend on: commit, versions, processor and threads, in one line."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    describe, commit = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], ""
+    with suppress(OSError):  # git is not everywhere
+        commit = subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
     where = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else platform.machine()
     threads = f"{torch.get_num_threads()} of {os.cpu_count()} threads"
-    commit = done.stdout.strip() or "no commit"
-    return f"{commit}, torch {torch.__version__}, Python {platform.python_version()}, {where}, {threads}"
+    return f"{commit or 'no commit'}, torch {torch.__version__}, Python {platform.python_version()}, {where}, {threads}"
 
 
 def synchronise(device: torch.device | str) -> None:

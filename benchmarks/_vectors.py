@@ -1,4 +1,4 @@
-"""Vectors with the statistics of real video embeddings, written as a real index some at a time."""
+"""Vectors with the statistics of real video embeddings, in a real index."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from prvr.data.sampling import growing_means
-from prvr.encoders import FeatureSpec, Identity, VideoEntry
+from prvr.encoders import FeatureSpec, Identity, VideoEntry, VideoFeatures
+from prvr.errors import InputError
 from prvr_search import ModelIdentity, RowSet, VideoIndex
-from prvr_search.manifest import WINDOWS, Manifest
-from prvr_search.row_files import VideoVectors, append_rows
-from prvr_search.vectors import pack_rows
+from prvr_search.model import WindowVectors
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
-AT_ONCE = 1_000  # videos
 
 # Shares of the squared length of a clip. Pairs of clips of a video then have cosine 0.73, of two videos 0.18.
 COMMON, TOPIC, VIDEO, EVENT, DRIFT = 0.178, 0.15, 0.31, 0.26, 0.06
@@ -46,7 +44,24 @@ class BenchModel:
     stored: Mapping[str, RowSet] = field(default_factory=dict)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        if not all(text.isdigit() for text in texts):
+            raise InputError("no sentence")  # so that there is no bank of them
         return self.queries[[int(text) for text in texts]]
+
+    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
+        """The first rows are clips."""
+        parts = [(rows[:CLIPS], rows[CLIPS:]) for rows in windows]
+        means = growing_means if self.frame_means else np.asarray
+        return [WindowVectors(clips, means(frames), len(frames)) for clips, frames in parts]
+
+
+class MomentModel(BenchModel):
+    """Every moment is a window."""
+
+    def encode_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        frames = rows[CLIPS:]
+        edges = np.linspace(0, len(frames), round(MOMENTS * len(frames)) + 1).astype(int)
+        return unit(np.add.reduceat(frames, edges[:-1])), np.stack([edges[:-1], edges[1:]], 1)
 
 
 SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)
@@ -54,11 +69,20 @@ SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)
 
 def bench_model(queries: np.ndarray, kind: str = "trained") -> BenchModel:
     identity = ModelIdentity("zero-shot", "bench", "0" * 64, SPEC.encoder, SPEC.encoder)
-    return BenchModel(queries, identity, DIM, *KINDS[kind])
+    return (MomentModel if kind == "training-free" else BenchModel)(queries, identity, DIM, *KINDS[kind])
 
 
-def open_index(folder: Path, model: BenchModel, backend: str) -> VideoIndex:
-    return VideoIndex(folder, model, SPEC, window=None, stride=None, backend=backend)
+def open_index(folder: Path, model: BenchModel, backend: str, videos: int, frames: int) -> VideoIndex:
+    duration, names = max(60.0, frames / 2), [f"{number:09d}" for number in range(videos)]
+    entries = {n: VideoEntry(n, n, 0, 0, n.zfill(64), duration, CLIPS + frames, 640, 360, "h264") for n in names}
+
+    def read(entry: VideoEntry) -> np.ndarray:
+        clips, rows = some_videos(int(entry.id), 1, frames)
+        return np.concatenate([clips[0], rows[0]])
+
+    index = VideoIndex(folder, model, SPEC, window=None, stride=None, backend=backend)
+    index.update(VideoFeatures(SPEC, entries, read))
+    return index
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -105,35 +129,12 @@ def statistics(videos: int = 200) -> tuple[float, float]:
 def write_index(
     folder: Path, videos: int, frames: int, queries: int, kind: str = "trained"
 ) -> tuple[np.ndarray, float]:
-    """Writes an index; returns the queries, each near a clip of some video, and the seconds of writing alone."""
-    folder.mkdir(parents=True)
+    """Writes an index; returns the queries, each near a clip of some video, and the seconds of encoding and writing."""
     generator = np.random.default_rng(3)
-    meant = np.sort(generator.integers(videos, size=queries))
-    texts, spent = [], 0.0
-    manifest = Manifest.new(bench_model(np.empty((0, DIM)), kind), SPEC, None, None, bank=0)
-    for first in range(0, videos, AT_ONCE):
-        number = min(AT_ONCE, videos - first)
-        clips, fine = some_videos(first, number, frames)
-        for video in meant[(meant >= first) & (meant < first + number)] - first:
-            clip = clips[video, generator.integers(CLIPS)]
-            texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
-        start = time.perf_counter()
-        vectors = [_video(manifest, first + i, clips[i], fine[i], kind) for i in range(number)]
-        manifest = append_rows(folder, manifest, vectors)
-        spent += time.perf_counter() - start
-    manifest.write(folder)
-    return np.stack(texts).astype(np.float32), spent
-
-
-def _video(manifest: Manifest, number: int, clips: np.ndarray, frames: np.ndarray, kind: str) -> VideoVectors:
-    name, duration = f"{number:09d}", max(60.0, len(frames) / 2)
-    entry = VideoEntry(name, name, 0, 0, name.zfill(64), duration, len(frames), 640, 360, "h264")
-    steps, frames = len(frames), growing_means(frames) if kind == "zero-shot" else frames
-    rows = [(0.0, 60.0, steps, len(clips), len(frames))]
-    if kind == "training-free":  # every moment is a window
-        starts = np.linspace(0, len(frames), round(MOMENTS * len(frames)), endpoint=False).astype(int)
-        clips, frames = unit(np.add.reduceat(frames, starts)), frames[:0]
-        edges = [*(starts / 2).tolist(), duration]
-        rows = [(*edges[i : i + 2], 0, 1, 0) for i in range(len(starts))]
-    windows = np.array(rows, manifest.files[WINDOWS])
-    return VideoVectors(entry, {WINDOWS: windows, "clips": pack_rows(clips), "frames": pack_rows(frames)})
+    texts = []
+    for video in np.sort(generator.integers(videos, size=queries)):
+        clip = some_videos(video, 1, frames)[0][0, generator.integers(CLIPS)]
+        texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
+    model, start = bench_model(np.empty((0, DIM)), kind), time.perf_counter()
+    open_index(folder, model, "exact", videos, frames).close()
+    return np.stack(texts).astype(np.float32), time.perf_counter() - start

@@ -18,9 +18,9 @@ from _harness import environment, option, parse_options, show, write_figures
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_encoder, open_featurizer
 from prvr_search.centre import SENTENCES
+from prvr_search.embedding import cut_windows
 from prvr_search.ranking import mean_lines
 from prvr_search.results import WindowTimeline, merged_moments
-from prvr_search.sync import cut
 from prvr_search.vectors import unit
 from prvr_search.video import open_video
 
@@ -32,7 +32,7 @@ class Film:
     def __init__(self, rows: np.ndarray, shown: Sequence[tuple[str, float, float, float]]) -> None:
         """Rows at `RATE`, and what they show: a film, from and to when, and from which of its seconds on."""
         self.rows, self.shown, self.seconds = unit(rows.astype(np.float32)), shown, len(rows) / RATE
-        self.windows = cut(len(rows), self.seconds, RATE, WINDOW, WINDOW)
+        self.windows = cut_windows(len(rows), self.seconds, RATE, WINDOW, WINDOW)
         self.levels = [growing_means(self.rows[window.first : window.stop]) for window in self.windows]
         self.mean = np.mean([level[-1] for level in self.levels], 0)
         centred = self.rows - self.rows.mean(0)

@@ -28,7 +28,6 @@ SAMPLERS = {name: (name, {}, {}) for name in SCHEDULERS if name not in ("ddim", 
 IMPORTS = {
     "regdiff": "import regdiff",
     "regdiff, and a scheduler made": "import regdiff; regdiff.make_scheduler('ddim', 10)",
-    "regdiff.pipeline": "import regdiff.pipeline",
 }
 
 

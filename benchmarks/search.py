@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 
 from _harness import (
     Comparison,
@@ -42,20 +43,16 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import DIM, KINDS, bench_model, open_index, statistics, write_index
+from _vectors import KINDS, bench_model, open_index, statistics, write_index
 
 K = 10
 
 
-def folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-
-
 def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
     """The product of each query with all rows that count, file by file: what is left if nothing else costs anything."""
-    (place,) = folder.glob("rows/*")
     names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:3], strict=True) if weight]
-    rows = [torch.from_numpy(np.memmap(place / name, "<f2", "c").reshape(-1, DIM)) for name in names]
+    with safe_open(next(folder.glob("*/packs/*.safetensors")), "pt") as file:
+        rows = [file.get_tensor(name) for name in names]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
     now = clock()
@@ -75,9 +72,10 @@ def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
 def searched(folder: Path, queries: int, backend: str, server: int | None, kind: str) -> Tasks:
     """Whole searches by a backend that is brought up to date first."""
     model, now = bench_model(np.load(folder / "queries.npy")[:queries], kind), clock()
-    index = open_index(folder, model, backend)
+    about = json.loads((folder / "about.json").read_text())
+    index = open_index(folder, model, backend, about["videos"], about["frames"])
     start = now()
-    index._in_step(index.source)
+    index._in_step(index.snapshot)
     sync, expected = now() - start, json.loads((folder / "exact.json").read_text())
 
     def search() -> dict[str, float]:
@@ -87,20 +85,19 @@ def searched(folder: Path, queries: int, backend: str, server: int | None, kind:
             hits = index.search(str(number), K).hits
             times.append(now() - start)
             recalls.append(len({hit.video_id for hit in hits} & set(ids)) / len(ids))
-        extra = folder_bytes(folder / "backends" / backend.partition(":")[0])
+        extra = sum(path.stat().st_size for path in folder.glob("*/packs/*[!s]") if path.is_file())
         used = [memory_of("self"), *([] if server is None else [memory_of(server)])]
         sizes = {name: sum(entry[name] for entry in used) for name in used[0]}
-        about = {"recall": float(np.mean(recalls)), "sync": sync, "bytes": extra}
-        return percentiles(times) | sizes | about
+        return percentiles(times) | sizes | {"recall": float(np.mean(recalls)), "sync": sync, "bytes": extra}
 
     index.search("0", K)
     return {"search": search}
 
 
-def exact_hits(folder: Path, kind: str) -> list[list[str]]:
+def exact_hits(folder: Path, kind: str, videos: int, frames: int) -> list[list[str]]:
     """What should be found, by the scores of all videos, a group of queries at a time."""
     queries = np.load(folder / "queries.npy")
-    index = open_index(folder, bench_model(queries, kind), "exact")
+    index = open_index(folder, bench_model(queries, kind), "exact", videos, frames)
     return [[hit.video_id for hit in result.hits] for result in index.search_many([*map(str, range(len(queries)))], K)]
 
 
@@ -158,7 +155,7 @@ def table(measured: list[dict[str, Any]]) -> None:
         (entry["about"], Comparison(entry["measured"]))
         for entry in sorted(measured, key=lambda entry: entry["about"]["videos"])
     ]
-    head = ["videos", "contender", "p50 / first", "p95 / first", "recall@10", "sync / writing the index"]
+    head = ["videos", "contender", "p50 / first", "p95 / first", "recall@10", "sync / making the index"]
     head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
     show(
         "ratios to the first contender", head, [row for about, comparison in runs for row in rows_of(about, comparison)]
@@ -202,9 +199,10 @@ def main() -> None:
                 if not (folder / "about.json").exists():
                     queries, writing = write_index(folder, videos, args.frames, args.queries, kind)
                     np.save(folder / "queries.npy", queries)
-                    (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder, kind)))
-                    (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))
-                each = folder_bytes(folder / "rows") / videos
+                    (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder, kind, videos, args.frames)))
+                    about = {"videos": videos, "frames": args.frames, "writing": writing}
+                    (folder / "about.json").write_text(json.dumps(about))
+                each = sum(path.stat().st_size for path in folder.rglob("*.safetensors")) / videos
                 print(f"{videos:,} videos, {kind}: {each:,.0f} bytes per video in the index ...", flush=True)
             about = json.loads((folders[args.models[0]] / "about.json").read_text())
             measured.append({"about": about, "measured": measure(folders, args).figures()})

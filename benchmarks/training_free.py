@@ -50,9 +50,9 @@ from prvr.segments import (
 )
 from prvr.stages.joint_space import JointSplit
 from prvr_search.centre import SENTENCES
+from prvr_search.embedding import cut_windows
 from prvr_search.ranking import mean_lines
 from prvr_search.results import WindowTimeline, merged_moments
-from prvr_search.sync import cut
 
 RATE = 2.0  # simulated frames per second
 WINDOW = 120.0  # seconds: windows of search without training, which do not overlap
@@ -204,7 +204,7 @@ def unpropagated(frames: np.ndarray) -> AdaptiveMoments:
 def frames_and_means(frames: np.ndarray, rate: float = RATE) -> AdaptiveMoments:
     """What the index has of each window; the spans of rows of all levels and windows overlap."""
     vectors, spans = [], []
-    for window in cut(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
+    for window in cut_windows(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
         vectors.append(growing_means(frames[window.first : window.stop]))
         count = window.stop - window.first
         for level, rows in enumerate(level_counts(count)):
@@ -226,7 +226,7 @@ def around_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> 
 def around_best_in_windows(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
     """The rule of search, whose rows are frames, or frames and means."""
     count = parts.spans[:, 1].max()
-    windows = cut(count, duration, count / duration, WINDOW, WINDOW)
+    windows = cut_windows(count, duration, count / duration, WINDOW, WINDOW)
     lines = [scores[window.first : window.stop] for window in windows]
     if len(scores) > count:
         lines = mean_lines(np.split(scores, len(windows)), [len(line) for line in lines])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.distributions import kl_divergence
 
 import lorentz.functional as lf
 from lorentz.distributions import WrappedNormal
@@ -100,3 +101,58 @@ def test_samples_are_on_the_hyperboloid_in_the_dtype_of_loc() -> None:
         assert x.dtype == dtype
         assert lf.check_point(x, 0.5) is x
         assert normal.log_prob(x).dtype == dtype
+
+
+def test_draws_in_float64_have_all_its_digits() -> None:
+    v = lf.logmap0(WrappedNormal(lf.origin(50, 4, dtype=torch.float64), 1.0).sample())  # the draws themselves
+    assert (v - v.float()).abs().gt(1e-10).double().mean() > 0.9
+
+
+def test_the_mean_is_the_frechet_mean_and_the_mode_has_the_largest_density() -> None:
+    loc = lf.expmap0(torch.tensor([1.0, 0.5], dtype=torch.float64), 0.8)
+    normal = WrappedNormal(loc, torch.tensor([0.3, 0.8]), 0.8)
+    x = normal.sample((20000,))
+    both = torch.stack([x, x]), torch.ones(2, 1, len(x), dtype=torch.float64)
+    means = lf.frechet_mean(x, c=0.8), lf.centroid(*both, 0.8)[0, 0]
+    for mean in means:
+        assert float(lf.dist(mean, normal.mean, 0.8)) < 0.02
+    assert (normal.log_prob(x) <= normal.log_prob(normal.mode)).all()
+
+
+@pytest.mark.parametrize("scale", [0.3, 2])
+def test_a_scale_may_be_one_number(scale: float) -> None:
+    loc = lf.expmap0(torch.randn(5, 3, dtype=torch.float64))
+    one, each = WrappedNormal(loc, scale), WrappedNormal(loc, torch.full((5, 3), float(scale), dtype=torch.float64))
+    x = one.sample()
+    assert one.scale.shape == (5, 3)
+    assert torch.equal(one.log_prob(x), each.log_prob(x))
+    with pytest.raises(ValueError, match="scale"):
+        WrappedNormal(loc, -0.3, validate_args=True)
+
+
+def test_the_divergence_is_the_integral_on_average() -> None:
+    c = 0.8
+    p = WrappedNormal(lf.expmap0(torch.tensor([0.5, 0.1], dtype=torch.float64), c), torch.tensor([0.3, 0.6]), c)
+    q = WrappedNormal(lf.origin(3, c=c, dtype=torch.float64), 0.9, c)
+    x, volume = grid(2, c)
+    log_p = p.log_prob(x)
+    exact = (torch.where(log_p > -300, log_p.exp() * (log_p - q.log_prob(x)), 0.0) * volume).sum()
+    drawn = kl_divergence(p.expand((40000,)), q)
+    assert drawn.shape == (40000,)
+    assert float(drawn.mean()) == pytest.approx(float(exact), abs=4 * float(drawn.std()) / 200)
+    with pytest.raises(ValueError, match=r"c: got 0\.8 and 1\.0, expected distributions on one"):
+        kl_divergence(p, WrappedNormal(lf.origin(3).double(), 0.9))
+    torch.testing.assert_close(kl_divergence(p.expand((9,)), p), torch.zeros(9).double(), rtol=0, atol=1e-12)
+
+
+def test_the_divergence_of_a_posterior_trains_it() -> None:
+    """As in a variational autoencoder: without data the posterior becomes the prior."""
+    v, log_scale = torch.tensor([[1.0, -0.5]]).requires_grad_(), torch.full((1, 2), -1.0, requires_grad=True)
+    optimizer = torch.optim.Adam([v, log_scale], lr=0.05)
+    for _ in range(150):
+        posterior = WrappedNormal(lf.expmap0(v), log_scale.exp()).expand((32, 1))
+        optimizer.zero_grad()
+        kl_divergence(posterior, WrappedNormal(lf.origin(3), 1.0)).mean().backward()
+        optimizer.step()
+    assert float(v.detach().norm()) < 0.15
+    assert float(log_scale.detach().abs().max()) < 0.15

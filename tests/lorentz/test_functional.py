@@ -8,6 +8,16 @@ import torch
 from torch import Tensor
 
 import lorentz.functional as lf
+from lorentz._precision import Precision
+
+
+@pytest.mark.parametrize("precision", ["auto", "native"])
+def test_centroid_without_weights_is_that_of_equal_ones(precision: Precision) -> None:
+    x = lf.expmap0(torch.randn(3, 7, 4, dtype=torch.float64), 0.6)
+    expected = lf.centroid(x, torch.full((3, 1, 7), 0.2, dtype=torch.float64), 0.6, precision=precision)
+    torch.testing.assert_close(lf.centroid(x, c=0.6, precision=precision), expected[:, 0])
+    half = lf.centroid(x.half(), c=0.6)
+    assert half.dtype == torch.float16
 
 
 def test_centroid_far_out_of_equal_points_is_the_point() -> None:

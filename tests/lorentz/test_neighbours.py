@@ -87,67 +87,13 @@ def test_distances_have_gradients() -> None:
         torch.testing.assert_close(gradient, plain)
 
 
-@pytest.mark.parametrize("mean", ["centroid", "frechet"])
-@pytest.mark.parametrize("c", [0.5, 2.0])
-def test_clusters_that_are_there_are_found_and_a_seed_repeats(c: float, mean) -> None:
-    truth = torch.arange(5).repeat_interleave(20)
-    places = 4.0 * torch.cat([torch.eye(3), -torch.eye(3)[:2]])
-    points = lorentz.expmap0((places[truth] + 0.2 * torch.randn(100, 3)) / c**0.5, c)
-    best = None
-    for seed in range(3):
-        centres, labels = lorentz.kmeans(points, 5, c, mean=mean, generator=torch.Generator().manual_seed(seed))
-        again = lorentz.kmeans(points, 5, c, mean=mean, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(centres, again[0])
-        assert torch.equal(labels, again[1])
-        assert torch.equal(labels, lorentz.topk(points, centres, 1, c)[1][:, 0])
-        cost = float(lorentz.dist(points, centres[labels], c).square().sum())
-        best = (cost, centres, labels) if best is None or cost < best[0] else best
-    _, centres, labels = best
-    assert len(torch.unique(torch.stack([truth, labels]), dim=1).T) == 5  # one label for each cluster, and back
-    for label in range(5):
-        members = points[labels == label]
-        if mean == "centroid":
-            expected = lorentz.centroid(members, torch.ones(1, len(members)), c)[0]
-        else:
-            expected = lorentz.frechet_mean(members, c=c)
-        torch.testing.assert_close(centres[label], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_every_step_lowers_the_cost() -> None:
-    points = lorentz.expmap0(2.0 * torch.randn(60, 2, dtype=torch.float64))
-    costs = []
-    for steps in (1, 2, 4, 50):
-        centres, labels = lorentz.kmeans(
-            points, 6, mean="frechet", max_iter=steps, generator=torch.Generator().manual_seed(3)
-        )
-        costs.append(float(lorentz.dist(points, centres[labels]).square().sum()))
-    assert costs == sorted(costs, reverse=True)
-
-
-def test_empty_clusters_start_anew_and_ends_have_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = lorentz.expmap0(torch.tensor([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [5.0, 0.0]]))
-    # A start with two equal centres: the second one loses all its points.
-    monkeypatch.setattr(neighbours, "_seeded", lambda x, k, c, generator: x[[0, 0]])
-    centres, labels = lorentz.kmeans(points, 2)
-    assert labels.tolist() in ([0, 0, 0, 1], [1, 1, 1, 0])
-    monkeypatch.undo()
-    same = points[:1].expand(3, 3)
-    centres, labels = lorentz.kmeans(same, 2)
-    torch.testing.assert_close(centres, points[:1].expand(2, 3))
-    centres, labels = lorentz.kmeans(points, 4)
-    assert sorted(labels.tolist()) == [0, 1, 2, 3]
-    centres, labels = lorentz.kmeans(points, 1)
-    torch.testing.assert_close(centres[0], lorentz.centroid(points, torch.ones(1, 4))[0])
-
-
 @pytest.mark.usefixtures("any_time")
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_refused() -> None:
     x = lorentz.expmap0(torch.randn(5, 3))
     for k in (0, 6):
-        for function in (lambda k: lorentz.topk(x, x, k), lambda k: lorentz.kmeans(x, k)):
-            with pytest.raises(ValueError, match=rf"^k: got {k}, expected 1 to 5"):
-                function(k)
+        with pytest.raises(ValueError, match=rf"^k: got {k}, expected 1 to 5"):
+            lorentz.topk(x, x, k)
     with pytest.raises(TypeError, match=r"^k: got float, expected an int"):
         lorentz.topk(x, x, 2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^queries: got shape \(1, 5, 4\), expected rows"):
@@ -156,9 +102,3 @@ def test_what_is_refused() -> None:
         lorentz.topk(x, x[:, :3], 2)
     with pytest.raises(ValueError, match=r"^c: got shape \(5, 1\), expected a scalar"):
         lorentz.topk(x, x, 2, torch.ones(5, 1))
-    with pytest.raises(ValueError, match=r"^mean: got 'median'"):
-        lorentz.kmeans(x, 2, mean="median")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^max_iter: got 0"):
-        lorentz.kmeans(x, 2, max_iter=0)
-    with pytest.raises(ValueError, match=r"^points: got .* not finite"):
-        lorentz.kmeans(x * torch.nan, 2)

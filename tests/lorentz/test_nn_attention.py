@@ -148,3 +148,38 @@ def test_the_temperature_can_be_chosen_and_is_checked() -> None:
     with pytest.raises(ValueError, match=r"temperature: got 0\.0, expected a finite number > 0"):
         LorentzMultiheadAttention(8, 2, temperature=0.0)
     assert LorentzMultiheadAttention(8, 2, c=1e6).log_temperature.isfinite()
+
+
+@pytest.mark.parametrize("heads", [(1,), (2,)])
+def test_causal_attention_is_the_mask_below_the_diagonal(heads: tuple[int]) -> None:
+    module, x = attention(), points(*heads, 7)
+    below = torch.ones(7, 7, dtype=torch.bool).tril()
+    out = module(x, x, x, is_causal=True)
+    assert torch.equal(out, module(x, x, x, mask=below))
+    last = module(x[:, 4:], x, x, is_causal=True)  # the last queries see what comes before them
+    torch.testing.assert_close(last, out[:, 4:])
+    padding = torch.rand(*heads, 7) < 0.4
+    padded = module(x, x, x, is_causal=True, key_padding_mask=padding)
+    assert torch.equal(padded, module(x, x, x, mask=below & ~padding[:, None, None]))
+
+
+@pytest.mark.parametrize("parts", [[1] * 6, [4, 1, 1], [2, 3, 1]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cache_of_keys_and_values_decodes_as_the_whole_sequence(parts: list[int], dtype: torch.dtype) -> None:
+    module, x = attention().to(dtype), points(3, 6).to(dtype)
+    padding = torch.arange(6) < torch.tensor([0, 1, 2])[:, None]
+    whole = module(x, x, x, is_causal=True, key_padding_mask=padding)
+    cache: dict[str, torch.Tensor] = {}
+    outs, seen = [], 0
+    for part in x.split(parts, 1):
+        seen += part.shape[1]
+        outs.append(module(part, part, part, is_causal=True, cache=cache, key_padding_mask=padding[:, :seen]))
+    assert cache["keys"].shape[1] == cache["values"].shape[1] == 6
+    tolerance = 2e-6 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(torch.cat(outs, 1), whole, rtol=tolerance, atol=tolerance)
+    rows = torch.tensor([2, 2, 0])  # beams go on from other rows
+    chosen = {name: part[rows] for name, part in cache.items()}
+    more, other = points(3, 1).to(dtype), torch.cat([x[rows], points(3, 1).to(dtype)], 1)
+    other[:, -1] = more[:, 0]
+    expected = module(more, other, other)
+    torch.testing.assert_close(module(more, more, more, cache=chosen), expected, rtol=tolerance, atol=tolerance)

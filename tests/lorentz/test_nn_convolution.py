@@ -13,6 +13,7 @@ import lorentz.functional as lf
 from lorentz.nn import LorentzConv2d, LorentzGraphConv, LorentzLinear
 
 DOUBLE = torch.float64
+PADS = st.integers(1, 2)
 
 
 def image(*shape: int, c: float = 1.0) -> Tensor:
@@ -20,19 +21,20 @@ def image(*shape: int, c: float = 1.0) -> Tensor:
 
 
 @LAW
-@given(curvatures, st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1), seeds)
+@given(curvatures, st.integers(1, 2), st.integers(1, 3), st.integers(1, 2), PADS, st.integers(1, 2), seeds)
 def test_a_convolution_is_the_linear_layer_of_every_window(
-    c: float, height: int, width: int, stride: int, padding: int, seed: int
+    c: float, height: int, width: int, stride: int, padding: int, dilation: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    layer = LorentzConv2d(2, 3, (height, width), stride=stride, padding=padding, c=c).double()
+    layer = LorentzConv2d(2, 3, (height, width), stride=stride, padding=padding, dilation=(2, dilation), c=c).double()
+    high, wide = 2 * (height - 1) + 1, dilation * (width - 1) + 1
     x = image(2, 5, 4, 2, c=c)
     padded = torch.nn.functional.pad(x[..., 1:], (0, 0, padding, padding, padding, padding))  # with origins
     rows = []
-    for i in range(0, padded.shape[1] - height + 1, stride):
+    for i in range(0, padded.shape[1] - high + 1, stride):
         row = []
-        for j in range(0, padded.shape[2] - width + 1, stride):
-            window = padded[:, i : i + height, j : j + width]
+        for j in range(0, padded.shape[2] - wide + 1, stride):
+            window = padded[:, i : i + high : 2, j : j + wide : dilation]
             row.append(layer.linear(lf.project(window.permute(0, 3, 1, 2).flatten(1), c)))
         rows.append(torch.stack(row, 1))
     torch.testing.assert_close(layer(x), torch.stack(rows, 1))
@@ -50,6 +52,21 @@ def test_it_is_torchs_convolution_and_a_share_of_the_time(c: float) -> None:
     space = torch.nn.functional.conv2d(channels, kernel, inner.bias, **moves)  # type: ignore[arg-type]
     space = space + of_time.reshape(-1, 1, 1) * (1 / c + squares).sqrt()
     torch.testing.assert_close(layer(x), lf.project(space.movedim(1, -1), c))
+
+
+def test_groups_are_convolutions_of_their_own_side_by_side() -> None:
+    options = {"kernel_size": 3, "padding": 2, "dilation": 2, "c": 0.7}
+    layer, x = LorentzConv2d(4, 6, groups=2, **options).double(), image(2, 5, 4, 4, c=0.7)  # type: ignore[arg-type]
+    parts = []
+    for linear, space in zip(layer.linear, x[..., 1:].chunk(2, -1), strict=True):  # type: ignore[call-overload]
+        part = LorentzConv2d(2, 3, **options).double()  # type: ignore[arg-type]
+        part.linear = linear
+        parts.append(part(lf.project(space, 0.7))[..., 1:])
+    torch.testing.assert_close(layer(x), lf.project(torch.cat(parts, -1), 0.7))
+    with pytest.raises(ValueError, match="groups: got 2, expected a divisor of 4 and 3 features"):
+        LorentzConv2d(4, 3, 3, groups=2)
+    with pytest.raises(ValueError, match=r"an image of at least \(5, 5\) points, padding \(0, 0\) included"):
+        LorentzConv2d(4, 3, 3, dilation=2, c=0.7).double()(x)
 
 
 def test_a_window_of_one_point_is_the_linear_layer_and_axes_in_front_are_free() -> None:

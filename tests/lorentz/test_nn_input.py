@@ -12,6 +12,7 @@ from torch import nn
 import lorentz.functional as lf
 from lorentz.nn import (
     Curvature,
+    ExpMap0,
     LorentzActivation,
     LorentzDropout,
     LorentzLayerNorm,
@@ -51,7 +52,7 @@ def test_a_tensor_is_no_curvature(layer: str) -> None:
         (lambda: LorentzDropout(1.0), "p: got 1.0"),
         (lambda: LorentzResidual(0.0), "share: got 0.0"),
         (lambda: LorentzResidual(math.nan), "share: got nan"),
-        (lambda: LorentzMLR(4, 0), "classes: got 0"),
+        (lambda: LorentzMLR(4, 0), "num_classes: got 0"),
         (lambda: LorentzLinear(0, 4), "in_features: got 0"),
         (lambda: LorentzLinear(4, 4, max_length=math.nan), "max_length: got nan"),
         (lambda: LorentzLinear(2, 2, max_length=0.0), "max_length"),
@@ -125,3 +126,31 @@ def test_attention_names_the_argument() -> None:
         module(x, x, x, mask=torch.ones(6, 6))
     with pytest.raises(ValueError, match=r"mask: got shape \(5, 5\)"):
         module(x, x, x, mask=torch.ones(5, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("c", [0.25, Curvature(1.0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_long_vectors_are_shortened_and_keep_their_direction(c: float | Curvature, dtype: torch.dtype) -> None:
+    root = float(c() if isinstance(c, Curvature) else c) ** 0.5
+    v = torch.randn(40, 6, dtype=torch.float64)
+    v *= torch.logspace(-3, 4, 40, dtype=torch.float64)[:, None] / v.norm(dim=-1, keepdim=True) / root
+    v = v.to(dtype)
+    for limit, layer in ((5.0, ExpMap0(c)), (1.0, ExpMap0(c, max_norm=1.0))):
+        points = layer(v)
+        length = root * v.double().norm(dim=-1, keepdim=True)
+        expected = v.double() * (limit / length).clamp(max=1.0)
+        got = lf.logmap0(lf.project(points[:, 1:].double(), root**2), root**2)
+        torch.testing.assert_close(got, expected, rtol=20 * torch.finfo(dtype).eps, atol=1e-30)
+    near = v[(root * v.double().norm(dim=-1) < 5)]
+    assert torch.equal(ExpMap0(c)(near), ExpMap0(c, max_norm=None)(near))
+    assert not ExpMap0(c, max_norm=None)(v).isfinite().all()
+
+
+def test_gradients_of_shortened_vectors_turn_them_alone() -> None:
+    v = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1e30, 1e30]]).requires_grad_()
+    x = ExpMap0(max_norm=2.0)(v)
+    x[:, 1:].square().sum().backward()
+    assert v.grad is not None
+    torch.testing.assert_close(v.grad, torch.zeros(3, 2), rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="max_norm: got 0, expected a positive number, or None"):
+        ExpMap0(max_norm=0)

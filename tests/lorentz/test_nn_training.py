@@ -188,3 +188,17 @@ def test_the_whole_block_compiles_into_one_graph(plain: ModuleType, autocast: bo
         loss.backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3 if autocast else 1e-4, atol=1e-5)
+
+
+def test_features_as_they_come_are_classified() -> None:
+    """Counts from 0 to 16 of eight prototypes, far beyond any radius that float32 holds after a linear layer."""
+    prototypes = torch.randint(0, 17, (8, 64)).float()
+    labels = torch.randint(0, 8, (400,))
+    x = (prototypes[labels] + 3.0 * torch.randn(400, 64)).clamp(0, 16) * 4.0
+    layers = nn.Sequential(nn.Linear(64, 16), lnn.ExpMap0(), lnn.LorentzMLR(16, 8))
+    optimizer = torch.optim.Adam(layers.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(layers(x), labels).backward()
+        optimizer.step()
+    assert float((layers(x).argmax(1) == labels).float().mean()) > 0.95

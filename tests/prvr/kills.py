@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from prvr.data import atomic
-
 START = "fork" if sys.platform == "linux" else "spawn"
 """How `multiprocessing` starts processes of tests: forks need not import torch anew; elsewhere they are not safe."""
 
@@ -25,22 +23,18 @@ def at_write(number: int, point: str) -> Callable[[], None]:
     """Dies at the n-th write, from 1."""
 
     def prepare() -> None:
-        left, sync, replace, rename = [number], os.fsync, Path.replace, Path.rename
+        left, replace, rename = [number], Path.replace, Path.rename
 
         def now() -> bool:
             left[0] -= 1
             return left[0] == 0
 
-        def fsync(file: int) -> None:
-            sync(file)
-            if point == "half written" and now():
-                os.truncate(file, os.fstat(file).st_size // 2)
-                die()
-            if point == "written" and now():
-                die()
-
         def moved(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
             def move(path: Path, target: Path) -> Path:
+                if point != "renamed" and path.is_file() and now():
+                    if point == "half written":
+                        os.truncate(path, path.stat().st_size // 2)
+                    die()
                 found = real(path, target)
                 if point == "renamed" and now():
                     die()
@@ -48,7 +42,7 @@ def at_write(number: int, point: str) -> Callable[[], None]:
 
             return move
 
-        atomic.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
+        Path.replace, Path.rename = moved(replace), moved(rename)  # type: ignore[method-assign]
 
     return prepare
 

@@ -118,7 +118,7 @@ def tiny_model(folder: Path, **changes: Any) -> Path:
 def make_index(
     folder: Path, model: str | Path | SearchModel = "zero-shot", features: VideoFeatures | None = None, **options: Any
 ) -> VideoIndex:
-    """An index of some videos; without any, it is opened, and empty if it is new."""
+    """An index of some videos; empty without any."""
     spec = TOY if features is None else features.spec
     opened = open_model(model, spec) if isinstance(model, str | Path) else model
     index = VideoIndex(folder, opened, spec, **options)
@@ -127,13 +127,7 @@ def make_index(
     return index
 
 
-def contents(index: VideoIndex) -> dict[str, Any]:
-    """All that an index holds, but for the random name: to compare two of them."""
-    source = index.source
-    files = {
-        path.relative_to(index.folder).as_posix(): path.read_bytes()
-        for path in index.folder.rglob("*/*")
-        if path.is_file()
-    }
-    about = {name: value for name, value in vars(source.manifest).items() if name not in ("index_id", "generation")}
-    return {"files": files, "about": about}
+def files(index: VideoIndex) -> dict[str, tuple[bytes, int]]:
+    """The files of an index, and when they were written."""
+    paths = [path for path in index.folder.rglob("*") if path.is_file()]
+    return {path.relative_to(index.folder).as_posix(): (path.read_bytes(), path.stat().st_ino) for path in paths}

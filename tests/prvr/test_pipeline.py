@@ -208,7 +208,7 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
     assert (expected != evaluate(clips_alone(words), split, PLAIN).ranks).any()
     with make_index(tmp_path / "index", tmp_path / "words", videos) as index:
         results = index.search_many(split.captions[::3], len(split))
-        assert sorted(index.source.manifest.stored) == ["clips", "stage-1-frames"]  # clips once, for both
+        assert sorted(index.model.stored) == ["clips", "stage-1-frames"]  # clips once, for both
         rows, model = [videos.read(video) for video in videos.video_ids[:3]], index.model
         assert isinstance(model, PipelineModel)
         for one, alone in zip(model.encode_windows(rows), model.first.encode_windows(rows), strict=True):
@@ -282,7 +282,7 @@ def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
     assert (expected != evaluate(clips_alone(first), split, PLAIN).ranks).any()
     Pipeline(first, bank_stage).save_pretrained(tmp_path / "saved")
     with make_index(tmp_path / "index", tmp_path / "saved", videos) as index:
-        assert dict(index.source.manifest.stored) == {}  # clips alone find no better candidates: there is no stage
+        assert dict(index.model.stored) == {}  # clips alone find no better candidates: there is no stage
         queries = split.captions[::3]
         results = index.search_many(queries, len(split))
         moment = Query(like=Passage(split.video_ids[2], 0.0, 3.0))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from search_files import make_features, make_index, some_videos, tiny_model, without
 
+from prvr.encoders import VideoFeatures
 from prvr_search import VideoIndex
 from prvr_search.backends import BACKENDS
 from prvr_search.ranking import num_candidates
@@ -16,33 +17,37 @@ VIDEOS = 120
 QUERIES = ["a red square moves left", "a circle", "blue", "a green triangle rises", "it falls", "a square", "left"]
 
 
+@pytest.fixture(scope="module")
+def features() -> VideoFeatures:
+    return make_features(some_videos([30 if number % 3 == 0 else 12 for number in range(VIDEOS)]))
+
+
 @pytest.fixture(scope="module", params=["clips", "both"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every third video has two windows; every tenth was removed. By what makes the score."""
+def folder(request: pytest.FixtureRequest, features: VideoFeatures, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every third video has two windows; the last ones lie beside the pack. By what makes the score."""
     base = tmp_path_factory.mktemp(request.param)
     tiny_model(base / "model", branches=request.param)
-    features = make_features(some_videos([30 if number % 3 == 0 else 12 for number in range(VIDEOS)]))
-    with opened(base / request.param) as index:
-        index.update(features)
-        index.update(without(features, *features.video_ids[::10]))
-        assert len(index.source.live_keys()) < index.source.windows
+    opened(base / request.param, without(features, *features.video_ids[-9:])).close()
     return base / request.param
 
 
-def opened(folder: Path, backend: str = "exact") -> VideoIndex:
-    return make_index(folder, folder.parent / "model", window=10.0, stride=5.0, backend=backend)
+def opened(folder: Path, features: VideoFeatures, backend: str = "exact") -> VideoIndex:
+    return make_index(folder, folder.parent / "model", features, window=10.0, stride=5.0, backend=backend)
 
 
-def searched(folder: Path, k: int, backend: str) -> list[list[tuple[str, float]]]:
-    with opened(folder, backend) as index:
+def searched(folder: Path, features: VideoFeatures, k: int, backend: str) -> list[list[tuple[str, float]]]:
+    """Every tenth video was removed."""
+    with opened(folder, without(features, *features.video_ids[::10]), backend) as index:
+        assert len(index.snapshot.parts) > 5
+        assert len(index.snapshot.live) < index.snapshot.windows
         return [[(hit.video_id, hit.score) for hit in one.hits] for one in index.search_many(QUERIES, k)]
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS.names if name != "exact"])
-def test_final_list_is_the_exact_one(folder: Path, backend: str) -> None:
+def test_final_list_is_the_exact_one(folder: Path, features: VideoFeatures, backend: str) -> None:
     """Where clips alone make the score, and where so many are wanted that all are scored."""
     k = 10 if folder.name == "clips" else VIDEOS // 4
     assert (num_candidates(k) < VIDEOS * 9 // 10) == (folder.name == "clips")
-    exact = searched(folder, k, "exact")
-    assert searched(folder, k, backend) == exact
+    exact = searched(folder, features, k, "exact")
+    assert searched(folder, features, k, backend) == exact
     assert [len(one) for one in exact] == [k] * len(QUERIES)

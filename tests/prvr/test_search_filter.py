@@ -118,12 +118,11 @@ def features() -> VideoFeatures:
 def folder(features: VideoFeatures, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("filtered")
     tiny_model(base / "model")
-    opened(base / "index", features=features).close()
     return base / "index"
 
 
-def opened(folder: Path, **options: Any) -> VideoIndex:
-    return make_index(folder, folder.parent / "model", window=10.0, stride=5.0, **options)
+def opened(folder: Path, features: VideoFeatures, **options: Any) -> VideoIndex:
+    return make_index(folder, folder.parent / "model", features, window=10.0, stride=5.0, **options)
 
 
 FILTERS = [
@@ -136,13 +135,15 @@ FILTERS = [
 
 @pytest.mark.parametrize("backend", ["exact", "faiss"])
 @pytest.mark.parametrize("where", FILTERS)
-def test_the_best_of_those_that_pass_are_found(folder: Path, backend: str, where: SearchFilter) -> None:
+def test_the_best_of_those_that_pass_are_found(
+    folder: Path, features: VideoFeatures, backend: str, where: SearchFilter
+) -> None:
     """They are those of the list of all videos, with the same scores and moments."""
     if backend == "faiss":
         pytest.importorskip("faiss")
     queries, k = [QUERY, "it falls"], 3
     assert num_candidates(k) < COUNT
-    with opened(folder, backend=backend) as index, opened(folder, backend="exact") as exact:
+    with opened(folder, features, backend=backend) as index, opened(folder, features) as exact:
         found = index.search_many(queries, k, where=where)
         everything = exact.search_many(queries, COUNT)
         for one, full in zip(found, everything, strict=True):
@@ -165,7 +166,7 @@ def test_stages_see_only_what_passes(features: VideoFeatures, folder: Path, tmp_
             return {hit.video_id: hit.score for hit in index.search(QUERY, k, where=where).hits}
 
     full = scores("full", None, COUNT)
-    with opened(folder) as first:
+    with opened(folder, features) as first:
         best = [hit.video_id for hit in first.search(QUERY, 5, where=where).hits]
     found = scores("best", where, 5, top_k=5)
     assert list(found) == sorted(best, key=lambda video: -full[video]) != best

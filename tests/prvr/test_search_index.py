@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from kills import POINTS, at_write, killed
+from safetensors.numpy import save_file
 from search_files import (
     QUERY,
     TOY,
-    contents,
+    files,
     make_features,
     make_index,
     some_videos,
@@ -23,11 +24,12 @@ from search_files import (
 from prvr import Retriever
 from prvr.config import BlockConfig, Compat, PathConfig, RegisterConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
-from prvr.data.sampling import growing_means, level_counts
+from prvr.data.sampling import growing_means
 from prvr.encoders import Identity, TextFeaturizer, VideoFeatures, open_featurizer
 from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
-from prvr_search import SearchModel, SearchResult, VideoIndex, open_model
+from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model, vector_files
+from prvr_search import index as index_module
 from prvr_search.ranking import mean_lines
 
 
@@ -43,20 +45,20 @@ def ids(result: SearchResult) -> list[str]:
 def test_an_index_holds_the_videos_of_the_features(index: VideoIndex, features: VideoFeatures) -> None:
     assert index.video_ids == features.video_ids
     assert index.video("v005.mp4") == features.entries["v005.mp4"]
-    frames = sum(sum(level_counts(entry.frames)) for entry in features.entries.values())
-    assert index.source.manifest.sizes == {"windows": 8, "clips": 8 * 32, "frames": frames}
+    assert {path.stem for path in index.folder.iterdir()} == {entry.sha256 for entry in features.entries.values()}
 
 
-def test_updating_again_leaves_all_as_it_is(index: VideoIndex, features: VideoFeatures) -> None:
-    before = contents(index)
+def test_what_is_there_is_not_written_again(index: VideoIndex, features: VideoFeatures) -> None:
+    before, snapshot = files(index), index.snapshot
     index.update(features)
-    assert contents(index) == before
-    with make_index(index.folder) as again:
-        assert contents(again) == before
+    assert index.snapshot is snapshot
+    with make_index(index.folder.parent, features=features) as again:
+        assert files(again) == before
+        assert again.search(QUERY) == index.search(QUERY)
 
 
 def test_an_index_follows_the_features(tmp_path: Path) -> None:
-    """New, changed and vanished videos; the end is that of an index made at once, but for keys."""
+    """New, changed and vanished videos; the end is that of an index made at once."""
     videos = some_videos([30, 7, 1, 24, 25, 60, 12, 90])
     with make_index(tmp_path / "index") as index:
         index.update(make_features(dict(list(videos.items())[:5])))
@@ -75,105 +77,183 @@ def test_an_index_follows_the_features(tmp_path: Path) -> None:
             assert index.search(QUERY, 20) == whole.search(QUERY, 20)
         index.update(without(left, *left.video_ids))
         assert index.search(QUERY).hits == ()
-        assert not any(file.stat().st_size for file in (index.folder / "rows").rglob("*") if file.is_file())
 
 
-def test_small_additions_are_appended_and_change_nothing(tmp_path: Path) -> None:
-    """A window keeps its number, so that a backend need not read it twice, and no row is written twice."""
-    videos = make_features(some_videos([6] * 20))
-    with make_index(tmp_path / "index") as index, make_index(tmp_path / "once", features=videos) as once:
-        before = b""
-        for number in range(20):
-            index.update(without(videos, *videos.video_ids[number + 1 :]))
-            (clips,) = index.folder.glob("rows/*/clips")
-            assert clips.read_bytes().startswith(before)
-            before = clips.read_bytes()
-        assert index.search(QUERY, 20) == once.search(QUERY, 20)
-        assert np.array_equal(index.source.live_keys(), np.arange(20))
+def test_copies_share_a_file(tmp_path: Path) -> None:
+    videos = some_videos([12, 30])
+    features = make_features(videos | {"a copy.mp4": videos["v001.mp4"], "z copy.mp4": videos["v001.mp4"]})
+    with make_index(tmp_path, features=features) as index:
+        assert len(files(index)) == 2
+        hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
+        assert [copy.id for copy in hits["a copy.mp4"].copies] == ["v001.mp4", "z copy.mp4"]
+        (only,) = index.search(QUERY, where=SearchFilter(names=["z*"])).hits
+        assert only.video_id == "z copy.mp4"
+        assert only.score == hits["a copy.mp4"].score
 
 
-def test_rows_are_written_anew_when_a_quarter_are_of_removed_videos(index: VideoIndex, features: VideoFeatures) -> None:
-    generation, before = index.source.generation, index.search(QUERY, 8)
-    spans = {"start": 0.0, "end": 0.0, "moments": ()}  # where a moment ends depends on the other videos, too
-    index.update(without(features, *features.video_ids[:2]))
-    assert index.source.generation == generation
-    assert index.source.live_keys().tolist() == [2, 3, 4, 5, 6, 7]
-    index.update(without(features, *features.video_ids[:3]))
-    assert index.source.generation != generation
-    assert index.source.windows == 5
-    assert len(list((index.folder / "rows").iterdir())) == 1
-    expected = [replace(hit, **spans) for hit in before.hits if hit.video_id >= "v003.mp4"]
-    assert [replace(hit, **spans) for hit in index.search(QUERY, 8).hits] == expected
-    index.update(features)
-    assert index.source.live_keys().tolist() == list(range(8))
+def test_indices_of_several_folders_share_the_files(tmp_path: Path) -> None:
+    videos = some_videos([12, 30, 7])
+    with make_index(tmp_path, features=make_features(videos)) as index:
+        before = files(index)
+    renamed = {f"other/{name}": rows for name, rows in videos.items()}
+    with make_index(tmp_path, features=make_features(renamed)) as other:
+        assert files(other) == before
+        assert other.video_ids == tuple(renamed)
 
 
-# It can be computed again: what does not fit is made again, and nothing else is touched.
+# A pack is opened instead of many files.
 
 
-@pytest.mark.parametrize(
-    "damage", ["manifest", "a number", "a file", "half a file", "a link", "half written", "another model"]
-)
-def test_an_index_that_does_not_fit_is_made_again(
-    damage: str, index: VideoIndex, features: VideoFeatures, model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = index.search(QUERY)
-    (rows,) = (index.folder / "rows").iterdir()
+@pytest.fixture
+def packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (index_module, vector_files):
+        monkeypatch.setattr(module, "PACK_FROM", 4)
+
+
+def packed(index: VideoIndex) -> list[str]:
+    """Names of the packs."""
+    return sorted(path.stem for path in index.folder.glob("packs/*.safetensors"))
+
+
+@pytest.mark.usefixtures("packs")
+def test_many_videos_are_packed(features: VideoFeatures, tmp_path: Path) -> None:
+    few = without(features, *features.video_ids[3:])
+    with make_index(tmp_path, features=few) as index:
+        assert packed(index) == []
+        index.update(features)
+        (name,) = packed(index)
+        assert [part.name for part in index.snapshot.parts] == [name]
+        expected, before = index.search(QUERY, 20), files(index)
+    with make_index(tmp_path, features=features) as again:
+        assert again.search(QUERY, 20) == expected
+        assert files(again) == before
+    for path in index.folder.glob("*.safetensors"):  # a pack alone is enough
+        path.unlink()
+    with make_index(tmp_path, features=features) as again:
+        assert again.search(QUERY, 20) == expected
+        assert not [*index.folder.glob("*.safetensors")]
+    for path in index.folder.glob("packs/*"):  # so are the files of the videos, which are made again
+        path.unlink()
+    with make_index(tmp_path, features=features) as again:
+        assert again.search(QUERY, 20) == expected
+
+
+@pytest.mark.usefixtures("packs")
+def test_a_pack_is_written_again_when_it_no_longer_fits(tmp_path: Path) -> None:
+    features = make_features(some_videos([6] * 16))
+    ids = features.video_ids
+    with make_index(tmp_path, features=without(features, *ids[8:])) as index:
+        (first,) = packed(index)
+        index.update(without(features, *ids[10:]))
+        assert packed(index) == [first]  # a few files lie beside it
+        assert len(index.snapshot.parts) == 3
+        with make_index(tmp_path, features=without(features, *ids[10:])) as again:
+            assert again.search(QUERY, 20) == index.search(QUERY, 20)
+        index.update(features)
+        (second,) = packed(index)  # it holds all that the first did
+        assert second != first
+        assert vector_files.open_pack(index.folder, index.snapshot.parts[0].videos, {}).replaced == (first,)
+        index.update(without(features, *ids[:3]))
+        assert packed(index) == [second]
+        assert index.snapshot.windows == 16
+        index.update(without(features, *ids[:5]))
+        assert len(packed(index)) == 2  # of another collection, perhaps
+        assert index.snapshot.windows == 11
+        with make_index(tmp_path / "fresh", features=without(features, *ids[:5])) as fresh:
+            assert fresh.search(QUERY, 20) == index.search(QUERY, 20)
+
+
+@pytest.mark.usefixtures("packs")
+def test_packs_that_are_not_used_are_deleted(tmp_path: Path) -> None:
+    features = make_features(some_videos([3] * 48))
+    names = []
+    for number in range(12):
+        part = without(features, *features.video_ids[4 * number + 4 :], *features.video_ids[: 4 * number])
+        with make_index(tmp_path, features=part) as index:
+            names.append(index.snapshot.parts[0].name)
+            (path,) = index.folder.glob(f"packs/{names[-1]}.safetensors")
+            os.utime(path, (number, number))
+        (index.folder / "packs" / "notes.safetensors").write_text("mine")
+    assert packed(index) == sorted([*names[-8:], "notes"])
+
+
+# All of it can be computed again: what is damaged is made again, and nothing else is touched.
+
+
+@pytest.mark.usefixtures("packs")
+@pytest.mark.parametrize("place", ["a video", "the pack"])
+@pytest.mark.parametrize("damage", ["empty", "header", "half", "end", "other", "pipe", "link"])
+def test_a_damaged_file_is_made_again(damage: str, place: str, features: VideoFeatures, tmp_path: Path) -> None:
+    if place == "a video":
+        features = without(features, *features.video_ids[3:])
+    with make_index(tmp_path / "index", features=features) as index:
+        expected = index.search(QUERY)
+    path = next(index.folder.glob("*.safetensors" if place == "a video" else "packs/*.safetensors"))
+    content = path.read_bytes()
+    path.unlink()
     match damage:
-        case "manifest":
-            (index.folder / "index.json").write_bytes(b"[" * 1000)
-        case "a link":  # into somebody's file, which would be written to
-            (rows / "clips").rename(index.folder.parent / "mine")
-            (rows / "clips").symlink_to(index.folder.parent / "mine")
-        case "half written":  # what a killed writer leaves
-            (index.folder / f"index.json.{7:016x}.prvr-tmp").write_text("[")
-            (index.folder / "index.json").unlink()
-            (index.folder / "index.json").touch()
-        case "a number":
-            path = index.folder / "index.json"
-            path.write_text(path.read_text().replace('"windows": 8', '"windows": 7'))
-        case "a file":
-            (rows / "windows").unlink()
-        case "half a file":
-            os.truncate(rows / "clips", (rows / "clips").stat().st_size // 2)
-        case "another model":
-            make_index(index.folder, model).close()
-    with make_index(index.folder, features=features) as again:
+        case "empty":
+            path.touch()
+        case "header":
+            path.write_bytes(b"\xff" * 8 + content[8:])
+        case "half":
+            path.write_bytes(content[: len(content) // 2])
+        case "end":  # of its size, but not all of it has reached the disk
+            path.write_bytes(content[:-4096] + bytes(4096))
+        case "other":
+            save_file({"clips": np.zeros((3, 4), np.float16)}, path)
+        case "pipe":
+            os.mkfifo(path)  # opening it would wait
+        case "link":
+            (tmp_path / "mine").write_text("mine")
+            path.symlink_to(tmp_path / "mine")
+    with make_index(tmp_path / "index", features=features) as again:
         assert again.search(QUERY) == expected
-    assert "rebuilding the index" in caplog.text
+    if damage == "link":
+        assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_video_that_lost_bytes_is_made_again(
+    index: VideoIndex, features: VideoFeatures, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a power failure leaves it, which does not wait for the disk."""
+    expected = index.search(QUERY)
+    path = next(index.folder.glob("*.safetensors"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-80] + bytes(64) + content[-16:])
+    with make_index(index.folder.parent, features=features) as again:
+        assert again.search(QUERY) == expected
+    assert "have changed" in caplog.text
+    assert path.read_bytes() == content
+
+
+def test_files_of_somebody_else_are_left_alone(tmp_path: Path, features: VideoFeatures) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"contains other files \(notes\.txt\)"):
-        make_index(tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
+    with make_index(tmp_path, features=features) as index:
+        (index.folder / "notes.txt").write_text("mine")
+        index.update(without(features, "v001.mp4"))
+        assert (index.folder / "notes.txt").read_text() == (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_reader_keeps_its_state_while_another_process_writes(index: VideoIndex, features: VideoFeatures) -> None:
-    with make_index(index.folder) as reader:
+@pytest.mark.usefixtures("packs")
+def test_a_reader_keeps_its_state_while_another_process_writes(features: VideoFeatures, tmp_path: Path) -> None:
+    with make_index(tmp_path, features=features) as index, make_index(tmp_path, features=features) as reader:
         before = reader.search(QUERY)
         for number in range(6):
-            index.update(without(features, features.video_ids[number]))
+            index.update(without(features, *features.video_ids[:number]))
             assert reader.search(QUERY) == before
-    with make_index(index.folder) as reader:
-        assert reader.search(QUERY) == index.search(QUERY)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
-@pytest.mark.parametrize(("write", "point"), list(zip(range(1, 7), POINTS * 2, strict=True)))
-def test_killed_inside_a_write(write: int, point: str, index: VideoIndex, features: VideoFeatures) -> None:
-    expected = index.search(QUERY, 20)
-    fewer = without(features, "v001.mp4", "v002.mp4", "v005.mp4", "v006.mp4")
-
-    def act() -> None:
-        index.update(fewer)
-        index.update(features)
-
-    killed(act, at_write(write, point))
-    with make_index(index.folder, features=features) as left:
+@pytest.mark.usefixtures("packs")
+@pytest.mark.parametrize(("write", "point"), list(zip(range(1, 10), POINTS * 3, strict=True)))
+def test_killed_inside_a_write(write: int, point: str, features: VideoFeatures, tmp_path: Path) -> None:
+    with make_index(tmp_path / "whole", features=features) as index:
+        expected = index.search(QUERY, 20)
+    killed(lambda: make_index(tmp_path / "index", features=features), at_write(write, point))
+    with make_index(tmp_path / "index", features=features) as left:
         assert left.search(QUERY, 20) == expected
-        assert [path.name for path in (left.folder / "rows").iterdir()] == [left.source.generation]
+        assert not [*left.folder.rglob("*.prvr-tmp")]
 
 
 # Scores and ranks are those of evaluation.

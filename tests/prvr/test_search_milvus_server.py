@@ -54,12 +54,12 @@ def wait_for_health(server: Any) -> None:
 
 def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test, so that however tests are spread over processes one server is started."""
-    source = MemorySource(tmp_path / "life", index_id="life")
+    source = MemorySource(tmp_path / "life", seed="life")
     check_life(lambda: MilvusBackend(address), source)
 
-    small = MemorySource(tmp_path / "small", index_id="small-1")  # a name that Milvus would refuse as it is
+    small = MemorySource(tmp_path / "small", seed="small")
     small.windows = 90
-    torn = Torn(small.folder, index_id="small-1", windows=90)
+    torn = Torn(small.folder, seed="small", windows=90)
     backend = MilvusBackend(address)
     with pytest.raises(KeyboardInterrupt):
         backend.sync(torn)
@@ -68,9 +68,9 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_complete(backend, small)
 
     # A second machine: the rows are on the server, nothing is sent again.
-    elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1", windows=90)
+    elsewhere = MemorySource(tmp_path / "elsewhere", seed="small", windows=90)
     other = synced(MilvusBackend(address), elsewhere)
-    assert elsewhere.read == []
+    assert elsewhere.read == 0
     check_order(other, elsewhere)
 
     monkeypatch.setattr(milvus, "MOST", 50)
@@ -80,7 +80,10 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for each in (backend, other):
         each.close()
 
-    assert wait_for_collections(address, 2)  # both indices side by side
+    small.removed, small.replaced = set(), (source.name,)
+    small.windows = 91
+    synced(backend, small).close()
+    assert wait_for_collections(address, 4)  # three of the life, but for the last; two of the other
 
 
 def wait_for_collections(address: str, number: int) -> bool:

@@ -141,9 +141,9 @@ def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp
         assert "v000.mp4" not in ids(result)
         for hit in result.hits:
             best = []
-            for window in index.source.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist():
-                clips, frames = (index.source.stored_rows(name, [window])[0] for name in ("clips", "frames"))
-                weights = index.source.manifest.clip_weight, index.source.manifest.frame_weight
+            for window in index.snapshot.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist():
+                clips, frames = (index.snapshot.stored_rows(name, [window])[0] for name in ("clips", "frames"))
+                weights = index.snapshot.model.clip_weight, index.snapshot.model.frame_weight
                 best.append(weights[0] * (clips @ text).max() + weights[1] * (frames @ text).max())
             assert hit.score == pytest.approx(max(best), abs=1e-5)
         both = index.search_many([query, QUERY])
@@ -179,10 +179,9 @@ def test_copies_are_one_hit(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     own = {f"v{number:03}.mp4": walk(4, number // 3) for number in range(120)}  # each film three times
     names = [*own]
-    make_index(tmp_path / "index", features=make_features(own)).close()
     assert num_candidates(2) < len(own)
     for backend in ("exact", "faiss"):
-        with make_index(tmp_path / "index", backend=backend) as index:
+        with make_index(tmp_path / "index", features=make_features(own), backend=backend) as index:
             everything = index.search(QUERY, 120)
             assert sorted(ids(everything)) == names[::3]
             assert index.search(QUERY, 2).hits == everything.hits[:2]

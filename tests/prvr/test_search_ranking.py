@@ -1,7 +1,5 @@
 """The list of a search is that of scoring every video by itself, however close their scores are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,49 +8,52 @@ from hypothesis import strategies as st
 from prvr.encoders import VideoEntry
 from prvr.errors import DataError
 from prvr_search import ranking
-from prvr_search.manifest import Manifest
+from prvr_search.joint import JointModel
 from prvr_search.ranking import Ranked, near_best, rank, window_timelines
-from prvr_search.row_files import VideoVectors, append_rows
 from prvr_search.snapshot import Snapshot
+from prvr_search.vector_files import Content, VideoVectors
 from prvr_search.vectors import pack_rows, unit
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
 
 
-def written(folder: Path, seed: int, weights: tuple[float, float], near: float) -> Snapshot:
-    """An index of videos of one to three windows around a few directions, which are `near` each other's copies; one
-    has rows of zeros, and some were removed."""
+class Weights(JointModel):
+    """What ranking reads of a model."""
+
+    def __init__(self, clip_weight: float, frame_weight: float) -> None:
+        self.dim, self.clips, self.clip_weight, self.frame_weight = DIM, CLIPS, clip_weight, frame_weight
+        self.frame_means = False
+
+
+def drawn(seed: int, weights: tuple[float, float], near: float) -> Snapshot:
+    """Videos of one to three windows around a few directions, which are `near` each other's copies; one has rows of
+    zeros, some were removed, and some lie beside the pack."""
     generator = np.random.default_rng(seed)
     centres = generator.standard_normal((3, DIM))
-    manifest = Manifest(
-        key="some",
-        index_id="some",
-        window=1.0,
-        stride=1.0,
-        rate=2.0,
-        dim=DIM,
-        clips=CLIPS,
-        clip_weight=weights[0],
-        frame_weight=weights[1],
-    )
 
     def rows(number: int, count: int) -> np.ndarray:
         whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
         return pack_rows((whole * (number != 4)).astype(np.float32))
 
-    videos = []
+    entries, parts = {}, []
     for number in range(VIDEOS):
         windows, name = 1 + number % 3, f"{number:03}"
-        table = np.zeros(windows, manifest.files["windows"])
-        table["start"], table["end"] = np.arange(windows), np.arange(windows) + 1
-        table["clips"], table["frames"] = CLIPS, generator.integers(1, 6, windows)
-        table["steps"] = table["frames"]
-        files = {kind: rows(number, int(table[kind].sum())) for kind in ("clips", "frames")}
-        entry = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
-        videos.append(VideoVectors(entry, {"windows": table, **files}))
-    manifest = append_rows(folder, manifest, videos)
-    manifest.without({f"{number:03}" for number in range(0, VIDEOS // 2, 9)}).write(folder)
-    return Snapshot.open(folder)
+        steps, clips = generator.integers(1, 6, windows), np.full(windows, CLIPS)
+        arrays = {
+            "times": np.stack([np.arange(windows), np.arange(windows) + 1.0], 1),
+            "steps": steps,
+            "clips": rows(number, CLIPS * windows),
+            "clips.counts": clips,
+            "frames": rows(number, int(steps.sum())),
+            "frames.counts": steps,
+        }
+        entries[name] = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
+        parts.append(VideoVectors({Content.of(entries[name]): windows}, arrays))
+    packed = parts[: VIDEOS - 10]
+    arrays = {name: np.concatenate([part.arrays[name] for part in packed]) for name in packed[0].arrays}
+    videos = {video: windows for part in packed for video, windows in part.videos.items()}
+    left = {name: entry for name, entry in entries.items() if int(name) >= VIDEOS // 2 or int(name) % 9}
+    return Snapshot(Weights(*weights), left, [VideoVectors(videos, arrays, "pack"), *parts[VIDEOS - 10 :]])
 
 
 def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> list[tuple[int, float]]:
@@ -74,7 +75,6 @@ def listed(found: list[Ranked]) -> list[tuple[int, float]]:
     against=st.booleans(),
 )
 def test_the_best_are_those_of_scoring_each_by_itself(
-    tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     weights: tuple[float, float],
     near: float,
@@ -83,7 +83,7 @@ def test_the_best_are_those_of_scoring_each_by_itself(
     against: bool,
 ) -> None:
     """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
-    snapshot = written(tmp_path_factory.mktemp("index"), seed, weights, near)
+    snapshot = drawn(seed, weights, near)
     generator = np.random.default_rng(seed + 1)
     first = snapshot.stored_rows("clips", [30])[0][:1] * (-1 if against else 1)
     text = unit((first + generator.standard_normal((queries, DIM))).astype(np.float32))
@@ -97,9 +97,9 @@ def test_the_best_are_those_of_scoring_each_by_itself(
 
 
 @pytest.mark.parametrize("near", [3e-5, 3e-4, 1e-2, 1.0])
-def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float) -> None:
+def test_half_precision_leaves_out_none_of_the_best(near: float) -> None:
     """Where scores are far apart, it leaves out nearly all others."""
-    snapshot = written(tmp_path, 0, (0.7, 0.3), near)
+    snapshot = drawn(0, (0.7, 0.3), near)
     for text in unit(np.random.default_rng(1).standard_normal((20, DIM)).astype(np.float32)):
         found = near_best(snapshot, text, None, 5)
         assert found is not None
@@ -108,8 +108,8 @@ def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float)
         assert len(found) < 10 or near < 1
 
 
-def test_more_videos_for_the_same_query_need_no_second_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, rough = written(tmp_path, 0, (0.7, 0.3), 1.0), ranking.ApproximateScores()
+def test_more_videos_for_the_same_query_need_no_second_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, rough = drawn(0, (0.7, 0.3), 1.0), ranking.ApproximateScores()
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
     expected = listed(rank(snapshot, text, None, 8)[0])
     assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]
@@ -117,9 +117,9 @@ def test_more_videos_for_the_same_query_need_no_second_product(tmp_path: Path, m
     assert listed(rank(snapshot, text, None, 8, rough)[0]) == expected
 
 
-def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sums_in_float32_all_videos_are_scored_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor or with a version of torch that adds up products of float16 in float16."""
-    snapshot = written(tmp_path, 0, (0.7, 0.3), 3e-4)
+    snapshot = drawn(0, (0.7, 0.3), 3e-4)
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
     expected = listed(rank(snapshot, text, None, 5)[0])
     monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
@@ -128,7 +128,7 @@ def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("asked", [None, [np.arange(3)]])
-def test_a_score_that_is_not_a_number_is_refused(tmp_path: Path, asked: list[np.ndarray] | None) -> None:
-    snapshot = written(tmp_path, 0, (0.7, 0.3), 1.0)
+def test_a_score_that_is_not_a_number_is_refused(asked: list[np.ndarray] | None) -> None:
+    snapshot = drawn(0, (0.7, 0.3), 1.0)
     with pytest.raises(DataError, match="not a number"):
         rank(snapshot, np.full((1, DIM), np.nan, np.float32), asked, 5)

@@ -48,7 +48,7 @@ def storing(folder: Path, features: VideoFeatures | None = None, **options: Any)
 
 def check_rows(index: VideoIndex, features: VideoFeatures) -> None:
     """Every window of every video has the rows that the model gave, raw and as unit rows."""
-    source = index.source
+    source = index.snapshot
     for number, video in enumerate(index.video_ids):
         windows = source.rows_of_videos(np.array([number]))
         spans = source.spans[windows].tolist()
@@ -72,6 +72,6 @@ def test_stored_rows_come_back_and_survive_all_changes(features: VideoFeatures, 
         check_rows(index, features)
     with make_index(tmp_path / "plain", features=features) as index:
         with pytest.raises(KeyError, match="stores clips, frames"):
-            index.source.stored_rows("words", [0])
+            index.snapshot.stored_rows("words", [0])
         with pytest.raises(ValueError, match="lengths"):
-            index.source.stored_rows("frames", [0], raw=True)
+            index.snapshot.stored_rows("frames", [0], raw=True)

@@ -12,10 +12,10 @@ from search_files import QUERY, TOY, make_features, make_index, tiny_model, walk
 
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
-from prvr_search import CURVE_PARTS, open_model
+from prvr_search import CURVE_PARTS, VideoIndex, open_model
+from prvr_search.embedding import cut_windows
 from prvr_search.joint import JointModel
 from prvr_search.results import WindowTimeline, merged_moments, relevance_curve
-from prvr_search.sync import cut
 from prvr_search.vectors import unit
 
 
@@ -28,7 +28,7 @@ from prvr_search.vectors import unit
 )
 def test_windows_cover_a_video(rows: int, rate: float, window: float, share: float, more: float) -> None:
     duration = (rows + more) / rate
-    windows = cut(rows, duration, rate, window, share * window)
+    windows = cut_windows(rows, duration, rate, window, share * window)
     size = max(1, round(window * rate))
     assert (windows[0].first, windows[0].start) == (0, 0.0)
     assert (windows[-1].stop, windows[-1].end) == (rows, duration)
@@ -64,7 +64,7 @@ def test_the_relevance_curve_is_the_highest_score_of_each_part(rows: int, window
     rng = np.random.default_rng(seed)
     windows = [
         WindowTimeline(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
-        for w in cut(rows, float(rows), 1.0, float(window), window / 2)
+        for w in cut_windows(rows, float(rows), 1.0, float(window), window / 2)
     ]
     found = relevance_curve(windows, float(rows), parts)
     assert found == pytest.approx(plain_curve(windows, float(rows), parts))
@@ -76,7 +76,7 @@ def test_moments_are_disjoint_inside_the_video_and_best_first(rows: int, window:
     rng = np.random.default_rng(seed)
     windows = [
         WindowTimeline(w.start, w.end, float(rng.normal()), rng.normal(size=rng.integers(1, 40)).astype(np.float32))
-        for w in cut(rows, rows - 0.3, 1.0, float(window), window / 2)
+        for w in cut_windows(rows, rows - 0.3, 1.0, float(window), window / 2)
     ]
     found = merged_moments(windows, most)
     assert 1 <= len(found) <= most
@@ -133,7 +133,7 @@ def test_a_video_that_fits_as_a_whole_is_one_moment(tmp_path: Path) -> None:
         assert (whole.video_id, whole.start, whole.end) == ("v1", 0.0, 10.0)
         assert (part.video_id, part.start, part.end) == ("v0", 50.0, 53.0)
         mean = np.mean([growing_means(rows[:, :256])[-1] for rows in films.values()], 0)
-        assert index.source.mean_frame == pytest.approx(mean, abs=1e-3)
+        assert index.snapshot.mean_frame == pytest.approx(mean, abs=1e-3)
 
 
 # A film of two hours at 2 frames per second, in which 5 seconds are the answer.
@@ -152,10 +152,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
     return make_features(films | short)
 
 
+def windows_of(index: VideoIndex, video: str) -> int:
+    return len(index.snapshot.rows_of_videos(np.array([index.video_ids.index(video)])))
+
+
 def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     with make_index(tmp_path / "index", features=planted) as index:
-        assert index.source.videos["film1"].windows == 119
-        assert index.source.videos["short0"].windows == 1
+        assert windows_of(index, "film1") == 119
+        assert windows_of(index, "short0") == 1
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2
@@ -188,11 +192,11 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     """Each window, as a video of its own, has the score that evaluation gives it."""
     folder = tiny_model(tmp_path / "model")
     film = walk(100, 7)
-    parts = {f"{w.first:04}": film[w.first : w.stop] for w in cut(100, 50.0, 2.0, 12.0, 6.0)}
+    parts = {f"{w.first:04}": film[w.first : w.stop] for w in cut_windows(100, 50.0, 2.0, 12.0, 6.0)}
     with make_index(tmp_path / "a", folder, make_features({"film": film}), window=12.0, stride=6.0) as whole:
         hit = whole.search(QUERY).hits[0]
     with make_index(tmp_path / "c", folder, make_features({"film": film}), window=None, stride=None) as uncut:
-        assert uncut.source.windows == 1
+        assert uncut.snapshot.windows == 1
     with make_index(tmp_path / "b", folder, make_features(parts)) as cut_up:
         best = cut_up.search(QUERY).hits[0]
     assert hit.score == pytest.approx(best.score, abs=1e-3)

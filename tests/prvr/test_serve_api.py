@@ -224,6 +224,8 @@ def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served
     assert len(set(keys_of(client).values())) == 10  # two files of the same content and another name are two videos
     page = client.get("/api/videos", params={"offset": 2, "limit": 3}).json()["videos"]
     assert page == everything["videos"][2:5]
+    named = client.get("/api/videos", params={"name": "TEST0001", "limit": 1}).json()
+    assert (named["total"], named["videos"][0]["name"]) == (1, "test0001.mp4")
     newest = client.get("/api/videos", params={"newest": True}).json()["videos"]
     changed = [(served.films / one["name"]).stat().st_mtime_ns for one in newest]
     assert changed == sorted(changed, reverse=True)

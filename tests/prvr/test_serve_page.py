@@ -22,7 +22,7 @@ from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared
-from video_files import plain, write_video
+from video_files import noise, plain, write_video
 
 from prvr_search.output import clock, clock_span
 from prvr_search.serve import ServeLimits, ServeSettings
@@ -537,6 +537,56 @@ def test_videos_that_are_being_added_appear(page: Any, tmp_path: Path, monkeypat
         served.library().update()
         until(page, "document.querySelectorAll('.tile').length === 2")
         assert page.locator("#progress").is_hidden()
+    assert page.said == []
+
+
+def test_all_videos_can_be_reached_and_found_by_name(page: Any, tmp_path: Path) -> None:
+    """Page by page; a name in the box finds the file, whatever its letters."""
+    films = tmp_path / "films"
+    films.mkdir()
+    for number in range(31):
+        write_video(films / f"Straße {number:02}.mp4", noise(8 + number, seed=number))
+    served = make_library(tmp_path)
+    with listening(served) as address:
+        page.goto(address)
+        until(page, "document.querySelectorAll('.tile').length === 24")
+        page.get_by_role("button", name="More videos").press("Enter")
+        until(page, "document.querySelectorAll('.tile').length === 31")
+        assert page.get_by_role("button", name="More videos").is_hidden()
+        assert page.evaluate("[...document.querySelectorAll('.tile')].indexOf(document.activeElement)") == 24
+        page.get_by_role("searchbox").focus()
+        results(page, "strasse")
+        until(page, "document.querySelectorAll('#named .tile').length === 4")
+        assert page.locator("#named h2").text_content() == "31 videos have this in the name"
+        page.get_by_role("button", name="More names").click()
+        until(page, "document.querySelectorAll('#named .tile').length === 28")
+        hits = page.evaluate("fetch('/api/search?q=strasse&k=31').then(r => r.json()).then(a => a.hits)")
+        assert page.locator(".card").count() == min(20, len(hits))
+        page.get_by_role("button", name="More results").click()
+        until(page, f"document.querySelectorAll('.card').length === {len(hits)}")
+        assert page.locator(".card h2").all_text_contents() == [shown(hit["video"]["name"]) for hit in hits]
+        assert page.get_by_role("button", name="More results").is_hidden()
+        page.get_by_role("searchbox").fill("Straße 07.mp4")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('#named h2').textContent === '1 video has this in the name'")
+        page.locator("#named .tile").click()
+        until(page, PLAYING)
+    assert page.said == []
+
+
+def test_results_of_a_collection_that_has_changed_say_so(
+    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
+    served = make_library(tmp_path, "a.mp4")
+    write_video(served.films / "b.mp4", noise(20))
+    with listening(served) as address:
+        page.goto(address)
+        results(page, "a red square")
+        served.library().update()
+        page.get_by_role("button", name="The videos have changed: search again").click()
+        until(page, "document.querySelectorAll('.card').length === 2")
+        assert page.get_by_role("button", name="The videos have changed").is_hidden()
     assert page.said == []
 
 

@@ -330,21 +330,22 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
 
         name, is_away = "away", False
 
-        def _update(self, source: ClipSource, folder: Path, live: np.ndarray) -> int:
+        def _open(self, source: ClipSource) -> int:
             if Away.is_away:
                 raise DataError(f"{served.films}: the server of the backend is away.")
-            return len(live)
+            return len(source.live)
 
         def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
             return [self._live] * len(text)
 
+    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend of this test")
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         Away.is_away = True
-        make_library(tmp_path, "b.mp4")
+        make_library(tmp_path, "b.mp4", frames=GREYS[::-1])
         wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code == 503)
         answer = client.get("/api/search", params={"q": "a"})
         assert str(served.films) not in answer.text

@@ -25,9 +25,9 @@ from prvr.stages.joint_space import moments_of
 from prvr.training import RunResult
 from prvr.types import JointRows
 from prvr_search import Library, Query, VideoIndex, open_model
+from prvr_search.embedding import cut_windows
 from prvr_search.results import WindowTimeline, merged_moments
 from prvr_search.serve import ServeSettings, create_app
-from prvr_search.sync import cut
 from prvr_search.video import open_video
 
 MODEL = ["--model", "training-free"]
@@ -163,7 +163,7 @@ def test_every_moment_is_a_window_of_the_whole_video(backend: str, tmp_path: Pat
     features = features_of(700, 40, 3, 1, 90, *[20] * 130)
     side = open_featurizer("toy")
     with index_of(tmp_path / "index", features, backend=backend) as index:
-        source = index.source
+        source = index.snapshot
         for number, name in enumerate(source.video_ids):
             moments = adaptive_moments(features.read(name)[:, :256])
             windows = source.rows_of_videos(np.array([number]))
@@ -177,7 +177,7 @@ def test_every_moment_is_a_window_of_the_whole_video(backend: str, tmp_path: Pat
             best = index.search(text, 3).hits
             assert [hit.video_id for hit in best] == [hit.video_id for hit in hits[:3]]
     with make_index(tmp_path / "frames", features=features) as frames:
-        assert source.windows < 0.45 * sum(frames.source.frame_counts)
+        assert source.windows < 0.45 * sum(frames.snapshot.frame_counts)
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40), seed=st.integers(0, 999))
@@ -200,7 +200,7 @@ def test_fewer_moments_are_the_best_of_all(rows: int, window: int, share: float,
     rng = np.random.default_rng(seed)
     windows = [
         WindowTimeline(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
-        for w in cut(rows, rows - 0.3, 1.0, float(window), share * window)
+        for w in cut_windows(rows, rows - 0.3, 1.0, float(window), share * window)
     ]
     every = merged_moments(windows, len(windows))
     for most in {1, 2, 3, len(every) // 2 + 1, len(every)}:
@@ -214,7 +214,7 @@ def test_frames_that_have_no_direction(zeros: list[int], tmp_path: Path) -> None
     frames[zeros] = 0
     with index_of(tmp_path / "index", make_features({"a.mp4": frames, "b.mp4": walk(30, 9)})) as index:
         hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
-        spans = index.source.spans[index.source.rows_of_videos(np.array([0]))]
+        spans = index.snapshot.spans[index.snapshot.rows_of_videos(np.array([0]))]
     assert np.isfinite(hits["a.mp4"].score)
     assert (spans[0, 0], spans[-1, 1]) == (0, 40)
     assert (spans[1:, 0] == spans[:-1, 1]).all()

@@ -174,21 +174,37 @@ def test_bf16_trains_and_leaves_no_trace_in_the_process(runs: Runs, straight_run
     assert losses(after.history) == losses(straight_runs["short"].history)
 
 
+def products() -> tuple[str, bool]:
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
 def test_tf32_wants_a_gpu_and_holds_for_the_steps_alone(runs: Runs, tmp_path: Path) -> None:
-    config = runs.config(train__precision="tf32", train__epochs=1)
+    config, before = runs.config(train__precision="tf32", train__epochs=1), products()
     with pytest.raises(TrainingError, match=r"train.precision='tf32': only NVIDIA GPUs .* this run computes on cpu"):
         runs.train(config, "refused")
-    seen: dict[bool, set[str]] = {True: set(), False: set()}
+    seen: dict[bool, set[tuple[str, bool]]] = {True: set(), False: set()}
     retriever = Retriever(config.model)
-    retriever.query.register_forward_hook(lambda *_: seen[retriever.training].add(torch.get_float32_matmul_precision()))
+    retriever.query.register_forward_hook(lambda *_: seen[retriever.training].add(products()))
     with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
         objective = Objective(config.loss, config.model)
         batches = training_batches(config, runs.splits.train, accelerator)
         task = RetrievalTask(config, accelerator, retriever, objective, batches, runs.splits.selection)
         run = Run(RunFolder(tmp_path), accelerator, StopRequest())
         Trainer(config, task, run, *task.optimizer(4), steps=len(batches)).train(lambda: None)
-    assert seen == {True: {"high"}, False: {"highest"}}
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert seen == {True: {("high", True)}, False: {("highest", False)}}
+    assert products() == before
+
+
+def test_without_tf32_recurrent_layers_are_float32_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch allows TF32 in cuDNN by default."""
+    before, seen = products(), set()
+    encode = Retriever.encode_text
+    monkeypatch.setattr(
+        Retriever, "encode_text", lambda *args, **named: (seen.add(products()), encode(*args, **named))[1]
+    )
+    runs.train(runs.config(train__precision="no", train__epochs=1), "float32")
+    assert seen == {("highest", False)}
+    assert products() == before
 
 
 def test_bounded_parameters_are_put_back_after_every_step(runs: Runs) -> None:

@@ -3,8 +3,13 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+
+from prvr.errors import TrainingError
+from prvr.training.processes import make_accelerator
 
 PROGRAM = """
 import resource
@@ -30,3 +35,36 @@ def test_memory_that_was_freed_is_used_again() -> None:
     without, kept = map(float, output.split())
     assert without > 0.9
     assert kept < 0.5
+
+
+def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with (
+        pytest.raises(TrainingError, match="2 processes on 1 GPU: each needs its own"),
+        make_accelerator("no", tmp_path, None, ()),
+    ):
+        pass
+
+
+_WAIT = """
+import sys
+from pathlib import Path
+import torch
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+torch._C._get_accelerator = lambda: torch.device("cuda")
+from prvr.training.processes import make_accelerator, process_count, wait_for_all
+with make_accelerator("no", Path(sys.argv[1]), "cpu", ()) as accelerator:
+    wait_for_all()
+    print(accelerator.device.type, process_count())
+"""
+
+
+def test_processes_on_the_cpu_beside_a_gpu_wait_for_each_other(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text(_WAIT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "wait.py"), str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.split() == ["cpu", "2"] * 2, done.stderr

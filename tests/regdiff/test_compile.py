@@ -93,11 +93,15 @@ def test_timesteps_that_were_not_computed_say_how_to(plain):
 @pytest.mark.parametrize("name", ["ddim", "dpmsolver++", "heun", "unipc"])
 @pytest.mark.parametrize("first", [True, False])
 def test_sample_compiles_whether_its_timesteps_were_computed_or_not(plain, name, first):
-    """A graph break where they were not: what follows it is compiled in pieces, and has the same numbers."""
+    """And in one graph; another scheduler afterwards is another graph."""
     diffusion = plain.ConditionalDiffusion(lambda x, t, c: torch.tanh(x), plain.make_scheduler(name, 17), eta=0.0)
     x = torch.randn(2, 3)
     torch._dynamo.reset()
     if first:
         diffusion.stages(7)
-    compiled = torch.compile(diffusion.sample, backend="eager", fullgraph=first)(x, None, num_steps=7)
-    torch.testing.assert_close(compiled, diffusion.sample(x, None, num_steps=7))
+    compiled = torch.compile(diffusion.sample, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, None, num_steps=7), diffusion.sample(x, None, num_steps=7))
+    before = compiled(x, None, num_steps=7)
+    diffusion.scheduler = "tcd"
+    torch.testing.assert_close(compiled(x, None, num_steps=7), diffusion.sample(x, None, num_steps=7))
+    assert not torch.allclose(compiled(x, None, num_steps=7), before)

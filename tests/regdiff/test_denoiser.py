@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from register_pipelines import spread_weights
+from saved_modules import spread_weights
 from torch import nn
 
 from regdiff import ConditionalDiffusion, make_scheduler

@@ -1,5 +1,7 @@
 """ConditionalDiffusion: closed forms, laws of the forward and reverse process, and its refusals."""
 
+import copy
+
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
@@ -228,3 +230,45 @@ def test_bad_construction_says_what_is_supported(unchecked):
         ConditionalDiffusion(3, cosine(5))
     with pytest.raises(ValueError, match="eta=0 is deterministic"):
         ConditionalDiffusion(identity, cosine(5), eta=0.0).sample(draw(*SHAPE), None, noise=draw(*SHAPE))
+
+
+def test_one_module_serves_several_dtypes():
+    """What was computed for one precision is not taken for the other."""
+    diffusion = ConditionalDiffusion(lambda x, t, c: 0.3 * x, cosine(6), weighting="min_snr", snr_gamma=0.7)
+    target, noise = draw(2, *SHAPE)
+    timesteps = torch.tensor([5, 0, 3])
+    fresh = copy.deepcopy(diffusion)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.float32):
+        loss = diffusion.loss(target.to(dtype), None, noise.to(dtype), timesteps)
+        noised = diffusion.add_noise(target.to(dtype), noise.to(dtype), timesteps)
+        assert loss.dtype == noised.dtype == dtype
+    signal, sigma = (v[timesteps].view(3, 1, 1) for v in (diffusion.schedule.signal, diffusion.schedule.sigma))
+    exact = diffusion.add_noise(target, noise, timesteps)
+    torch.testing.assert_close(exact, signal * target + sigma * noise, rtol=1e-14, atol=1e-14)
+    assert torch.equal(diffusion.loss(target, None, noise, timesteps), fresh.loss(target, None, noise, timesteps))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_sample_and_loss_run_under_vmap(masked):
+    """Nothing that they check reads a value there."""
+    scheduler = make_scheduler("ddim", 10)
+    diffusion = ConditionalDiffusion(
+        lambda x, t, c, mask=None: torch.tanh(x + c) / (1 + t.view(-1, 1, 1)), scheduler, eta=0.0
+    )
+    x, condition, noise, target = torch.randn(4, 5, *SHAPE).clamp(-1, 1).double()
+    mask = torch.rand(5, *SHAPE[:2]) < 0.6 if masked else None
+    timesteps = torch.randint(10, (5, 3))
+
+    def sample(x, condition, mask=None):
+        return diffusion.sample(x, condition, 4, mask=mask)
+
+    def loss(target, condition, noise, timesteps, mask=None):
+        return diffusion.loss(target, condition, noise, timesteps, mask=mask)
+
+    masks = (mask,) if masked else ()
+    mapped = torch.vmap(sample)(x, condition, *masks)
+    each = torch.stack([sample(*row) for row in zip(x, condition, *masks, strict=True)])
+    torch.testing.assert_close(mapped, each)
+    mapped = torch.vmap(torch.func.grad(loss))(target, condition, noise, timesteps, *masks)
+    rows = zip(target, condition, noise, timesteps, *masks, strict=True)
+    torch.testing.assert_close(mapped, torch.stack([torch.func.grad(loss)(*row) for row in rows]))

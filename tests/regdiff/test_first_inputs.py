@@ -238,8 +238,32 @@ def test_a_range_maps_targets_samples_and_chains_and_is_saved(tmp_path):
     assert loaded.state_dict().keys() == {"data_low", "data_high"}
 
 
+def test_constant_coordinates_are_zero_and_come_back_exactly(tmp_path):
+    """Pixels that are always black, grippers that never move: low and high are the data's own."""
+    data = torch.randn(64, 5) * 3
+    data[:, 1], data[:, 3] = 0.1, -7e4
+    seen = []
+
+    def denoiser(sample, timestep, condition):
+        seen.append(sample)
+        return 0.3 * sample
+
+    scheduler = make_scheduler("ddim", 10, prediction_type="sample")
+    diffusion = ConditionalDiffusion(denoiser, scheduler, data_range=(data.amin(0), data.amax(0)))
+    diffusion.save_pretrained(tmp_path)
+    for each in (diffusion, ConditionalDiffusion.from_pretrained(tmp_path, denoiser=denoiser)):
+        clean = each.add_noise(data, torch.zeros_like(data), torch.zeros(64, dtype=torch.long))
+        assert not clean[:, [1, 3]].any()
+        assert clean[:, [0, 2, 4]].abs().amax(0).min() > 0.9
+        samples = each.sample(torch.randn(8, 5), None)
+        assert torch.equal(samples[:, [1, 3]], data[:8, [1, 3]])
+        assert torch.isfinite(each.loss(data, None))
+    with pytest.warns(UserWarning, match="target: got values up to 4 after data_range is mapped"):
+        diffusion.loss(data + torch.tensor([0.0, 2.0, 0.0, 0.0, 0.0]), None)  # no longer constant
+
+
 def test_ranges_that_are_none(unchecked):
-    tensors = [(torch.zeros(2), torch.tensor([1.0, 0.0])), (torch.zeros(2), torch.ones(3))]
+    tensors = [(torch.zeros(2), torch.tensor([1.0, -1.0])), (torch.zeros(2), torch.ones(3)), 2 * [torch.ones(2)]]
     for ends in ((1.0, -1.0), (0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, ("a", "b"), (None, 1.0), *tensors):
         with pytest.raises(ValueError, match=r"data_range: got .*expected \(low, high\) with low below high"):
             build(data_range=ends)

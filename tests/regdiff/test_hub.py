@@ -1,14 +1,15 @@
 """save_pretrained and from_pretrained: the same module, whole files, and refusals."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 import torch
 from huggingface_hub import constants
-from register_pipelines import in_hub_cache, spread_weights
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from saved_modules import in_hub_cache, spread_weights
 from torch import nn
 
 from regdiff.hub import whole_folder
@@ -47,7 +48,7 @@ def generator_of(case: str) -> RegisterGenerator:
 
 
 def calls():
-    """Modules by name, each with arguments that it can be called with; saved and loaded in test_pipeline_files.py."""
+    """Modules by name, each with arguments that it can be called with."""
     mask = torch.arange(LENGTH).expand(ROWS, -1) < 5
     found = {case: (generator_of(case), torch.randn(ROWS, LENGTH, DIM), mask) for case in GENERATORS}
     denoisers = {
@@ -59,6 +60,34 @@ def calls():
         sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.dtype)
         found[f"denoiser, {name}"] = (spread_weights(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
     return found
+
+
+LOAD = """
+import importlib, sys, torch
+for folder in sys.argv[1:]:
+    module, name, *call = torch.load(folder + "/call.pt")
+    loaded = getattr(importlib.import_module(module), name).from_pretrained(folder + "/saved")
+    assert not loaded.training
+    with torch.no_grad():
+        result = loaded(*call)
+    torch.save(getattr(result, "tokens", result), folder + "/result.pt")
+"""
+
+
+def test_a_fresh_process_gives_the_same_numbers(tmp_path):
+    """One process for all: it takes seconds to start."""
+    given = calls()
+    for name, (saved, *call) in given.items():
+        saved.save_pretrained(tmp_path / name / "saved")
+        torch.save((type(saved).__module__, type(saved).__name__, *call), tmp_path / name / "call.pt")
+    folders = [str(tmp_path / name) for name in given]
+    done = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""  # huggingface_hub's own loader prints
+    for name, (saved, *call) in given.items():
+        with torch.no_grad():
+            result = saved(*call)
+        assert torch.equal(torch.load(tmp_path / name / "result.pt"), getattr(result, "tokens", result)), name
 
 
 @pytest.mark.parametrize("case", GENERATORS)
@@ -111,7 +140,10 @@ def test_a_loaded_module_can_be_saved_trained_and_given_other_arguments(tmp_path
 def test_the_card_names_the_class_and_an_own_one_stays(tmp_path):
     denoiser = RegisterDenoiser(DIM, 5)
     denoiser.save_pretrained(tmp_path / "new")
-    assert "regdiff.RegisterDenoiser.from_pretrained(PATH)" in (tmp_path / "new" / "README.md").read_text()
+    assert (
+        "regdiff.registers.denoiser.RegisterDenoiser.from_pretrained(PATH)"
+        in (tmp_path / "new" / "README.md").read_text()
+    )
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "README.md").write_text("mine")
     (tmp_path / "own" / "log.txt").write_text("kept")

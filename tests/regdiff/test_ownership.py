@@ -5,17 +5,20 @@ import json
 
 import pytest
 import torch
-from register_pipelines import spread_weights
+from saved_modules import spread_weights
 from torch import nn
 
 from regdiff import ConditionalDiffusion, KLToTarget, TransformerDenoiser, make_scheduler
+from regdiff.forward import ForwardProcess
 from regdiff.registers import (
     ConditionGenerator,
     PriorSampler,
     RegisterDenoiser,
     RegisterGenerator,
+    Sampling,
     make_register_generator,
 )
+from regdiff.schedule import Schedule
 
 DIM, NUM, STEPS = 8, 3, 5
 
@@ -67,6 +70,108 @@ def test_another_scheduler_shares_parameters_and_leaves_the_first_as_it_was():
     assert torch.equal(ours(x).tokens, before)
     assert ours.diffusion.capabilities.name == "ddim"
     assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+
+
+@pytest.mark.parametrize("name", ["euler", "unipc", "ddpm"])
+def test_a_scheduler_that_is_set_is_the_one_that_samples_and_is_saved(name, tmp_path):
+    ours, (x, condition) = parts(condition_dropout=0.1, eta=0.5), torch.randn(2, 4, NUM, DIM)
+    expected = ours.with_scheduler(name)
+    ours.scheduler = name
+    assert ours.capabilities.name == name
+    results = []
+    ours.save_pretrained(tmp_path)
+    for each in (expected, ours, ConditionalDiffusion.from_pretrained(tmp_path)):
+        results.append(each.sample(x, condition, generator=torch.Generator().manual_seed(0)))
+        torch.manual_seed(0)
+        results.append(each.eval().loss(x.clamp(-1, 1), condition))
+    assert all(torch.equal(result, first) for result, first in zip(results, 3 * results[:2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (("ddim", STEPS, {"prediction_type": "sample"}), "prediction_type 'sample', expected 'epsilon'"),
+        (("ddim", STEPS, {"beta_schedule": "linear"}), "noise schedule of DDIMScheduler differs"),
+        (("ddim", STEPS + 1, {}), "num_train_timesteps 6, expected 5"),
+        (("flow", STEPS, {}), "prediction_type 'flow', expected 'epsilon'"),
+    ],
+)
+def test_a_scheduler_that_the_denoiser_was_not_trained_for_is_not_set(other, message):
+    ours, (name, steps, options) = parts(eta=0.0), other
+    before = ours.scheduler
+    with pytest.raises(ValueError, match=message):
+        ours.scheduler = make_scheduler(name, steps, **options)
+    assert ours.scheduler is before
+
+
+def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
+    ours, (x, condition) = parts(), torch.randn(2, 4, NUM, DIM).clamp(-1, 1)
+    ours.weighting = "min_snr"
+    ours.snr_gamma = 0.5
+    expected = parts(weighting="min_snr", snr_gamma=0.5)
+    expected.denoiser = ours.denoiser
+    ours.save_pretrained(tmp_path)
+    losses = []
+    for each in (expected, ours, ours.with_scheduler("euler"), ConditionalDiffusion.from_pretrained(tmp_path)):
+        loss = each.eval().loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0))
+        losses.append(loss.item())
+    assert len(set(losses)) == 1, losses
+    ours.weighting = "uniform"
+    assert ours.loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0)).item() != losses[0]
+    with pytest.raises(ValueError, match="weighting: got 'snr'"):
+        ours.weighting = "snr"
+    with pytest.raises(ValueError, match="snr_gamma: got 0"):
+        ours.snr_gamma = 0
+    for name, value in (("eta", 1.5), ("condition_dropout", -0.1), ("loss_fn", 3)):
+        with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+            setattr(ours, name, value)
+    for name in ("prediction_type", "schedule"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(ours, name, getattr(ours, name))
+
+
+def test_another_scheduler_keeps_a_process_and_numbers_that_were_put_in():
+    ours, (x, condition) = parts(eta=0.0), torch.randn(2, 4, NUM, DIM)
+    coarse = Schedule.of_alphas_cumprod(ours.alphas_cumprod.half().double())
+    ours.sampling_schedule, ours.process = coarse, ForwardProcess(coarse, "epsilon")
+    other = ours.with_scheduler("ddim")
+    assert torch.equal(other.sample(x, condition), ours.sample(x, condition))
+    assert not torch.equal(other.sample(x, condition), parts(eta=0.0).with_scheduler("ddim").sample(x, condition))
+    assert other.process is ours.process
+
+
+def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
+    null = nn.Parameter(torch.randn(1, NUM, DIM))
+    ours = parts(null_condition=null, condition_dropout=0.1, data_range=(-2.0, 2.0))
+    denoiser, other = ours.denoiser, ours.with_scheduler("euler")
+    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+    other.denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
+    other.null_condition = nn.Parameter(torch.zeros(1, NUM, DIM))
+    other.data_low = torch.tensor(-5.0)
+    assert ours.denoiser is denoiser
+    assert ours.null_condition is null
+    assert ours.data_range[0] == -2
+
+
+def test_what_a_generator_was_set_to_is_saved_or_refused(tmp_path):
+    x = torch.randn(2, 6, DIM)
+    ours = generator(condition_dropout=0.2)
+    ours.sampling, ours.loss_timesteps, ours.sample_prior = Sampling(2, guidance_scale=3.0), "all", False
+    ours.save_pretrained(tmp_path)
+    loaded = RegisterGenerator.from_pretrained(tmp_path)
+    assert torch.equal(loaded(x).tokens, ours(x).tokens)
+    assert loaded.loss_timesteps == "all"
+    copy.deepcopy(ours).save_pretrained(tmp_path / "copy")
+    for name, value in (("diffusion", parts()), ("prior", PriorSampler(DIM, None)), ("noise", object())):
+        other = generator()
+        setattr(other, name, value)
+        with pytest.raises(ValueError, match="assembled from parts"):
+            other.save_pretrained(tmp_path)
+    changes = generator().with_scheduler("euler"), generator()
+    changes[1].diffusion.eta = 0.0
+    for changed in changes:
+        with pytest.raises(ValueError, match="assembled from parts"):
+            changed.save_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("null", ["parameter", "tensor", "tree"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.condition import ConditionGenerator
+from regdiff.registers import ConditionGenerator
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from nightly import crossed
 from noise_sources import Reused
-from register_pipelines import spread_weights
+from saved_modules import spread_weights
 
 from regdiff import SCHEDULERS, make_scheduler
 from regdiff.registers import RegisterGenerator, TextualPerturbation, make_register_generator
@@ -122,7 +122,7 @@ def test_another_scheduler_with_the_same_parameters(scheduler):
     swapped = generator.with_scheduler(make_scheduler(scheduler, STEPS))
     assert torch.equal(swapped(x, mask).tokens, other(x, mask).tokens)
     assert torch.equal(generator(x, mask).tokens, own)
-    with pytest.raises(ValueError, match=r"is for 5 timesteps \(`steps`\), but the scheduler has 6"):
+    with pytest.raises(ValueError, match="has num_train_timesteps 6, expected 5, as the denoiser"):
         generator.with_scheduler(make_scheduler(scheduler, 6))
 
 

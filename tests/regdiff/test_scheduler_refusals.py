@@ -16,6 +16,7 @@ from diffusers.schedulers.scheduling_lcm import LCMScheduler
 from diffusers.schedulers.scheduling_tcd import TCDScheduler
 from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from diffusion_textbook import cosine_abar
+from torch import nn
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
 
@@ -27,7 +28,7 @@ def half(x, timestep, condition):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (DPMSolverSinglestepScheduler, {}, "got DPMSolverSinglestepScheduler, expected one of DDIMScheduler, DDPM"),
+        (DPMSolverSinglestepScheduler, {}, "DPMSolverSinglestepScheduler, expected one of .* DDIMScheduler, DDPM"),
         (DDPMScheduler, {"variance_type": "learned"}, r"variance_type: got 'learned', expected .*'fixed_small'"),
         (DDPMScheduler, {"variance_type": "learned_range"}, "variance_type: got 'learned_range'"),
         (DDPMScheduler, {"variance_type": "fixed_large_log"}, "variance_type: got 'fixed_large_log'"),
@@ -150,3 +151,71 @@ def test_a_used_scheduler_works_and_is_not_changed():
         ]
         assert torch.equal(*ends)
         assert before == {key: repr(value) for key, value in vars(used).items()}
+
+
+class Plain(DDIMScheduler):
+    """Derived, and the same."""
+
+
+class Slower(EulerDiscreteScheduler):
+    def step(self, *args, **kwargs):
+        (x, *rest) = super().step(*args, **kwargs)
+        return (0.9 * x, *rest)
+
+
+def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
+    x, config = torch.randn(4, 3), make_scheduler("ddim", 10).config
+    ours, plain = (ConditionalDiffusion(nn.Linear(3, 3), kind.from_config(config)) for kind in (DDIMScheduler, Plain))
+    for each in (ours, plain):
+        each.denoiser = half
+    first, second = (each.sample(x, None, generator=torch.Generator().manual_seed(0)) for each in (ours, plain))
+    assert torch.equal(first, second)
+    assert plain.capabilities.name == "ddim"
+    assert torch.equal(plain.with_scheduler("euler").sample(x, None), ours.with_scheduler("euler").sample(x, None))
+    plain.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds no scheduler, which was none of diffusers's; pass scheduler="):
+        ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half)
+    loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half, scheduler=Plain.from_config(config))
+    assert type(loaded.scheduler) is Plain
+    assert torch.equal(loaded.sample(x, None, generator=torch.Generator().manual_seed(0)), second)
+
+
+def test_a_derived_step_is_taken_as_it_is_if_it_is_linear():
+    config = make_scheduler("euler", 10).config
+    ours, slower = (ConditionalDiffusion(half, kind.from_config(config)) for kind in (EulerDiscreteScheduler, Slower))
+    x = torch.randn(4, 3)
+    chains = [each.sample(x, None, timesteps=[5], return_chain=True)[0] for each in (ours, slower)]
+    torch.testing.assert_close(chains[1], 0.9 * chains[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.clamp(-50, 50),
+        lambda x: x.tanh(),
+        lambda x: x + 1e-3,
+        lambda x: x - 1e-3 * x.mean(-1, keepdim=True),
+        lambda x: x + 1e-3 * torch.rand(x.shape),
+        lambda x: torch.where(x.abs() < 0.1, 0, x),
+    ],
+)
+@pytest.mark.parametrize("name", ["ddim", "euler", "dpmsolver++"])
+def test_a_derived_step_that_is_not_linear_is_refused(name, change):
+    scheduler = make_scheduler(name, 10)
+
+    class Other(type(scheduler)):
+        def step(self, *args, **kwargs):
+            (x, *rest) = super().step(*args, **kwargs)
+            return (change(x), *rest)
+
+    diffusion = ConditionalDiffusion(half, Other.from_config(scheduler.config))
+    with pytest.raises(ValueError, match=r"scheduler: the step of Other is not linear in the sample"):
+        diffusion.sample(torch.randn(2, 3), None, 4)
+
+
+def test_a_foreign_scheduler_of_a_known_name_is_refused():
+    foreign = type("DDIMScheduler", (DPMSolverSinglestepScheduler,), {})
+    with pytest.raises(
+        ValueError, match=rf"scheduler: got {__name__}.DDIMScheduler, expected one of diffusers' classes"
+    ):
+        ConditionalDiffusion(half, foreign.from_config(make_scheduler("ddim", 10).config))

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from register_pipelines import spread_weights
+from saved_modules import spread_weights
 from torch import nn
 
 from regdiff import ConditionalDiffusion, make_scheduler

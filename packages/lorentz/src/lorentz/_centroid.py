@@ -74,11 +74,11 @@ def _plain(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
 
 def centroid(
     x: Float[Tensor, "*#b n k"],
-    weights: Float[Tensor, "*#b m n"],
+    weights: Float[Tensor, "*#b m n"] | None = None,
     c: Scalar = 1.0,
     *,
     precision: Precision | None = None,
-) -> Float[Tensor, "*#b m k"]:
+) -> Float[Tensor, "*#b m k"] | Float[Tensor, "*#b k"]:
     """Lorentz centroid s / sqrt(-c<s, s>_L), s = sum_i w_i x_i (Law et al. 2019; HLFormer eq. 15).
 
     Minimises sum_i w_i (-2/c - 2<x_i, m>_L). Invariant to the scale of the weights; all-zero weights give the origin.
@@ -87,11 +87,11 @@ def centroid(
 
     Args:
         x: ambient points; only their space parts are read.
-        weights: non-negative, one row per centroid.
+        weights: non-negative, one row per centroid; None is the one centroid of equal weights.
         c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
-        Ambient points.
+        Ambient points, (*b, k) without weights.
 
     Examples:
         >>> from lorentz.functional import expmap0
@@ -99,6 +99,8 @@ def centroid(
         tensor([[1., 0.]])
     """
     (space,) = point_spaces(c, 2, x=x)
+    if weights is None:
+        return centroid(x, x.new_ones(1, x.shape[-2]), c, precision=precision).squeeze(-2)
     check_alike(x=x, weights=weights)
     if weights.ndim < 2 or weights.shape[-1] != x.shape[-2]:
         raise ValueError(

@@ -53,6 +53,14 @@ def cosh_sinhc(q: Tensor) -> tuple[Tensor, Tensor]:
     return factor * torch.sqrt(torch.addcmul(q, inverse, inverse)), factor
 
 
+def log_sinhc(q: Tensor) -> Tensor:
+    """log(sinh(s)/s) at s = sqrt(q), q >= 0: smooth through q = 0, and without overflow for large s."""
+    small = q < _SINHC_LIMIT
+    s = torch.sqrt(torch.where(small, 1.0, q))
+    large = s + torch.log1p(-torch.exp(-2.0 * s)) - torch.log(2.0 * s)
+    return torch.where(small, torch.log(polynomial(_SINHC, torch.where(small, q, 0.0))), large)
+
+
 def asinhc(q: Tensor) -> Tensor:
     """asinh(s)/s at s = sqrt(q), q >= 0: smooth through q = 0."""
     if q.dtype != torch.float64:

@@ -1,39 +1,60 @@
 """The wrapped normal distribution on the hyperboloid."""
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, constraints, register_kl
 
 from . import _hyperboloid as hyp
 from . import maps
+from ._fused import Fused
 from ._precision import Scalar, check_curvature, evaluate
-from ._series import safe_sqrt, sinhc
+from ._series import log_sinhc
 from ._validation import check_alike, check_batch, check_float, check_scalar_like
 from .points import point_spaces
 
-
-def _log_sinhc(q: Tensor) -> Tensor:
-    """log(sinh(s)/s) at s = sqrt(q), without overflow for large s."""
-    small = q < 1.0
-    s = safe_sqrt(torch.where(small, 1.0, q))
-    large = s + torch.log1p(-torch.exp(-2.0 * s)) - torch.log(2.0 * s)
-    return torch.where(small, torch.log(sinhc(torch.where(small, q, 0.0))), large)
+Map = Callable[[Tensor, Tensor, Scalar], Tensor]
 
 
-def _carried(loc: Tensor, v: Tensor, c: Scalar) -> Tensor:
+def _carried(loc: Tensor, v: Tensor, c: Scalar, expmap: Map = maps._expmap) -> Tensor:
     """exp_loc(PT_{o -> loc} v), on space parts."""
-    return maps._expmap(loc, maps._parallel_transport(torch.zeros_like(loc), loc, v, c)[..., 1:], c)
+    return expmap(loc, v + c * hyp.dot(loc, v) / (1.0 + hyp.root(c) * hyp.time(loc, c)) * loc, c)
 
 
-def _log_prob(loc: Tensor, x: Tensor, scale: Tensor, c: Scalar) -> Tensor:
-    v = maps._parallel_transport(loc, torch.zeros_like(loc), maps._logmap(loc, x, c)[..., 1:], c)[..., 1:]
+def _log_normal(v: Tensor, scale: Tensor, c: Scalar) -> Tensor:
+    """Log density of the point that v (*b, d) is carried to."""
     normal = -0.5 * (v / scale).square() - torch.log(scale) - 0.5 * math.log(2.0 * math.pi)
-    volume = _log_sinhc(c * hyp.dot(v, v)).squeeze(-1)
-    return normal.sum(-1) - (v.shape[-1] - 1) * volume
+    return normal.sum(-1) - (v.shape[-1] - 1) * log_sinhc(c * hyp.dot(v, v)).squeeze(-1)
+
+
+def _log_prob(loc: Tensor, x: Tensor, scale: Tensor, c: Scalar, logmap: Map = maps._logmap) -> Tensor:
+    v = logmap(loc, x, c)[..., 1:]
+    # Back to the origin: the part along loc becomes shorter by loc0, which cancels far out unless it is apart.
+    yy, along, a = hyp.dot(loc, loc), hyp.dot(loc, v), hyp.root(c) * hyp.time(loc, c)
+    far = c * yy > 1.0
+    share = along / torch.where(far, yy, a * (a + 1.0) / c)
+    return _log_normal(v - share * loc + torch.where(far, share / a, 0.0) * loc, scale, c)
+
+
+def _fused(kernel: Callable[..., Tensor], operation: Fused) -> Callable[..., Tensor]:
+    """The kernel with a map that has a backward pass of its own, as `evaluate` takes it."""
+
+    def function(wide: torch.dtype, result: torch.dtype, c: Scalar, *tensors: Tensor) -> Tensor:
+        def mapped(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
+            return operation(wide, wide, c, x, v)
+
+        c = c.to(wide) if isinstance(c, Tensor) else c
+        return kernel(*(tensor.to(wide) for tensor in tensors), c, mapped).to(result)
+
+    return function
+
+
+_FUSED_CARRIED = _fused(_carried, maps._FUSED_EXPMAP)
+_FUSED_LOG_PROB = _fused(_log_prob, maps._FUSED_LOGMAP)
 
 
 class WrappedNormal(Distribution):
@@ -42,9 +63,12 @@ class WrappedNormal(Distribution):
     z = exp_loc(PT_{o -> loc}(0, v)), v ~ N(0, diag(scale^2));
     log p(z) = log N(v; 0, scale) - (d - 1) log(sinh(r)/r), r = sqrt(c)|v|.
 
+    torch.distributions.kl_divergence of two of them has no closed form: it is log p - log q at one new sample of p for
+    every entry, unbiased and differentiable. `p.expand((100, *p.batch_shape))` takes 100.
+
     Args:
         loc: ambient point (*b, d+1); only its space part is read.
-        scale: standard deviations > 0, broadcastable to (*b, d), of any floating dtype.
+        scale: standard deviations > 0, a number or a tensor broadcastable to (*b, d), of any floating dtype.
         c: see the conventions of `lorentz.functional`.
         validate_args: as in torch.distributions.
 
@@ -64,12 +88,14 @@ class WrappedNormal(Distribution):
     def __init__(
         self,
         loc: Float[Tensor, "*b n"],
-        scale: Float[Tensor, "..."],
+        scale: Scalar,
         c: Scalar = 1.0,
         validate_args: bool | None = None,
     ) -> None:
         check_curvature(c)
         (space,) = point_spaces(c, loc=loc)
+        if isinstance(scale, int | float):
+            scale = space.new_tensor(scale)
         check_float("scale", scale)
         check_alike(loc=loc, scale=scale.to(loc.dtype))
         check_batch("scale", scale.shape, scale.shape, "the space part of loc", space.shape)
@@ -86,11 +112,28 @@ class WrappedNormal(Distribution):
         loc, scale = (t.expand(*batch_shape, t.shape[-1]) for t in (self.loc, self.scale))
         return WrappedNormal(loc, scale, self.c, validate_args=False)
 
+    @property
+    def mean(self) -> Float[Tensor, "*b n"]:
+        """loc: the Frechet mean and the Lorentz centroid of the distribution, which is symmetric about it."""
+        return self.loc
+
+    @property
+    def mode(self) -> Float[Tensor, "*b n"]:
+        """loc, where the density is largest."""
+        return self.loc
+
     def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "... n"]:
         """Draw ambient points, differentiable in loc, scale and c."""
+        return self._at(self._draw(sample_shape))
+
+    def _draw(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """v, tangent vectors at the origin."""
         shape = torch.Size(sample_shape) + self.scale.shape
-        v = self.scale * torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
-        return evaluate(_carried, None, self.c, self.loc[..., 1:], v)
+        return self.scale * torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+
+    def _at(self, v: Tensor) -> Tensor:
+        """The points that tangent vectors at the origin are carried to."""
+        return evaluate(_carried, None, self.c, self.loc[..., 1:], v, fused=_FUSED_CARRIED)
 
     def log_prob(self, value: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
         """Log density with respect to the Riemannian volume.
@@ -100,4 +143,12 @@ class WrappedNormal(Distribution):
             TypeError: `value` is no floating-point tensor, or float32 meets float64.
         """
         loc, x = point_spaces(self.c, loc=self.loc, value=value)
-        return evaluate(_log_prob, None, self.c, loc, x, self.scale)
+        return evaluate(_log_prob, None, self.c, loc, x, self.scale, fused=_FUSED_LOG_PROB)
+
+
+@register_kl(WrappedNormal, WrappedNormal)
+def _kl_divergence(p: WrappedNormal, q: WrappedNormal) -> Tensor:
+    if not isinstance(p.c, Tensor) and not isinstance(q.c, Tensor) and p.c != q.c:
+        raise ValueError(f"c: got {p.c} and {q.c}, expected distributions on one hyperboloid")
+    v = p._draw()
+    return evaluate(_log_normal, None, p.c, v, p.scale) - q.log_prob(p._at(v))

@@ -28,7 +28,7 @@ from .gyro import gyro_add, gyro_scale
 from .horospheres import busemann, horospherical_projection
 from .maps import expmap, expmap0, logmap, logmap0, origin, parallel_transport, project, project_tangent
 from .means import frechet_mean
-from .neighbours import kmeans, topk
+from .neighbours import topk
 from .points import check_point
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "initial_temperature",
     "inner",
     "join_heads",
-    "kmeans",
     "logmap",
     "logmap0",
     "lorentz_attention",

@@ -1,18 +1,13 @@
-"""Nearest neighbours among points, and clusters of them."""
-
-from typing import Literal
+"""Nearest neighbours among points."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from . import _hyperboloid as hyp
-from ._centroid import centroid
 from ._precision import Precision, Scalar, check_curvature, no_autocast, working_dtypes
-from ._validation import described
 from .distances import dist
 from .maps import project
-from .means import frechet_mean
 from .points import point_spaces
 
 _BLOCK = 2**22  # numbers in memory at a time, for each of a few tensors
@@ -116,91 +111,3 @@ def topk(
         blocks = [_nearest(part.to(wide), wide_points, k, number) for part in query_space.detach().split(step)]
         rows = torch.cat(blocks) if blocks else torch.empty(0, k, dtype=torch.int64, device=points.device)
     return dist(queries.unsqueeze(-2), points[rows], c, precision=precision), rows
-
-
-def _seeded(points: Tensor, k: int, c: Scalar, generator: torch.Generator | None) -> Tensor:
-    """k-means++ (Arthur and Vassilvitskii 2007): each further centre is drawn by its squared distance to the others."""
-    rows = torch.randint(len(points), (1,), generator=generator, device=points.device)
-    nearest = dist(points, points[rows], c).square()
-    for _ in range(k - 1):
-        chances = nearest if bool((nearest > 0).any()) else torch.ones_like(nearest)
-        row = torch.multinomial(chances, 1, generator=generator)
-        rows = torch.cat([rows, row])
-        nearest = torch.minimum(nearest, dist(points, points[row], c).square())
-    return points[rows]
-
-
-def kmeans(
-    points: Float[Tensor, "n m"],
-    k: int,
-    c: Scalar = 1.0,
-    *,
-    mean: Literal["centroid", "frechet"] = "centroid",
-    max_iter: int = 100,
-    generator: torch.Generator | None = None,
-    precision: Precision | None = None,
-) -> tuple[Float[Tensor, "k m"], Int[Tensor, "n"]]:
-    """Clusters by Lloyd's algorithm from a k-means++ start: centres, and the number of the nearest one for every point.
-
-    Every step assigns points to the nearest centre and moves each centre to the mean of its points, until no point
-    changes its cluster. A cluster that lost all its points restarts at the point farthest from its own centre. No
-    gradients.
-
-    Args:
-        points: ambient points; only their space parts are read.
-        k: how many clusters, 1 to n.
-        c: curvature -c < 0; a number or a scalar tensor.
-        mean: "centroid" is the Lorentz centroid, in closed form (Law et al. 2019); "frechet" is `frechet_mean`, the
-            minimum of the sum of squared distances.
-        max_iter: at most so many steps.
-        generator: of the start, on the device of the points; the same seed gives the same clusters. None: torch's own.
-        precision: see the conventions of `lorentz.functional`.
-
-    Returns:
-        Ambient centres and int64 labels.
-
-    Raises:
-        ValueError: `c` is a number <= 0 or no scalar, `k` is out of range, `mean` is another word, `max_iter` < 1, or a
-            shape does not fit.
-        TypeError: an argument is no floating-point tensor, or `k` is no int.
-
-    Examples:
-        >>> from lorentz.functional import expmap0
-        >>> points = expmap0(torch.tensor([[2.0, 0.1], [2.0, -0.1], [-2.0, 0.1], [-2.0, -0.1]]))
-        >>> centres, labels = kmeans(points, 2, generator=torch.Generator().manual_seed(0))
-        >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
-        True
-    """
-    _check_one_curvature(c)
-    (space,) = point_spaces(c, 2, points=points)
-    _check_rows("points", points)
-    _check_count("k", k, len(points))
-    if mean not in ("centroid", "frechet"):
-        raise ValueError(f"mean: got {mean!r}, expected 'centroid' or 'frechet'")
-    if max_iter < 1:
-        raise ValueError(f"max_iter: got {max_iter}, expected at least 1")
-    if not bool(torch.isfinite(space).all()):
-        raise ValueError(f"points: got a {described(points)} with values that are not finite; remove those rows")
-    wide, result = working_dtypes(precision, (space,))
-    with torch.no_grad():
-        c = c.detach().to(wide) if isinstance(c, Tensor) else c
-        x = project(space.detach().to(wide), c)
-        centres = _seeded(x, k, c, generator)
-        labels = x.new_full((len(x),), -1, dtype=torch.int64)
-        for _ in range(max_iter):
-            distances, nearest = (column.squeeze(-1) for column in topk(x, centres, 1, c, precision="native"))
-            for empty in torch.nonzero(torch.bincount(nearest, minlength=k) == 0).flatten().tolist():
-                shared = torch.bincount(nearest, minlength=k)[nearest] > 1  # a lone point stays with its centre
-                farthest = int(torch.where(shared, distances, -1.0).argmax())
-                nearest[farthest], distances[farthest] = empty, 0.0
-            if torch.equal(nearest, labels):
-                break
-            labels = nearest
-            parts = [x[labels == j] for j in range(k)]
-            if mean == "frechet":
-                centres = torch.stack([frechet_mean(part, c=c, precision="native") for part in parts])
-            else:
-                centres = torch.cat([centroid(part, part.new_ones(1, len(part)), c) for part in parts])
-        # Labels and centres as they are returned belong together: the nearest of the last centres.
-        labels = topk(x, centres, 1, c, precision="native")[1].squeeze(-1)
-        return centres.to(result), labels

@@ -1,9 +1,8 @@
 """The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
 import logging
-import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -11,19 +10,29 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.atomic import LOCK, PATIENCE, clear_half_written, is_real_folder, owned
+from prvr.data.atomic import clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
-from prvr_search.backends import BACKENDS_FOLDER, CandidateBackend, choose_backend, open_backend
+from prvr_search.backends import CandidateBackend, choose_backend, open_backend
+from prvr_search.embedding import cut_windows, embed, index_key
 from prvr_search.filters import SearchFilter
 from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching_lines, searched_videos
-from prvr_search.manifest import MANIFEST, ROWS, Manifest, StaleIndex, index_key
 from prvr_search.model import SearchModel
 from prvr_search.query import Query, query_vector, same_width
 from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank, usual_score
 from prvr_search.results import SearchResult, fold
 from prvr_search.snapshot import Snapshot
-from prvr_search.sync import Progress, commit, sync
+from prvr_search.vector_files import (
+    PACK_FROM,
+    Content,
+    VideoVectors,
+    open_pack,
+    read_vectors,
+    row_sets,
+    video_file,
+    write_pack,
+    write_vectors,
+)
 from prvr_search.video.lines import Lines
 
 if TYPE_CHECKING:
@@ -31,19 +40,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Progress = Callable[[str, int, int], None]
+"""Called with the id of a video, the number of videos that are done, and the number of all."""
+_MOST_OPEN = 16_384  # files, or twice as many beside a large pack: a process may map 65,530
+_SHARE = 10  # videos of a pack to a file beside it; where there are more files, a new pack is written
+_LIVE = 0.75  # a pack of which fewer videos are searched is written anew: a search compares all of it
+
 
 class IndexUnwritable(DataError):
     """The folder of an index cannot be written."""
 
 
 class VideoIndex:
-    """The vectors of videos on disk, searched by sentences or a `Query`; all of it can be computed again.
+    """The vectors of videos, searched by sentences or a `Query`; they are kept on disk and can be computed again.
 
-    It can be searched from several threads. It shows one state, which `update` brings up to date; other processes may
-    change the index meanwhile. It is a context manager.
+    It shows the videos of the last `update`, none before. It can be searched from several threads, and several
+    processes may use the same folder. It is a context manager.
 
     Args:
-        folder: the folder of the index; an empty index is made where there is none, or one that does not fit.
+        folder: where the vectors of videos are kept, in a folder for each model; several indexes may share it.
         model: a model of [open_model][prvr_search.open_model].
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
@@ -53,7 +68,7 @@ class VideoIndex:
         subtitles: the lines of the videos, `prvr_search.video.Storage.lines`; None: no lines are searched.
 
     Raises:
-        DataError: the folder cannot be written, or the model reads features of another encoder.
+        DataError: the model reads features of another encoder.
         ValueError: an option is out of range.
 
     Examples:
@@ -78,58 +93,24 @@ class VideoIndex:
     ) -> None:
         if model.identity.frames != features.encoder:
             raise DataError(f"the model reads features of {model.identity.frames}, these are of {features.encoder}.")
-        self.folder, self.model, self.features = Path(folder).expanduser(), model, features
+        self.model, self.features = model, features
         self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
         self._rescorer: "Rescorer | None" = None
         self._lock = threading.RLock()
-        self._make = partial(Manifest.new, model, features, window, stride)
-        self._key = index_key(model, features, window, stride)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with owned(self.folder, kind=IndexUnwritable, wait=PATIENCE):
-                self._snapshot = self._opened()
-        except OSError as error:
-            raise IndexUnwritable(f"{self.folder}: cannot be written ({error}).") from error
-
-    def _opened(self) -> Snapshot:
-        """The current state; of a new index, if there is none, or one that is damaged or was made for another model.
-
-        Raises:
-            DataError: the folder holds something else.
-        """
-        if (self.folder / ROWS).is_symlink():  # what lies behind it may be somebody else's
-            raise DataError(f"{self.folder / ROWS}: is a symbolic link, expected a folder. Remove the link.")
-        clear_half_written(self.folder)
-        try:
-            snapshot = Snapshot.open(self.folder)
-            if snapshot.manifest.key == self._key:
-                return snapshot
-            why = "it was made for another model, or by another version of prvr"
-        except StaleIndex as error:
-            why = str(error)
-        others = {path.name for path in self.folder.iterdir()} - {MANIFEST, ROWS, BACKENDS_FOLDER, LOCK}
-        if others or self.folder.is_symlink():
-            raise DataError(
-                f"{self.folder}: contains other files ({min(others, default='a link')}). Choose a new folder."
-            )
-        if (self.folder / MANIFEST).exists():
-            logger.warning("rebuilding the index: %s", why)
-        (self.folder / ROWS).mkdir(exist_ok=True)
-        commit(self.folder, self._make())
-        if is_real_folder(self.folder / BACKENDS_FOLDER):
-            shutil.rmtree(self.folder / BACKENDS_FOLDER, ignore_errors=True)  # they notice another index themselves
-        return Snapshot.open(self.folder)
+        self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
+        self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
+        self._snapshot = Snapshot(model, {}, folder=self.folder)
 
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
-        """Makes the index hold these videos: adds new ones, embeds changed ones again, removes the others.
+        """Makes the index show these videos, whose vectors are read, or computed and kept.
 
-        If the process is killed, the work on the last few videos is lost; run again to continue.
+        If the process is killed, the work on the last video is lost; run again to continue.
 
         Args:
             features: made by the encoder of the index.
-            progress: called before each video that is embedded, and when all is done.
+            progress: called before each video that is encoded, and when all is done.
 
         Raises:
             DataError: the features are of another encoder, or the disk is full.
@@ -137,11 +118,67 @@ class VideoIndex:
         if features.spec != self.features:
             raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
         try:
-            with owned(self.folder, kind=IndexUnwritable, wait=PATIENCE):
-                self._snapshot = sync(self._opened(), self.model, features, progress)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._snapshot = self._updated(features, progress)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
+
+    def _updated(self, features: VideoFeatures, progress: Progress | None) -> Snapshot:
+        sets, before = row_sets(self.model), self._snapshot
+        wanted = {Content.of(entry): video for video, entry in reversed(features.entries.items())}
+        parts = [part for part in before.parts if not part.videos.keys().isdisjoint(wanted)]
+        held = {video for part in parts for video in part.videos}
+        if len(wanted.keys() - held) >= PACK_FROM and (pack := open_pack(self.folder, wanted, sets)) is not None:
+            parts = [pack, *(part for part in parts if not part.name and not part.videos.keys() <= pack.videos.keys())]
+            held = {video for part in parts for video in part.videos}
+
+        def opened(video: Content) -> bool:
+            """Whether the file of a video is there; all are mapped, and packed before they are too many."""
+            part = read_vectors(video_file(self.folder, video), sets)
+            if part is None or video not in part.videos:
+                return False
+            parts.append(part)
+            if len(parts) > _MOST_OPEN + min(len(parts[0].videos), _MOST_OPEN):
+                parts[:] = self._packed(parts, wanted)
+            return True
+
+        todo = [video for video in wanted.keys() - held if not opened(video)]
+        if todo:
+            clear_half_written(self.folder)
+        todo.sort(key=lambda video: wanted[video])
+        for done, video in enumerate(todo):
+            if progress is not None:
+                progress(wanted[video], done, len(todo))
+            try:
+                rows = features.read(wanted[video])
+            except DataError as error:
+                logger.warning("%s", error)  # the next update encodes it again
+                continue
+            vectors = embed(self.model, self._cut, features.entries[wanted[video]], rows)
+            write_vectors(video_file(self.folder, video), [vectors.arrays], vectors)
+        for video in todo:
+            opened(video)
+        if progress is not None and todo:
+            progress(wanted[todo[-1]], len(todo), len(todo))
+        held = {video for part in parts for video in part.videos}
+        pack = parts[0].videos.keys() if parts and parts[0].name else set[Content]()
+        many = len(parts) - bool(pack) >= max(PACK_FROM, len(pack) // _SHARE)
+        if many or len(pack & wanted.keys()) < _LIVE * len(pack):
+            parts = self._packed(parts, wanted)
+        entries = {video: entry for video, entry in sorted(features.entries.items()) if Content.of(entry) in held}
+        if entries == before.entries and [*before.parts] == parts:
+            return before
+        return Snapshot(self.model, entries, parts, self.folder)
+
+    def _packed(self, parts: Sequence[VideoVectors], wanted: Collection[Content]) -> list[VideoVectors]:
+        """A pack of what is wanted of some parts; the parts, where it cannot be written."""
+        try:
+            pack = read_vectors(write_pack(self.folder, parts, wanted), row_sets(self.model))
+        except OSError as error:
+            logger.info("%s: videos are not packed (%s)", self.folder, error)
+            return [*parts]
+        return [*parts] if pack is None else [pack]
 
     def search(
         self,
@@ -254,8 +291,8 @@ class VideoIndex:
             return query_vector(Query.of(query), self.model, self._snapshot)
 
     @property
-    def source(self) -> Snapshot:
-        """The snapshot that is shown, which is also what a backend reads (`prvr_search.backends.ClipSource`)."""
+    def snapshot(self) -> Snapshot:
+        """The state that is shown."""
         return self._snapshot
 
     @property
@@ -283,7 +320,7 @@ class VideoIndex:
         return len(self._snapshot.video_ids)
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._snapshot.videos
+        return video_id in self._snapshot.entries
 
     def __enter__(self) -> "VideoIndex":
         return self
@@ -295,8 +332,8 @@ class VideoIndex:
         if self._synced is None:
             self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
         if self._synced is not snapshot:
-            if self._backend is not None:
-                self._backend.sync(snapshot)
+            if self._backend is not None and snapshot.packed:
+                self._backend.sync(snapshot.clip_source())
             self._rescorer = self.model.rescorer(snapshot) if isinstance(self.model, HasStages) else None
             self._synced = snapshot
         return self._backend, self._rescorer
@@ -319,12 +356,14 @@ def _candidates(
     where: SearchFilter | None,
     k: int,
 ) -> list[Int64[np.ndarray, " _"]] | None:
-    """For each query the videos that are scored: of copies only the first, and never the video that is asked for."""
+    """For each query the videos that are scored, None for all: of copies only the first, and never the video that is
+    asked for.
+    """
     found, passages = None, [query.passage for query in queries]
     originals = snapshot.originals
     if where is None:
         found = find_candidates(backend, snapshot, text, k + any(passages))  # the video that is asked for is found too
-        if found is None and passages == [None] * len(queries) and (originals == np.arange(len(originals))).all():
+        if found is None and passages == [None] * len(queries):
             return None
     if found is None:
         found = [searched_videos(snapshot, where)] * len(queries)

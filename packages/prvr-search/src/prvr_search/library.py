@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import re
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +31,6 @@ from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
 from prvr_search.lines import KnownVideos, checked_queries, search_lines
-from prvr_search.manifest import index_key
 from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
@@ -512,8 +510,6 @@ class Library:
         spec = features.spec
         model = self._search_model(spec)
         stride = _WINDOW / (1 if self._is_encoder_alone else 2)
-        slug = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower())[-40:].strip("-") or "videos"
-        name = f"{slug}-{_digest(str(self.folder), index_key(model, spec, _WINDOW, stride))}"
 
         def opened(place: Path) -> VideoIndex:
             index = VideoIndex(
@@ -523,7 +519,7 @@ class Library:
             return index
 
         try:
-            return opened(user_cache() / "search" / name)
+            return opened(user_cache() / "search")
         except IndexUnwritable as error:
             logger.info("index folder not writable; using a temporary index: %s", error)
             return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))

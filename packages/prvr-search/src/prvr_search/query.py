@@ -151,7 +151,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
         vectors.append(model.encode_picture(read_picture(query.image)))
     if query.passage is not None:
         vectors.append(passage_vector(snapshot, query.passage))
-    dim = snapshot.manifest.dim
+    dim = snapshot.model.dim
     if wrong := {len(vector) for vector in vectors} - {dim, 2 * dim}:
         raise InputError(
             f"{model.identity.name}: gives {wrong.pop()} numbers for a query; expected {dim}, the width of the vectors "
@@ -190,8 +190,8 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
     Raises:
         ValueError: there is no such video, or it is shorter.
     """
-    if passage.video not in snapshot.videos:
-        close = [printable(name) for name in get_close_matches(passage.video, snapshot.videos, n=3)]
+    if passage.video not in snapshot.entries:
+        close = [printable(name) for name in get_close_matches(passage.video, snapshot.entries, n=3)]
         raise InputError(
             f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
             "name as the results show it, with its folder."

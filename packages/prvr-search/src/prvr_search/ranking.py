@@ -17,7 +17,7 @@ from prvr.errors import DataError
 from prvr.scoring import at_steps, key_clip_scores, packed_max_scores, unit_rows
 from prvr_search.backends import CandidateBackend
 from prvr_search.backends.protocol import each_once
-from prvr_search.manifest import Manifest
+from prvr_search.model import SearchModel
 from prvr_search.results import CURVE_PARTS, WindowTimeline
 from prvr_search.snapshot import RowBlock, Snapshot
 
@@ -88,7 +88,7 @@ def find_candidates(
     Of copies of a video, only the first is a candidate.
 
     A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
-    enough, so that every video is scored.
+    enough, or no pack, so that every video is scored. Videos beside the pack are always candidates.
 
     Args:
         backend: the backend, in step with the snapshot; None: every video is scored.
@@ -99,18 +99,19 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend is None or len(snapshot.video_ids) <= num_candidates(k):
+    if backend is None or not snapshot.packed or len(snapshot.video_ids) <= num_candidates(k):
         return None
-    total = snapshot.windows * snapshot.clips
+    total = snapshot.packed * snapshot.model.clips
     vectors = 4 * num_candidates(k)
-    queries = np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
-    candidates: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
+    queries = np.ascontiguousarray(_of_clips(text, snapshot.model.dim))
+    others = np.unique(snapshot.owners[snapshot.live[np.searchsorted(snapshot.live, snapshot.packed) :]])
+    candidates: list[np.ndarray] = [others] * len(text)
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
         for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
             videos = snapshot.owners[windows]
-            candidates[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: num_candidates(k)])
+            candidates[q] = np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])
         missing = [q for q in missing if len(candidates[q]) < num_candidates(k)] if vectors < total else []
         vectors *= 2
     return None if min(map(len, candidates)) < k else candidates  # a server gives only so many clips
@@ -191,7 +192,7 @@ def near_best(
         does not add up products of float16 in float32 on this machine, or a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
-    if not _adds_in_float32() or not len(rows) or snapshot.manifest.frames_by_clip:
+    if not _adds_in_float32() or not len(rows) or snapshot.model.frames_by_clip:
         return None
     if approximate_scores is None or videos is not None:
         approximate_scores = {}
@@ -200,7 +201,7 @@ def near_best(
         scores, error = _approximate_scores(snapshot, text, rows)
         if not np.isfinite(scores).all():
             return None
-        approximate_scores[query] = _of_videos(snapshot, rows, scores[None])[0], error
+        approximate_scores[query] = _of_videos(snapshot, snapshot.owners_of(rows, videos), scores[None])[0], error
     best, error = approximate_scores[query]
     scored = np.flatnonzero(best > -np.inf)
     if len(scored) > k:
@@ -213,7 +214,7 @@ def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) 
     if len(rows) < snapshot.windows <= 2 * len(rows):  # one product with everything costs less than one for each run
         scores, error = _approximate_scores(snapshot, text, np.arange(snapshot.windows))
         return scores[rows], error
-    about = snapshot.manifest
+    about = snapshot.model
     total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
     for name, weight, counts, vector in (
         ("clips", about.clip_weight, np.full(len(rows), about.clips), _of_clips(text, about.dim)),
@@ -225,7 +226,7 @@ def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) 
             rounded = float((query - narrow.float()).norm())
             finest = torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
-                parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.packed(name, rows)]
+                parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.stored(name, rows)]
             best = np.full(len(rows), -np.inf, np.float32)
             if counts.all():  # torch.segment_reduce takes 20 times as long
                 best = np.maximum.reduceat(torch.cat(parts, 1)[0].float().numpy(), np.cumsum(counts) - counts)
@@ -264,16 +265,17 @@ def video_scores(
         videos: numbers of the videos that are scored, ascending; None = all.
     """
     rows = snapshot.rows_of_videos(videos)
-    parts = [window_scores(snapshot.manifest, text, block) for block in snapshot.row_blocks(rows)]
-    return _of_videos(snapshot, rows, np.concatenate([np.empty((len(text), 0), np.float32), *parts], axis=1))
+    parts = [window_scores(snapshot.model, text, block) for block in snapshot.row_blocks(rows)]
+    owners = snapshot.owners_of(rows, videos)
+    return _of_videos(snapshot, owners, np.concatenate([np.empty((len(text), 0), np.float32), *parts], axis=1))
 
 
 def _of_videos(
-    snapshot: Snapshot, rows: Int64[np.ndarray, " w"], scores: Float32[np.ndarray, "q w"]
+    snapshot: Snapshot, owners: Int64[np.ndarray, " w"], scores: Float32[np.ndarray, "q w"]
 ) -> Float32[np.ndarray, "q n"]:
-    """The highest score of the windows of each video of the index; -inf without a window."""
-    best, owners = np.full((len(scores), len(snapshot.video_ids)), -np.inf, np.float32), snapshot.owners[rows]
-    if len(rows):
+    """The highest score of the windows of each video of the index, by their owners; -inf without a window."""
+    best = np.full((len(scores), len(snapshot.video_ids)), -np.inf, np.float32)
+    if len(owners):
         starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
         best[:, owners[starts]] = np.maximum.reduceat(scores, starts, axis=1)
     return best
@@ -296,34 +298,34 @@ def best_windows(
         DataError: a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
-    parts = [window_scores(snapshot.manifest, text[None], block)[0] for block in snapshot.row_blocks(rows)]
+    parts = [window_scores(snapshot.model, text[None], block)[0] for block in snapshot.row_blocks(rows)]
     scores = np.concatenate([np.empty(0, np.float32), *parts])
     _expect_numbers(scores)
-    owners = snapshot.owners[rows]
+    owners = snapshot.owners_of(rows, videos)
     order = np.lexsort((rows, -scores, owners))
     first = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
     return owners[first], scores[first], rows[first]
 
 
-def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
-    """Of every query with every window of a block, as the manifest weighs clips and frames."""
+def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
+    """Of every query with every window of a block, as the model weighs clips and frames."""
     total = np.zeros((len(text), len(block.rows)), np.float32)
     w, c, d = block.clips.shape
-    if about.frames_by_clip:
+    if model.frames_by_clip:
         shape = w, c, d
         rows = (torch.from_numpy(rows.reshape(shape)) for rows in (block.clips, block.frames))
         clips, _, frames, _, _ = key_clip_scores(torch.from_numpy(_of_clips(text, d)), *rows, dots=False, unit=True)
-        total += np.float32(about.clip_weight) * clips.numpy() + np.float32(about.frame_weight) * frames.numpy()
+        total += np.float32(model.clip_weight) * clips.numpy() + np.float32(model.frame_weight) * frames.numpy()
         return total
-    if about.clip_weight:
+    if model.clip_weight:
         queries = torch.from_numpy(_of_clips(text, d))
         rows = torch.from_numpy(block.clips.reshape(w * c, d))
         scores = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
-        total += np.float32(about.clip_weight) * scores.numpy()
-    if about.frame_weight:
-        queries = torch.from_numpy(_of_frames(text, about.dim))
+        total += np.float32(model.clip_weight) * scores.numpy()
+    if model.frame_weight:
+        queries = torch.from_numpy(_of_frames(text, model.dim))
         scores = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
-        total += np.float32(about.frame_weight) * scores.numpy()
+        total += np.float32(model.frame_weight) * scores.numpy()
     return total
 
 
@@ -340,7 +342,7 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     or of its clips where frames do not share the time evenly. Where clips say which part of the window they are, its
     best moment is that of its best clip.
     """
-    about = snapshot.manifest
+    about = snapshot.model
     rows = snapshot.rows_of_videos(np.array([video]))
     counts = snapshot.frame_counts[rows].tolist()
     clips = frames = [np.empty(0, np.float32)] * len(rows)
@@ -449,7 +451,7 @@ def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
         row: number of the window through the whole snapshot.
     """
     steps = int(snapshot.steps[row])
-    if steps > 1 and snapshot.manifest.frame_weight:
+    if steps > 1 and snapshot.model.frame_weight:
         return snapshot.stored_rows("frames", [row])[0][:steps]
     clips = snapshot.stored_rows("clips", [row])[0]
     spans = snapshot.clip_spans(np.array([row]))

@@ -24,8 +24,8 @@ from prvr.encoders import VideoFeatures
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
+from prvr_search.embedding import cut_windows
 from prvr_search.joint import JointModel
-from prvr_search.sync import cut
 from prvr_search.taught import Taught
 from prvr_search.vectors import unit
 from prvr_search.video.arrays import encoder_key
@@ -154,7 +154,7 @@ def teach(
 
     def products(number: int) -> Float[np.ndarray, "r m"]:
         entry, rows = features.entries[videos[number]], features.read(videos[number])
-        windows = cut(len(rows), entry.duration, features.rate, window, window)
+        windows = cut_windows(len(rows), entry.duration, features.rate, window, window)
         vectors = model.encode_windows([rows[span.first : span.stop] for span in windows])
         return pairs.products(np.concatenate([vector.frames for vector in vectors]))
 

@@ -1,8 +1,11 @@
-"""regdiff: differentiable conditional diffusion of small tensors, with the schedulers of diffusers."""
+"""regdiff: differentiable conditional diffusion of small tensors, with the schedulers of diffusers.
 
-from typing import Any
+`regdiff.registers`, DreamPRVR's register tokens, is imported when it is first used.
+"""
 
-from regdiff import registers
+from importlib import import_module
+from types import ModuleType
+
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
 from regdiff.losses import KLToTarget
 from regdiff.schedule import Scheduler, karras_timesteps
@@ -20,12 +23,10 @@ __all__ = [
     "capabilities",
     "karras_timesteps",
     "make_scheduler",
-    "registers",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """A name of `regdiff.registers`, as it was imported from here before that namespace was made."""
-    if name in registers.__all__:
-        return getattr(registers, name)
+def __getattr__(name: str) -> ModuleType:
+    if name == "registers":
+        return import_module("regdiff.registers")
     raise AttributeError(f"module 'regdiff' has no attribute {name!r}")

@@ -3,6 +3,8 @@
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -11,14 +13,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
-from regdiff.denoiser import RegisterDenoiser
 from regdiff.forward import ForwardProcess, Weighting
 from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
-from regdiff.masks import expect_mask, masked
+from regdiff.masks import expect_mask, masked, readable
 from regdiff.noise import Generators, noise_of, standard_normal, uniform
 from regdiff.predictor import Denoiser, KnowsSteps, Predictor
-from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
+from regdiff.schedule import Schedule, Scheduler, descending_timesteps, schedule_of
 from regdiff.schedulers import (
     Capabilities,
     capabilities,
@@ -31,7 +32,6 @@ from regdiff.schedulers import (
     scheduler_of,
 )
 from regdiff.solver import History, Stage, clean_sample, stages_of
-from regdiff.transformer import TransformerDenoiser
 
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
@@ -46,6 +46,15 @@ _NO_ABAR = "alphas_cumprod: a flow has none; schedule.signal and schedule.sigma 
 
 #: A target may be so much larger than what samples are clipped to before `loss` warns.
 _ROUNDING = 1.001
+
+#: Where the denoisers are that config.json may name.
+_DENOISERS = {"TransformerDenoiser": "regdiff.transformer", "RegisterDenoiser": "regdiff.registers"}
+
+#: What options in [0, 1] are, also when they are set.
+_RANGES = {
+    "eta": "number in [0, 1] (0 = deterministic, 1 = DDPM variance)",
+    "condition_dropout": "probability in [0, 1]",
+}
 
 #: Options that config.json holds as they are.
 _NUMBERS = ("eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
@@ -63,8 +72,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
     `make_scheduler`): on a schedule that ends in pure noise the estimate from eps is divided by next to nothing, and
     one that is not clipped can be off by hundreds.
 
-    It is a module that owns its denoiser and its null condition: their parameters are its own, `diffusion.denoiser =
-    other` takes effect at once, and `save_pretrained` writes them with the scheduler. Calling it is calling `loss`, as
+    It is a module that owns its denoiser and its null condition: their parameters are its own, and `save_pretrained`
+    writes them with the scheduler. `diffusion.denoiser = other`, and every other option that is set, takes effect at
+    once and is saved; a scheduler is set as by `with_scheduler`. Calling it is calling `loss`, as
     DistributedDataParallel wants it. The scheduler handed in is never changed, and no step waits for a GPU.
 
     `process` adds noise and gives targets in `loss`, `sampling_schedule` has the numbers of the steps in `sample`: both
@@ -90,7 +100,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             called `null_condition_0` and so on.
         data_range: (low, high) of the targets, numbers or tensors that broadcast to a sample, such as
             (data.amin(0), data.amax(0)): targets are mapped from it to [-1, 1], what samples are clipped to, and
-            samples back. Its tensors are buffers. None is for targets in [-1, 1], or within the scheduler's
+            samples back. A coordinate that is constant, low = high, is mapped to 0 and comes back as it is. Its tensors
+            are buffers. None is for targets in [-1, 1], or within the scheduler's
             `clip_sample_range`.
 
     Raises:
@@ -129,44 +140,92 @@ class ConditionalDiffusion(nn.Module, Saveable):
                     f"make_scheduler({scheduler!r}, T) makes it for T timesteps"
                 )
             scheduler = make_scheduler(scheduler, denoiser.steps)
-        self.prediction_type = prediction_type_of(scheduler)
-        if isinstance(loss_fn, KLToTarget) and self.prediction_type != "sample":
+        prediction_type = prediction_type_of(scheduler)
+        if isinstance(loss_fn, KLToTarget) and prediction_type != "sample":
             raise ValueError(
                 f"loss_fn: KLToTarget compares clean samples, got a scheduler with prediction_type "
-                f"{self.prediction_type!r}, expected 'sample'"
+                f"{prediction_type!r}, expected 'sample'"
             )
         if isinstance(loss_fn, KLToTarget) and data_range is not None:
             raise ValueError("data_range: KLToTarget compares distributions as they are; expected None")
-        if not 0 <= eta <= 1:
-            raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
-        if not 0 <= condition_dropout <= 1:
-            raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
-        if not callable(loss_fn):
-            raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
         super().__init__()
         self._hub_mixin_config = None  # `_describe` says what is saved
-        self.schedule = schedule_of(scheduler)
+        self._schedule = schedule_of(scheduler)
         self.denoiser = denoiser
-        self.scheduler = copy.deepcopy(scheduler)
+        self._scheduler, self._capabilities = copy.deepcopy(scheduler), capabilities(scheduler)
         self.loss_fn = loss_fn
         self.eta = eta
         self.use_clipped_model_output = use_clipped_model_output
         self._warned = False
         self._stages: dict[tuple[Any, ...], tuple[Stage, ...]] = {}
-        self.weighting: Weighting = weighting
-        self.snr_gamma = snr_gamma
         self.condition_dropout = condition_dropout
         self._own_null_condition(null_condition)
         self._own_range(data_range)
         self.sampling_schedule = self.schedule
-        self.process = ForwardProcess(self.schedule, self.prediction_type, weighting=weighting, snr_gamma=snr_gamma)
+        self.process = ForwardProcess(self.schedule, prediction_type, weighting=weighting, snr_gamma=snr_gamma)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "denoiser":
             _expect_steps(value, len(self.schedule))
             if not isinstance(value, nn.Module):
                 self._modules.pop(name, None)  # torch refuses a function where a module was
+        elif name in _RANGES and not 0 <= value <= 1:
+            raise ValueError(f"{name}: got {value}, expected a {_RANGES[name]}")
+        elif name == "loss_fn":
+            _expect_loss(value)
         super().__setattr__(name, value)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Signal and noise of each timestep, in float64: what the denoiser learned."""
+        return self._schedule
+
+    @property
+    def prediction_type(self) -> str:
+        """What the denoiser predicts."""
+        return self.process.prediction_type
+
+    @property
+    def weighting(self) -> Weighting:
+        """The weighting of timesteps in the loss. It may be set."""
+        return self.process.weighting
+
+    @weighting.setter
+    def weighting(self, value: Weighting) -> None:
+        self.process = replace(self.process, weighting=value)
+
+    @property
+    def snr_gamma(self) -> float:
+        """The cap of "min_snr". It may be set."""
+        return self.process.snr_gamma
+
+    @snr_gamma.setter
+    def snr_gamma(self, value: float) -> None:
+        self.process = replace(self.process, snr_gamma=value)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The sampler. It may be set, to what `with_scheduler` takes."""
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: Scheduler | str) -> None:
+        if isinstance(scheduler, str):
+            scheduler = scheduler_like(self.scheduler, scheduler)
+        kind, schedule = prediction_type_of(scheduler), schedule_of(scheduler)
+        for what, own, value in (
+            ("num_train_timesteps", len(self.schedule), len(schedule)),
+            ("prediction_type", self.prediction_type, kind),
+        ):
+            if own != value:
+                raise ValueError(f"scheduler: has {what} {value!r}, expected {own!r}, as the denoiser was trained")
+        # Signal-to-noise in two forms of the same schedule differs by rounding alone; different schedules by far more.
+        if not torch.allclose(self.schedule.signal, schedule.signal, rtol=1e-3, atol=1e-6):
+            raise ValueError(
+                f"scheduler: the noise schedule of {type(scheduler).__name__} differs from the one the denoiser was "
+                f"trained on ({self.capabilities.scheduler}); expected the same betas (or shift)"
+            )
+        self._scheduler, self._capabilities = copy.deepcopy(scheduler), capabilities(scheduler)
 
     @property
     def num_train_timesteps(self) -> int:
@@ -188,7 +247,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
     @property
     def capabilities(self) -> Capabilities:
         """What the scheduler can do here."""
-        return capabilities(self.scheduler)
+        return self._capabilities
 
     def with_scheduler(self, scheduler: Scheduler | str) -> "ConditionalDiffusion":
         """The same denoiser and options with another sampler.
@@ -206,22 +265,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
             >>> diffusion.with_scheduler("euler").capabilities.name
             'euler'
         """
-        if isinstance(scheduler, str):
-            scheduler = scheduler_like(self.scheduler, scheduler)
-        options: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, "loss_fn")}
-        options |= {"null_condition": self._null_condition(), "data_range": self.data_range}
-        other = ConditionalDiffusion(self.denoiser, scheduler, **options)
-        other.training = self.training
-        for what in ("num_train_timesteps", "prediction_type"):
-            own, value = getattr(self, what), getattr(other, what)
-            if own != value:
-                raise ValueError(f"scheduler: has {what} {value!r}, expected {own!r}, as the denoiser was trained")
-        # Signal-to-noise in two forms of the same schedule differs by rounding alone; different schedules by far more.
-        if not torch.allclose(self.schedule.signal, other.schedule.signal, rtol=1e-3, atol=1e-6):
-            raise ValueError(
-                f"scheduler: the noise schedule of {type(scheduler).__name__} differs from the one the denoiser was "
-                f"trained on ({self.capabilities.scheduler}); expected the same betas (or shift)"
-            )
+        other = copy.copy(self)
+        for name in ("_modules", "_parameters", "_buffers"):  # the copy has its own, of the same tensors
+            setattr(other, name, dict(getattr(self, name)))
+        other.scheduler = scheduler
         return other
 
     def add_noise(
@@ -381,7 +428,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             )
         history, limit = History(stages), clip_of(self.scheduler)
         x, chain = masked(initial, mask), []
-        if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
+        if check_finite and readable(x) and not x.isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
         for stage, predict in zip(stages, predictor.at([stage.timestep for stage in stages]), strict=True):
             # Python numbers throughout: reading one from a tensor would wait for the device.
@@ -415,11 +462,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
         if data_range is not None:
             try:
                 low, high = (torch.as_tensor(end, dtype=torch.get_default_dtype()) for end in data_range)
-                if low.device.type == "cpu" and not (((width := high - low) > 0) & width.isfinite()).all():
-                    raise ValueError("the width is not positive or not finite")
+                width = high - low
+                if readable(width) and not (((width >= 0) & width.isfinite()).all() and (width > 0).any()):
+                    raise ValueError("the width is negative, not finite, or zero everywhere")
             except (TypeError, ValueError, RuntimeError) as error:
                 raise ValueError(
-                    f"data_range: got {data_range}, expected (low, high) with low below high everywhere, both finite"
+                    f"data_range: got {data_range}, expected (low, high) with low below high, or equal where a "
+                    "coordinate is constant, both finite"
                 ) from error
         self.register_buffer("data_low", low)
         self.register_buffer("data_high", high)
@@ -430,7 +479,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
             return target
         low = self.data_low.to(target.dtype)
         high = self.data_high.to(target.dtype)
-        return (2 * target - low - high) / (high - low)
+        width = high - low
+        return (2 * target - low - high) / torch.where(width > 0, width, 1)
 
     def _restored(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The inverse of `_mapped`; invalid registers are zero in the units of the data, too."""
@@ -442,7 +492,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def _warn_of_range(self, target: Tensor) -> None:
         """Warns once of a target, mapped, that samples cannot reach; on the CPU alone."""
         limit = clip_of(self.scheduler)
-        if limit is None or self._warned or target.device.type != "cpu" or torch.compiler.is_compiling():
+        if limit is None or self._warned or not readable(target):
             return
         reach = target.detach().abs().amax().item() if target.numel() else 0.0
         if reach > _ROUNDING * limit:
@@ -479,7 +529,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def stages(self, num_steps: int | None = None, timesteps: Timesteps | None = None) -> tuple[Stage, ...]:
         """The calls of the denoiser that `sample` makes with these arguments, and the weights of each step.
 
-        They are computed once, on the CPU, and kept. torch.compile and torch.export want them computed before.
+        They are computed once, on the CPU, and kept. torch.export wants them computed before.
 
         Args:
             num_steps: As of `sample`.
@@ -487,25 +537,33 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
         Raises:
             ValueError: As `sample`.
-            RuntimeError: They would have to be computed while a graph is traced.
+            RuntimeError: They would have to be computed while a graph is exported.
         """
         values = None if timesteps is None else tuple(map(float, timesteps))  # tensors hash by identity
-        steps = self.num_train_timesteps if values is None and num_steps is None else num_steps
-        key = (self.scheduler, self.sampling_schedule, steps, values, self.eta, self.use_clipped_model_output)
-        if key not in self._stages:
-            if torch.compiler.is_compiling():
-                raise RuntimeError(
-                    "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
-                    "traced; call diffusion.stages(num_steps, timesteps) once before compiling or exporting"
-                )
-            # Dynamo would compile what these two call after a graph break, and fail.
-            eager: Any = torch.compiler.disable
-            order = eager(descending_timesteps)(self.scheduler, self.num_train_timesteps, num_steps, values)
-            stages = eager(stages_of)(self.scheduler, self.sampling_schedule, order, *key[-2:])
-            if len(self._stages) >= _KEPT:
-                self._stages.clear()
-            self._stages[key] = stages
+        key = self._key(num_steps, values)
+        if key in self._stages:
+            return self._stages[key]
+        if torch.compiler.is_exporting():
+            raise RuntimeError(
+                "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
+                "traced; call diffusion.stages(num_steps, timesteps) once before exporting"
+            )
+        return self._compute_stages(num_steps, values)
+
+    @torch.compiler.assume_constant_result  # Dynamo takes what comes out, and does not trace diffusers
+    def _compute_stages(self, num_steps: int | None, values: tuple[float, ...] | None) -> tuple[Stage, ...]:
+        """`stages`, computed and kept."""
+        key = self._key(num_steps, values)
+        order = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, values)
+        if len(self._stages) >= _KEPT:
+            self._stages.clear()
+        self._stages[key] = stages_of(self.scheduler, self.sampling_schedule, order, *key[-2:])
         return self._stages[key]
+
+    def _key(self, num_steps: int | None, values: tuple[float, ...] | None) -> tuple[Any, ...]:
+        """Of `_stages`: all that these depend on."""
+        steps = self.num_train_timesteps if values is None and num_steps is None else num_steps
+        return self.scheduler, self.sampling_schedule, steps, values, self.eta, self.use_clipped_model_output
 
     def _describe(self) -> dict[str, Any]:
         """What `from_config` needs: all but functions and modules of other packages, which must be given to it."""
@@ -514,9 +572,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
             loss = {"KLToTarget": self.loss_fn.temperature}
         denoiser: Any = self.denoiser
         name = type(denoiser).__name__
+        own = name in _DENOISERS and type(denoiser) is _denoiser_class(name)
         null = self._null_condition()
         return {name: getattr(self, name) for name in _NUMBERS} | {
-            "denoiser": {name: denoiser._hub_mixin_config} if type(denoiser) is _DENOISERS.get(name) else None,
+            "denoiser": {name: denoiser._hub_mixin_config} if own else None,
             "scheduler": described(self.scheduler),
             "loss_fn": loss,
             "data_range": None if self.data_range is None else [end.tolist() for end in self.data_range],
@@ -532,20 +591,22 @@ class ConditionalDiffusion(nn.Module, Saveable):
         Args:
             config: What config.json holds.
             options: Arguments of the constructor that take the place of those in `config`. A denoiser that is not one
-                of this package's, a custom loss function and a null condition of several tensors must be given.
+                of this package's, a scheduler that is not one of diffusers', a custom loss function and a null
+                condition of several tensors must be given.
 
         Raises:
             ValueError: One of these is missing.
         """
         values = {**config, **{name: value for name, value in options.items() if value is not config.get(name)}}
-        for name in ("denoiser", "loss_fn"):
+        for name in ("denoiser", "scheduler", "loss_fn"):
             if values.get(name) is None:
+                owner = "diffusers" if name == "scheduler" else "regdiff"
                 raise ValueError(
-                    f"config.json: holds no {name}, which was none of regdiff's; pass {name}= to from_pretrained"
+                    f"config.json: holds no {name}, which was none of {owner}'s; pass {name}= to from_pretrained"
                 )
         if isinstance(values["denoiser"], dict):
             ((name, arguments),) = values["denoiser"].items()
-            values["denoiser"] = _DENOISERS[name].from_config(arguments, **arguments)
+            values["denoiser"] = _denoiser_class(name).from_config(arguments, **arguments)
         if isinstance(values["scheduler"], dict):
             values["scheduler"] = scheduler_of(values["scheduler"])
         if isinstance(values["data_range"], list):
@@ -562,7 +623,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
         return cls(**values)
 
 
-_DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser, TransformerDenoiser)}
+def _denoiser_class(name: str) -> Any:
+    """A denoiser of this package by the name of its class; imported now, for the core does without registers."""
+    return getattr(import_module(_DENOISERS[name]), name)
 
 
 def _expect_steps(denoiser: Any, steps: int) -> None:
@@ -574,6 +637,12 @@ def _expect_steps(denoiser: Any, steps: int) -> None:
             f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
             "same T"
         )
+
+
+def _expect_loss(loss_fn: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
 
 
 def _expect_floating(name: str, values: Any) -> None:
@@ -603,8 +672,7 @@ def _timesteps_of_rows(values: Any, target: Tensor, steps: int) -> Tensor:
         raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
     if timesteps.is_floating_point() or timesteps.dtype == torch.bool:
         raise ValueError(f"timesteps: got {timesteps.dtype}, expected integers in [0, {steps})")
-    look = timesteps.device.type == "cpu" and not torch.compiler.is_compiling() and rows
-    lowest, highest = (timesteps.min().item(), timesteps.max().item()) if look else (0, 0)
+    lowest, highest = (timesteps.min().item(), timesteps.max().item()) if rows and readable(timesteps) else (0, 0)
     if lowest < 0 or highest >= steps:
         raise ValueError(
             f"timesteps: got {lowest if lowest < 0 else highest}, expected integers in [0, {steps}), the trained ones"

@@ -1,6 +1,7 @@
 """The forward process on tensors: noised samples, training targets and loss weights, row by row."""
 
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +14,7 @@ from regdiff.schedule import Schedule
 Weighting = Literal["uniform", "min_snr"]
 
 
+@dataclass(frozen=True, eq=False)
 class ForwardProcess:
     """x_t = signal_t x_0 + sigma_t eps, and what a denoiser learns from it.
 
@@ -33,22 +35,18 @@ class ForwardProcess:
         tensor([[1.4000]])
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        prediction_type: str,
-        *,
-        weighting: Weighting = "uniform",
-        snr_gamma: float = 5.0,
-    ) -> None:
-        if weighting not in ("uniform", "min_snr"):
-            raise ValueError(f"weighting: got {weighting!r}, expected 'uniform' or 'min_snr'")
-        if not snr_gamma > 0:
-            raise ValueError(f"snr_gamma: got {snr_gamma}, expected a positive number")
-        self.prediction_type = prediction_type
-        weights = None if weighting == "uniform" else min_snr_weights(schedule, prediction_type, snr_gamma)
-        self._tables = (schedule.signal, schedule.sigma, weights)
-        self._on_device: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
+    schedule: Schedule
+    prediction_type: str
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+    snr_gamma: float = 5.0
+    _on_device: dict[Any, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.weighting not in ("uniform", "min_snr"):
+            raise ValueError(f"weighting: got {self.weighting!r}, expected 'uniform' or 'min_snr'")
+        if not self.snr_gamma > 0:
+            raise ValueError(f"snr_gamma: got {self.snr_gamma}, expected a positive number")
 
     def add_noise(
         self, target: Float[Tensor, "b *s"], noise: Float[Tensor, "b *s"], timesteps: Int[Tensor, "b"]
@@ -102,5 +100,8 @@ class ForwardProcess:
         key = (like.device, like.dtype)
         if key not in self._on_device:
             with torch.inference_mode(False):  # a cache filled while validating must still serve training
-                self._on_device[key] = tree_map_only(Tensor, lambda t: t.to(like.dtype).to(like.device), self._tables)
+                plain = self.weighting == "uniform"
+                weights = None if plain else min_snr_weights(self.schedule, self.prediction_type, self.snr_gamma)
+                tables = (self.schedule.signal, self.schedule.sigma, weights)
+                self._on_device[key] = tree_map_only(Tensor, lambda t: t.to(like.dtype).to(like.device), tables)
         return self._on_device[key]

@@ -19,7 +19,7 @@ _CARD = """\
 ---
 # {{ class_name }}
 
-A module of `regdiff`. Load it with `regdiff.{{ class_name }}.from_pretrained(PATH)`; its arguments are in
+A module of `regdiff`. Load it with `{{ module }}.{{ class_name }}.from_pretrained(PATH)`; its arguments are in
 `config.json`.
 """
 
@@ -68,11 +68,11 @@ class Saveable(
 
     Examples:
         >>> import tempfile, torch
-        >>> from regdiff.registers import RegisterDenoiser
-        >>> denoiser = RegisterDenoiser(dim=8, steps=10).eval()
+        >>> from regdiff import TransformerDenoiser
+        >>> denoiser = TransformerDenoiser(dim=8, steps=10).eval()
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     denoiser.save_pretrained(folder)
-        ...     same = RegisterDenoiser.from_pretrained(folder)
+        ...     same = TransformerDenoiser.from_pretrained(folder)
         >>> call = torch.randn(2, 3, 8), torch.tensor([0, 9]), torch.randn(2, 3, 8)
         >>> torch.equal(same(*call), denoiser(*call))
         True
@@ -108,7 +108,8 @@ class Saveable(
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The README of a saved module."""
-        return super().generate_model_card(*args, **({"class_name": type(self).__name__} | kwargs))
+        kind = type(self)
+        return super().generate_model_card(*args, **{"module": kind.__module__, "class_name": kind.__name__} | kwargs)
 
     def save_pretrained(
         self,

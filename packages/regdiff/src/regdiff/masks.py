@@ -25,6 +25,21 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask.view(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values, values.new_zeros(()))
 
 
+def readable(values: Tensor) -> bool:
+    """Whether values can be looked at: not on an accelerator, where it means waiting, nor traced, nor within vmap.
+
+    Args:
+        values: Any tensor.
+    """
+    if values.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    try:
+        values.data_ptr()  # tensors within vmap have none
+    except RuntimeError:
+        return False
+    return True
+
+
 def expect_mask(name: str, mask: Tensor, shape: Sequence[int]) -> None:
     """Refuse a mask that is not boolean or not of `shape`.
 

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -47,25 +48,26 @@ class Capabilities:
     calls: int = 1
 
 
-_ROWS: dict[str, Capabilities] = {
-    row.name: row
-    for row in (
-        Capabilities("ddpm", "DDPMScheduler", stochastic=True, own_noise=True),
-        Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0"),
-        Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
-        Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
-        Capabilities("unipc", "UniPCMultistepScheduler"),
-        Capabilities("deis", "DEISMultistepScheduler"),
-        Capabilities("euler", "EulerDiscreteScheduler"),
-        Capabilities("euler-ancestral", "EulerAncestralDiscreteScheduler", stochastic=True, own_noise=True),
-        Capabilities("heun", "HeunDiscreteScheduler", calls=2),
-        Capabilities("lcm", "LCMScheduler", stochastic=True, own_noise=True),
-        Capabilities("tcd", "TCDScheduler", stochastic="eta > 0", own_noise="eta > 0"),
-        Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
-    )
-}
 #: The supported schedulers by their `make_scheduler` name: every cell is promised, and tested.
-SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(_ROWS)
+SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            Capabilities("ddpm", "DDPMScheduler", stochastic=True, own_noise=True),
+            Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0"),
+            Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
+            Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
+            Capabilities("unipc", "UniPCMultistepScheduler"),
+            Capabilities("deis", "DEISMultistepScheduler"),
+            Capabilities("euler", "EulerDiscreteScheduler"),
+            Capabilities("euler-ancestral", "EulerAncestralDiscreteScheduler", stochastic=True, own_noise=True),
+            Capabilities("heun", "HeunDiscreteScheduler", calls=2),
+            Capabilities("lcm", "LCMScheduler", stochastic=True, own_noise=True),
+            Capabilities("tcd", "TCDScheduler", stochastic="eta > 0", own_noise="eta > 0"),
+            Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
+        )
+    }
+)
 
 _MODULES = {
     "DDPMScheduler": "scheduling_ddpm",
@@ -126,16 +128,30 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
         >>> capabilities("DDIMScheduler").own_noise
         'eta > 0'
     """
-    name = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
-    # torch 2.6 cannot trace a lookup in a read-only mapping, so the plain one is read here
-    stochastic = _ROWS["sde-dpmsolver++"]
-    if name == stochastic.scheduler and not isinstance(scheduler, str):
-        return stochastic if scheduler.config.algorithm_type.startswith("sde-") else _ROWS["dpmsolver++"]
-    for row in _ROWS.values():
+    named = isinstance(scheduler, str)
+    name = scheduler if named else _diffusers_name(scheduler)
+    if name == "DPMSolverMultistepScheduler" and not named:
+        stochastic = scheduler.config.algorithm_type.startswith("sde-")
+        return SCHEDULERS["sde-dpmsolver++" if stochastic else "dpmsolver++"]
+    for row in SCHEDULERS.values():
         if name in (row.name, row.scheduler):
             return row
-    names = _ROWS if isinstance(scheduler, str) else _MODULES
-    raise ValueError(f"scheduler: got {name}, expected one of {', '.join(sorted(names))}")
+    if named:
+        raise ValueError(f"scheduler: got {name}, expected one of {', '.join(sorted(SCHEDULERS))}")
+    raise ValueError(
+        f"scheduler: got {type(scheduler).__module__}.{type(scheduler).__name__}, expected one of diffusers' classes "
+        f"{', '.join(sorted(_MODULES))}, or one derived from these"
+    )
+
+
+def _diffusers_name(scheduler: Scheduler) -> str | None:
+    """The supported class of diffusers that a scheduler is of, or derived from; None where there is none."""
+    for kind in type(scheduler).__mro__:
+        name = kind.__name__
+        module = sys.modules.get(f"diffusers.schedulers.{_MODULES.get(name)}")  # there is no object of it otherwise
+        if getattr(module, name, None) is kind:
+            return name
+    return None
 
 
 def check_own_noise(row: Capabilities, eta: float) -> None:
@@ -274,6 +290,7 @@ def _class_of(name: str) -> tuple[Any, set[str]]:
 
 def _made(name: str, options: Mapping[str, Any]) -> Scheduler:
     """A scheduler of a class, whose configuration also holds the options that the class does not know."""
+    options = {option: value for option, value in options.items() if not option.startswith("_")}
     kind, accepted = _class_of(name)
     try:
         with torch.device("cpu"):  # whatever the default device is: diffusers mixes it with NumPy
@@ -306,13 +323,14 @@ def scheduler_like(scheduler: Scheduler, name: str) -> Scheduler:
         >>> scheduler_like(make_scheduler("ddim", 10, prediction_type="sample"), "euler").config.prediction_type
         'sample'
     """
-    values = described(scheduler)
-    other = described(make_scheduler(name, scheduler.config.num_train_timesteps))
-    return scheduler_of(other | {option: values[option] for option in _LEARNED if option in values and option in other})
+    values = _configuration(scheduler)
+    other = _configuration(make_scheduler(name, scheduler.config.num_train_timesteps))
+    learned = {option: values[option] for option in _LEARNED if option in values and option in other}
+    return _made(SCHEDULERS[name].scheduler, other | learned)
 
 
-def described(scheduler: Scheduler) -> dict[str, Any]:
-    """The configuration of a scheduler and the name of its class, for JSON.
+def described(scheduler: Scheduler) -> dict[str, Any] | None:
+    """The configuration of a scheduler and the name of its class, for JSON; None of a class that diffusers has not.
 
     Args:
         scheduler: A supported scheduler.
@@ -321,8 +339,12 @@ def described(scheduler: Scheduler) -> dict[str, Any]:
         >>> scheduler_of(described(make_scheduler("euler", 10))).config.clip_sample
         True
     """
-    values = json.loads(cast(Any, scheduler).to_json_string())
-    return values | {"_class_name": type(scheduler).__name__}
+    name = capabilities(scheduler).scheduler
+    return _configuration(scheduler) | {"_class_name": name} if type(scheduler) is _class_of(name)[0] else None
+
+
+def _configuration(scheduler: Scheduler) -> dict[str, Any]:
+    return json.loads(cast(Any, scheduler).to_json_string())
 
 
 def scheduler_of(values: Mapping[str, Any]) -> Scheduler:
@@ -337,4 +359,4 @@ def scheduler_of(values: Mapping[str, Any]) -> Scheduler:
     name = values.get("_class_name")
     if name not in _MODULES:
         raise ValueError(f"scheduler: got {name!r}, expected one of {', '.join(sorted(_MODULES))}")
-    return _made(name, {option: value for option, value in values.items() if not option.startswith("_")})
+    return _made(name, values)

@@ -2,8 +2,9 @@
 
 After the estimate of the clean sample, each of these solvers is linear: x after a step is a sum of x at this call and
 earlier ones, of the clean samples estimated there, and of noise. So diffusers' own `step` runs once on unit vectors, in
-float64 on the CPU, and what comes out are the weights. Sampling then needs a few multiplications per step in the
-sample's own precision, on any device, and reads nothing back from it.
+float64 on the CPU, and what comes out are the weights. Uneven numbers beside the units tell whether the step of a
+derived class is linear. Sampling then needs a few multiplications per step in the sample's own precision, on any
+device, and reads nothing back from it.
 
 Whatever a scheduler does inside, x is always signal_t x_0 + sigma_t eps here.
 """
@@ -24,6 +25,12 @@ from regdiff.schedulers import capabilities
 
 #: Weights below this share of the largest are what cancelled up to rounding.
 NEGLIGIBLE = 1e-13
+
+#: Sizes of the uneven numbers: a step may clamp what is large, and lose what is small.
+SIZES = (1e-2, 1.0, 1e2, 1e4)
+
+#: Error of a linear step on those, relative to the sum of its terms; rounding makes 2e-11 at T = 1000.
+TOLERANCE = 1e-6
 
 #: Heun's correction multiplies an error of the second estimate by (s / s' - 1) / 2 where s = sigma / signal falls to
 #: s': beyond this ratio, by more than 1.
@@ -130,6 +137,9 @@ def stages_of(
         eta: Noise scale of DDIM and TCD.
         use_clipped_model_output: As of `ConditionalDiffusion`; DDIM alone reads it.
 
+    Raises:
+        ValueError: A step that is not finite, or not linear.
+
     Examples:
         >>> from regdiff.schedule import schedule_of
         >>> from regdiff.schedulers import make_scheduler
@@ -140,24 +150,33 @@ def stages_of(
     """
     kind = capabilities(scheduler).scheduler
     with torch.device("cpu"):
-        probe = _PROBES[kind](scheduler, schedule, list(timesteps), eta)
+        probe = _PROBES[kind](scheduler, kind, schedule, list(timesteps), eta)
     size = len(probe.calls)
-    drawn = torch.zeros(1, 2 * size + 1, dtype=torch.float64, device="cpu")
-    drawn[0, -1] = 1
+    width = 2 * size + 1
+    units = torch.eye(width, dtype=torch.float64, device="cpu")
+    # sin(k^2) is as good as random, and may be computed within vmap.
+    counts = torch.arange(width * len(SIZES), dtype=torch.float64, device="cpu").view(width, -1)
+    uneven = counts.square().sin() * units.new_tensor(SIZES)
+    rows = torch.cat([units, uneven], dim=1).unsqueeze(1)  # x at each call, the clean samples, the noise
     stages = []
-    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), _Exact(drawn):
-        units = torch.eye(2 * size + 1, dtype=torch.float64, device="cpu").unsqueeze(1)  # each (1, 2 size + 1)
+    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), _Exact(rows[-1]):
         for i, (level, step, ends) in enumerate(probe.calls):
             if probe.ends_clean and i + 1 == size:
-                after = units[size + i]
+                after = rows[size + i]
             else:
-                after = probe.step(i, units[i], units[size + i])
-                probe.keep(i, units[min(i + 1, size - 1)], after)
-            weights = after[0].clone()
+                after = probe.step(i, rows[i], rows[size + i])
+                probe.keep(i, rows[min(i + 1, size - 1)], after)
+            weights, others = after[0].clone().split((width, len(SIZES)))
             if not weights.isfinite().all():
                 raise ValueError(
                     f"timesteps: {type(scheduler).__name__} has no finite step at {probe.timesteps[level]}, where the "
                     f"signal is {probe.signal[level]:.3g}; start at a lower timestep, or take another scheduler"
+                )
+            terms = weights[:, None] * uneven
+            if not ((others - terms.sum(0)).abs() <= TOLERANCE * terms.abs().sum(0)).all():
+                raise ValueError(
+                    f"scheduler: the step of {type(scheduler).__name__} is not linear in the sample, the clean samples "
+                    f"and noise of torch.randn at timestep {probe.timesteps[level]}; expected a step as {kind} has it"
                 )
             weights[weights.abs() < NEGLIGIBLE * weights.abs().max()] = 0
             samples, cleans = (_latest_first(weights[at : at + i + 1]) for at in (0, size))
@@ -204,6 +223,7 @@ class _Probe(ABC):
 
     Args:
         scheduler: A supported scheduler; it is not changed.
+        kind: Its class in diffusers, which it may be derived from.
         schedule: Its numbers, rounded as wanted.
         timesteps: Strictly descending timesteps in [0, T); after the last one comes the clean sample.
         eta: Noise scale of DDIM and TCD.
@@ -212,8 +232,8 @@ class _Probe(ABC):
     predicts = "sample"  # what the copy is handed: the clean sample itself, or the noise where it knows nothing else
     ends_clean = False  # the last step leads to the clean sample, where diffusers' own stays at timestep 0
 
-    def __init__(self, scheduler: Scheduler, schedule: Schedule, timesteps: list[int], eta: float) -> None:
-        self.timesteps, self.schedule, self.eta = timesteps, schedule, eta
+    def __init__(self, scheduler: Scheduler, kind: str, schedule: Schedule, timesteps: list[int], eta: float) -> None:
+        self.kind, self.timesteps, self.schedule, self.eta = kind, timesteps, schedule, eta
         self.signal, self.sigma = (values[timesteps].tolist() for values in (schedule.signal, schedule.sigma))
         self.scheduler: Any = copy.copy(scheduler)  # every attribute set below is replaced, none changed in place
         options = {"prediction_type": self.predicts, "clip_sample": False}  # clipping is not linear: `History` does it
@@ -254,7 +274,7 @@ class _Respaced(_Probe):
         abar = self.schedule.alphas_cumprod
         assert abar is not None
         self.scheduler.alphas_cumprod = abar[list(reversed(self.timesteps))]
-        if type(self.scheduler).__name__ == "DDPMScheduler":
+        if self.kind == "DDPMScheduler":
             # Without set_timesteps it steps from t to t - 1.
             self.scheduler.num_inference_steps, self.scheduler.custom_timesteps = None, False
         else:
@@ -275,7 +295,7 @@ class _Consistency(_Probe):
     def _prepare(self) -> None:
         self._indexed(torch.tensor(self.timesteps, device="cpu"))
         self.scheduler.alphas_cumprod = self.schedule.alphas_cumprod
-        self.ends_clean = type(self.scheduler).__name__ == "TCDScheduler"
+        self.ends_clean = self.kind == "TCDScheduler"
         self.options = {"eta": self.eta} if self.ends_clean else {}
 
 
@@ -285,7 +305,7 @@ class _Multistep(_Probe):
     def _prepare(self) -> None:
         self._indexed(self.timesteps)
         self.scheduler.sigmas = self._relative_sigmas()
-        self.ends_clean = type(self.scheduler).__name__ != "DPMSolverMultistepScheduler"  # which does so itself
+        self.ends_clean = self.kind != "DPMSolverMultistepScheduler"  # which does so itself
 
 
 class _UniPc(_Multistep):
@@ -309,7 +329,7 @@ class _Karras(_Probe):
 
     def _prepare(self) -> None:
         sigmas = self._relative_sigmas()
-        if type(self.scheduler).__name__ == "HeunDiscreteScheduler":
+        if self.kind == "HeunDiscreteScheduler":
             self.calls = []
             for step in range(len(self.timesteps)):
                 corrected = bool(sigmas[step] <= LARGEST_FALL * sigmas[step + 1])

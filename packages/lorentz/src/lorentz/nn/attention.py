@@ -133,6 +133,8 @@ class LorentzMultiheadAttention(OnHyperboloid):
         attn_bias: Float[Tensor, "..."] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         key_padding_mask: Bool[Tensor, "..."] | None = None,
+        is_causal: bool = False,
+        cache: dict[str, Tensor] | None = None,
     ) -> Float[Tensor, "*b l m"]:
         """Attend.
 
@@ -145,21 +147,33 @@ class LorentzMultiheadAttention(OnHyperboloid):
                 origin.
             key_padding_mask: that of `nn.MultiheadAttention`, (*b, s): True where a key is padding, the opposite of
                 `mask`. With both, a key counts where `mask` is True and `key_padding_mask` is not.
+            is_causal: hide from each query the keys after it; the last query sees all keys.
+            cache: where keys and values of earlier calls are, {} at first: those of `k` and `v` are put behind them,
+                and all are attended to (s counts them). With `is_causal` a decoder needs the new points alone.
 
         Returns:
             Points with num_heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
         q, k, v = self._checked(q, k, v)
-        if key_padding_mask is not None:
-            check_mask("key_padding_mask", key_padding_mask, k.shape[:-1], "the keys", "a key is padding, to ignore")
-            valid = ~key_padding_mask[..., None, None, :]
-            mask = valid if mask is None else mask & valid
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
         # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
         heads = self.num_heads, gap
         queries = self.query._gapped(q, *heads, -1)
         keys = self.key._gapped(k, *heads, -1)
-        parts = (queries, keys, self.value._gapped(v, *heads))
+        values = self.value._gapped(v, *heads)
+        if cache is not None:
+            earlier = ((cache["keys"], keys), (cache["values"], values)) if cache else ((keys,), (values,))
+            keys, values = cache["keys"], cache["values"] = [torch.cat(parts, dim=-3) for parts in earlier]
+        if key_padding_mask is not None:
+            shape = keys.shape[:-2]
+            check_mask("key_padding_mask", key_padding_mask, shape, "the keys", "a key is padding, to ignore")
+            valid = ~key_padding_mask[..., None, None, :]
+            mask = valid if mask is None else mask & valid
+        if is_causal:
+            length, count = queries.shape[-3], keys.shape[-3]
+            before = torch.ones(length, count, dtype=torch.bool, device=q.device).tril(count - length)
+            mask = before if mask is None else mask & before
+        parts = (queries, keys, values)
         if attn_bias is not None or mask is not None:
             _check_shown(queries.transpose(-3, -2), keys.transpose(-3, -2), attn_bias, mask)
         # The logits are -d^2 / temperature up to a constant, and d^2 = -2/c - 2 <q, k>_L.

@@ -1,12 +1,12 @@
 """Convolution of points: over the windows of an image, and over the neighbours in a graph."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
 from lorentz._centroid import largest_time, normalised, over_its_time
@@ -35,12 +35,16 @@ class LorentzConv2d(OnHyperboloid):
         kernel_size: height and width of a window, or both as one number.
         stride: step between windows.
         padding: rows and columns of origins around the image.
+        dilation: step between the points of a window.
+        groups: the coordinates are cut into so many groups, each with a `LorentzLinear` of its own, whose results stand
+            side by side.
         bias, activation, magnitude: those of `LorentzLinear`.
         c: curvature -c, a number or a `Curvature`.
 
     Raises:
-        ValueError: a size below 1 or a negative padding; at the call, points of another dimension, fewer than two
-            axes in front of the coordinates, or an image smaller than a window.
+        ValueError: a size below 1, a negative padding, or `groups` that do not divide both dimensions; at the call,
+            points of another dimension, fewer than two axes in front of the coordinates, or an image smaller than a
+            window.
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
     Examples:
@@ -58,6 +62,8 @@ class LorentzConv2d(OnHyperboloid):
         *,
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
         bias: bool = True,
         activation: Callable[[Tensor], Tensor] | None = None,
         magnitude: Literal["free", "bounded"] = "free",
@@ -69,22 +75,41 @@ class LorentzConv2d(OnHyperboloid):
         self.kernel_size = _both("kernel_size", kernel_size, 1)
         self.stride = _both("stride", stride, 1)
         self.padding = _both("padding", padding, 0)
-        size = in_features * self.kernel_size[0] * self.kernel_size[1]
-        self.linear = LorentzLinear(size, out_features, bias=bias, activation=activation, magnitude=magnitude, c=c)
+        self.dilation = _both("dilation", dilation, 1)
+        self.groups = groups
+        check_features("groups", groups)
+        if in_features % groups or out_features % groups:
+            raise ValueError(f"groups: got {groups}, expected a divisor of {in_features} and {out_features} features")
+        size = in_features // groups * self.kernel_size[0] * self.kernel_size[1]
+
+        def linear() -> LorentzLinear:
+            options = {"bias": bias, "activation": activation, "magnitude": magnitude, "c": c}
+            return LorentzLinear(size, out_features // groups, **options)
+
+        self.linear: Any = linear() if groups == 1 else nn.ModuleList(linear() for _ in range(groups))
 
     def forward(self, x: Float[Tensor, "*b h w n"]) -> Float[Tensor, "*b i j m"]:
         """Map an image of points (*b, h, w, in_features + 1) to one of points (*b, i, j, out_features + 1)."""
-        x = self._checked_points("x", x, self.in_features, self.linear.weight)
+        linears: list[LorentzLinear] = [self.linear] if self.groups == 1 else list(self.linear)
+        x = self._checked_points("x", x, self.in_features, linears[0].weight)
+        reach = [(size - 1) * step + 1 for size, step in zip(self.kernel_size, self.dilation, strict=True)]
         padded = [n + 2 * p for n, p in zip(x.shape[-3:-1], self.padding, strict=x.ndim > 2)]
-        if x.ndim < 3 or padded[0] < self.kernel_size[0] or padded[1] < self.kernel_size[1]:
+        if x.ndim < 3 or padded[0] < reach[0] or padded[1] < reach[1]:
             raise ValueError(
                 f"x: got shape {tuple(x.shape)}, expected (*b, h, w, {self.in_features + 1}) with an image of at least "
-                f"{self.kernel_size} points, padding {self.padding} included"
+                f"{tuple(reach)} points, padding {self.padding} included"
             )
-        (height, width), (down, right), (top, left) = self.kernel_size, self.stride, self.padding
+        (down, right), (top, left), (row, column) = self.stride, self.padding, self.dilation
         space = F.pad(x[..., 1:], (0, 0, left, left, top, top))
-        windows = space.unfold(-3, height, down).unfold(-3, width, right).flatten(-3)
-        return self.linear(evaluate(_lifted, None, self.c, windows, auto="native"))
+        windows = space.unfold(-3, reach[0], down).unfold(-3, reach[1], right)[..., ::row, ::column].flatten(-3)
+        parts = windows.chunk(len(linears), -1)
+        points = [
+            linear(evaluate(_lifted, None, self.c, part, auto="native"))
+            for linear, part in zip(linears, parts, strict=True)
+        ]
+        if len(points) == 1:
+            return points[0]
+        return evaluate(_lifted, None, self.c, torch.cat([part[..., 1:] for part in points], -1), auto="native")
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

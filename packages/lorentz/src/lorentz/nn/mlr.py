@@ -43,7 +43,7 @@ class LorentzMLR(OnHyperboloid):
 
     Args:
         in_features: space dimension of the points.
-        classes: number of classes.
+        num_classes: number of classes.
         c: curvature -c, a number or a `Curvature`.
 
     Raises:
@@ -60,17 +60,17 @@ class LorentzMLR(OnHyperboloid):
                 [-2.0000]])
     """
 
-    def __init__(self, in_features: int, classes: int, *, c: float | Curvature = 1.0) -> None:
+    def __init__(self, in_features: int, num_classes: int, *, c: float | Curvature = 1.0) -> None:
         super().__init__(c)
         check_features("in_features", in_features)
-        check_features("classes", classes)
-        self.in_features, self.classes = in_features, classes
-        self.weight = nn.Parameter(torch.empty(classes, in_features))  # z
-        self.offset = nn.Parameter(torch.zeros(classes))  # a
+        check_features("num_classes", num_classes)
+        self.in_features, self.num_classes = in_features, num_classes
+        self.weight = nn.Parameter(torch.empty(num_classes, in_features))  # z
+        self.offset = nn.Parameter(torch.zeros(num_classes))  # a
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5.0))  # as nn.Linear
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b k"]:
-        """Return the logits (*b, classes) of points (*b, in_features + 1)."""
+        """Return the logits (*b, num_classes) of points (*b, in_features + 1)."""
         x = self._checked_points("x", x, self.in_features, self.weight)
 
         def kernel(space: Tensor, c: Scalar) -> Tensor:
@@ -80,4 +80,4 @@ class LorentzMLR(OnHyperboloid):
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
-        return f"in_features={self.in_features}, classes={self.classes}"
+        return f"in_features={self.in_features}, num_classes={self.num_classes}"

@@ -9,12 +9,10 @@ from pkgutil import iter_modules
 
 from prvr.errors import InputError
 from prvr_search.backends.protocol import BACKENDS, CandidateBackend, ClipBlock, ClipSource
-from prvr_search.backends.protocol import FOLDER as BACKENDS_FOLDER
 from prvr_search.backends.signed import read_signed, write_signed
 
 __all__ = [
     "BACKENDS",
-    "BACKENDS_FOLDER",
     "CandidateBackend",
     "ClipBlock",
     "ClipSource",

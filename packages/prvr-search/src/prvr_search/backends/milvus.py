@@ -30,15 +30,15 @@ _BYTES = 2**23  # of the vectors of a request; servers take 64 MB
 
 
 class MilvusBackend(CandidateBackend):
-    """A collection per index, `prvr_ID`, with a row per clip that names the generation of its window.
+    """A collection per pack, `prvr_HASH`, with a row per clip.
 
-    It is complete when it has as many rows as clips, so that what a killed process leaves is mended by the next sync,
-    and several machines can search the same index. Rows are grouped by window here and not on the server:
+    It is complete when it has as many rows as clips, so that what a killed process leaves is made again by the next
+    sync, and several machines can search the same pack. Rows are grouped by window here and not on the server:
     releases before 2.4 ignore `group_by_field` without a word.
 
     Args:
         address: the address of a server or cluster, `http://host:19530`; or a file that ends in `.db`, which
-            milvus-lite serves to one process; None = such a file below `INDEX/backends/milvus`.
+            milvus-lite serves to one process; None = such a file beside the packs.
 
     A server wants a token or a password in the environment variable `PRVR_MILVUS_TOKEN`. Vectors are kept as bytes in
     inverted lists (IVF_SQ8), and the score of a candidate is computed from the index in any case.
@@ -61,18 +61,26 @@ class MilvusBackend(CandidateBackend):
         self._client: Any = None
         self._collection = ""
 
-    def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
-        """Deletes the rows of another generation and inserts those that are missing.
+    def _open(self, source: ClipSource) -> int:
+        """Opens the collection of a pack, which is made again where it lacks rows.
 
         Raises:
             DataError: no server answers at the address, or it refuses.
         """
         if source.clips > _CLIPS:
             raise DataError(f"windows have {source.clips} clips; at most {_CLIPS} fit a row's id in Milvus")
-        if self._client is None or self._state[0] != source.index_id:
-            self._connect(source, folder)
+        self._connect(source)
         with self._explained():
-            self._send(source)
+            if self._count() != source.windows * source.clips:
+                self._client.drop_collection(self._collection)
+                self._create(source)
+                for block in source.blocks():
+                    for part in _requests(block):
+                        self._client.insert(self._collection, part, timeout=_TIMEOUT)
+                self._client.flush(self._collection)
+            for name in source.replaced:
+                if self._client.has_collection(_collection(name)):
+                    self._client.drop_collection(_collection(name))
             return self._count()  # waits until all of it can be found
 
     def _search(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
@@ -95,68 +103,47 @@ class MilvusBackend(CandidateBackend):
         super().close()
         self._client = None
 
-    def _connect(self, source: ClipSource, folder: Path) -> None:
-        """Opens the collection of an index; makes it if it is missing."""
-        from pymilvus import DataType, MilvusClient
+    def _connect(self, source: ClipSource) -> None:
+        """Opens the collection of a pack; makes it if it is missing."""
+        from pymilvus import MilvusClient
 
         self.close()
-        address = self.address or str(folder / "clips.db")
+        address = self.address or str(source.folder / "milvus.db")
         self._shown = self._shown or address
-        self._collection = "prvr_" + re.sub(r"[^A-Za-z0-9_]", "_", source.index_id)
+        self._collection = _collection(source.name)
         with self._explained():
             if "://" not in address:
                 Path(address).parent.mkdir(parents=True, exist_ok=True)
-            client: Any = MilvusClient(address, token=os.environ.get(TOKEN, ""), timeout=_TIMEOUT)
-            if not client.has_collection(self._collection):
-                schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-                schema.add_field("id", DataType.INT64, is_primary=True)
-                schema.add_field("key", DataType.INT64)
-                schema.add_field("clip", DataType.INT64)
-                schema.add_field("generation", DataType.VARCHAR, max_length=256)
-                schema.add_field("vector", DataType.FLOAT_VECTOR, dim=source.dim)
-                index = client.prepare_index_params()
-                index.add_index("vector", index_type="IVF_SQ8", metric_type="IP", params={"nlist": _LISTS})
-                client.create_collection(self._collection, schema=schema)
-                client.create_index(self._collection, index, sync=False)  # there is nothing to wait for yet
-            client.load_collection(self._collection)
-            fields = client.describe_collection(self._collection)["fields"]
-        width = next(int(field["params"]["dim"]) for field in fields if field["name"] == "vector")
+            self._client = MilvusClient(address, token=os.environ.get(TOKEN, ""), timeout=_TIMEOUT)
+            if not self._client.has_collection(self._collection):
+                self._create(source)
+            self._client.load_collection(self._collection)
+            fields = self._client.describe_collection(self._collection)["fields"]
+        width = next((int(field["params"]["dim"]) for field in fields if field["name"] == "vector"), None)
         if width != source.dim:
             raise DataError(
                 f"{self._shown}: collection {self._collection} holds vectors of width {width}, the index of width "
                 f"{source.dim}. It belongs to another program. Drop it, or use another server."
             )
-        self._client = client
 
-    def _send(self, source: ClipSource) -> None:
-        """Makes the rows those of the windows of a source, which are inserted in order."""
-        own = f'generation == "{source.generation}"'
-        rows = self._count(own)
-        first = min(rows // source.clips, source.windows)
-        if first and self._count(f"{own} and key < {first}") != source.clips * first:
-            logger.info("%s: %s lacks rows; all are inserted again", self._shown, self._collection)
-            first = 0
-        # First of all: rows of another generation have the same ids. Another machine may be ahead.
-        if first < source.windows or self._count() != rows:
-            self._delete(f'generation != "{source.generation}" or key >= {first}')
-        if first < source.windows:
-            for block in source.blocks(first):
-                for part in _requests(source.generation, block):
-                    self._client.insert(self._collection, part, timeout=_TIMEOUT)
-            self._client.flush(self._collection)
+    def _create(self, source: ClipSource) -> None:
+        from pymilvus import DataType
 
-    def _count(self, which: str = "") -> int:
-        found = self._client.query(
-            self._collection,
-            filter=which,
-            output_fields=["count(*)"],
-            consistency_level="Strong",
-            timeout=_TIMEOUT,
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("key", DataType.INT64)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=source.dim)
+        index = self._client.prepare_index_params()
+        index.add_index("vector", index_type="IVF_SQ8", metric_type="IP", params={"nlist": _LISTS})
+        self._client.create_collection(self._collection, schema=schema)
+        self._client.create_index(self._collection, index, sync=False)  # there is nothing to wait for yet
+        self._client.load_collection(self._collection)
+
+    def _count(self) -> int:
+        counted = self._client.query(
+            self._collection, output_fields=["count(*)"], consistency_level="Strong", timeout=_TIMEOUT
         )
-        return found[0]["count(*)"]
-
-    def _delete(self, which: str) -> None:
-        self._client.delete(self._collection, filter=which, timeout=_TIMEOUT)
+        return counted[0]["count(*)"]
 
     def _search_once(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
         """For each query the windows of its nearest clips, one per clip, best first, without those in `seen`."""
@@ -209,14 +196,19 @@ class MilvusBackend(CandidateBackend):
             raise DataError(f"{self._shown}: Milvus refuses ({reason}). {remedy}") from error
 
 
-def _requests(generation: str, block: ClipBlock) -> Iterator[list[dict[str, Any]]]:
+def _collection(name: str) -> str:
+    """The collection of a pack."""
+    return f"prvr_{name}"
+
+
+def _requests(block: ClipBlock) -> Iterator[list[dict[str, Any]]]:
     """The rows of a block, a bounded number at a time."""
     clips, dim = block.vectors.shape[1:]
     windows = max(1, _BYTES // (4 * clips * dim))
     for start in range(0, len(block.keys), windows):
         keys, vectors = block.keys[start : start + windows], block.vectors[start : start + windows]
         yield [
-            {"id": int(key) * _CLIPS + clip, "key": int(key), "clip": clip, "generation": generation, "vector": vector}
+            {"id": int(key) * _CLIPS + clip, "key": int(key), "vector": vector}
             for key, window in zip(keys, vectors, strict=True)
             for clip, vector in enumerate(window)
         ]

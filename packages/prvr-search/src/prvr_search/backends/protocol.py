@@ -4,8 +4,9 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -15,9 +16,6 @@ from prvr.data.atomic import PATIENCE, owned
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "backends"
-"""The folder of an index in which backends keep their files."""
-
 
 class ClipBlock(NamedTuple):
     """Consecutive windows: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
@@ -26,51 +24,29 @@ class ClipBlock(NamedTuple):
     vectors: Float32[np.ndarray, "w c d"]
 
 
-@runtime_checkable
-class ClipSource(Protocol):
-    """What a backend sees of an index: one state of it, which does not change.
+@dataclass(frozen=True)
+class ClipSource:
+    """What a backend sees: the clips of a pack of videos, which never change.
 
-    The key of a window is its number, from 0. Windows are added at the end, and no number is given twice, until they
-    are numbered anew in another generation.
+    Args:
+        name: the hash of the list of videos; names a collection, or a file.
+        folder: where a backend may keep files; those named NAME.* are deleted with the pack.
+        dim: width of the vectors.
+        clips: number of clips of every window.
+        windows: number of windows; the key of a window is its number, from 0.
+        live: keys of the windows that count, in ascending order.
+        blocks: gives all windows in order, a bounded number at a time.
+        replaced: names of packs that are no longer there, whose copies are needless.
     """
 
-    @property
-    def dim(self) -> int:
-        """Width of the vectors."""
-        ...
-
-    @property
-    def clips(self) -> int:
-        """Number of clips of every window."""
-        ...
-
-    @property
-    def index_id(self) -> str:
-        """Random letters and digits, fixed when the index is made: names a collection, or a folder."""
-        ...
-
-    @property
-    def generation(self) -> str:
-        """Random letters and digits, others when windows are numbered anew."""
-        ...
-
-    @property
-    def windows(self) -> int:
-        """Number of windows, those of videos included that were removed since."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the index; a backend may keep files in `folder / "backends" / name`."""
-        ...
-
-    def blocks(self, first: int = 0) -> Iterator[ClipBlock]:
-        """All windows from a number on, also those of removed videos, a bounded number at a time."""
-        ...
-
-    def live_keys(self) -> Int64[np.ndarray, " n"]:
-        """Keys of the windows that count, in ascending order."""
-        ...
+    name: str
+    folder: Path
+    dim: int
+    clips: int
+    windows: int
+    live: Int64[np.ndarray, " n"]
+    blocks: Callable[[], Iterator[ClipBlock]]
+    replaced: tuple[str, ...] = ()
 
 
 class CandidateBackend(ABC):
@@ -78,38 +54,33 @@ class CandidateBackend(ABC):
 
     The law of every backend; `tests/prvr/test_search_backends.py` holds those of `BACKENDS` to it:
 
-    - **What `sync` may read**: the windows that are new to it. Where windows only went, it reads none. It may read all
-      of them again when there is another generation, or when the corpus has become several times as large.
-    - **What a fresh object may read**: no more than the last one would have read. The rest it has from the folder
-      `source.folder / "backends" / name`, or from a server under `source.index_id`.
-    - **Persistence**: what is kept is a copy. A kill at any moment, a missing copy or that of another index costs a new
-      copy, never an answer. `read_signed` and `write_signed` keep a file, which may be damaged too.
+    - **What `sync` may read**: the windows of a pack once; none where a copy of them is there.
+    - **Persistence**: what is kept is a copy, in a file or on a server, under the name of the pack. A kill at any
+      moment, a missing copy or that of another pack costs a new copy, never an answer. `read_signed` and `write_signed`
+      keep a file, which may be damaged too.
     - **What `nearest` gives**: live windows only, each once; every one of them when all clips are asked for.
 
     A subclass has a name, `_update` and `_search`, and registers itself in `BACKENDS`.
 
     Attributes:
-        name: the name of the backend, and of its folder.
+        name: the name of the backend.
     """
 
     name: str
 
     def __init__(self) -> None:
-        self._state: tuple[str, str, int] = ("", "", 0)
+        self._pack, self._total = "", 0
         self._live = np.empty(0, np.int64)
-        self._total = 0
 
     @abstractmethod
-    def _update(self, source: ClipSource, folder: Path, live: Int64[np.ndarray, " n"]) -> int:
-        """Updates the stored clips, while no other process of this computer does.
+    def _open(self, source: ClipSource) -> int:
+        """Opens the copy of a pack, or makes it, while no other process of this computer does.
 
         Args:
-            source: the state of the index.
-            folder: where files may be kept; not made yet.
-            live: keys of the windows that count, in ascending order.
+            source: the pack; `_live` are its windows that count.
 
         Returns:
-            How many clips can be found, those of removed windows among them if `_search` gives them too.
+            How many clips can be found, those of other windows among them if `_search` gives them too.
         """
 
     @abstractmethod
@@ -122,13 +93,12 @@ class CandidateBackend(ABC):
         Raises:
             DataError: nothing can be kept, for example because the disk is full.
         """
-        live, state = source.live_keys(), (source.index_id, source.generation, source.windows)
-        if state == self._state and np.array_equal(live, self._live):
+        if source.name == self._pack and np.array_equal(source.live, self._live):
             return
-        folder = source.folder / FOLDER / self.name
-        with locked(folder):
-            self._total = self._update(source, folder, live)
-        self._state, self._live = state, live
+        self._live = source.live
+        with locked(source.folder):
+            self._total = self._open(source)
+        self._pack = source.name
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
         """For each query the keys of the windows of its nearest clips, best first, each once.
@@ -139,7 +109,7 @@ class CandidateBackend(ABC):
                 window, and windows may have been removed. No backend gives fewer than there are when `vectors` is the
                 number of all clips.
         """
-        if not self._state[0]:
+        if not self._pack:
             raise RuntimeError("nearest() before sync()")
         vectors = min(vectors, self._total)
         if vectors < 1 or not len(text):
@@ -148,7 +118,7 @@ class CandidateBackend(ABC):
 
     def close(self) -> None:
         """Releases what it holds."""
-        self._state, self._total = ("", "", 0), 0
+        self._pack, self._total = "", 0
 
 
 BACKENDS: Registry[Callable[..., CandidateBackend | None]] = Registry("search backend")

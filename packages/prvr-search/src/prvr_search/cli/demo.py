@@ -12,7 +12,7 @@ from rich.console import Console
 import prvr
 from prvr.cli.console import progress_bar, stdout
 from prvr.cli.evaluate import show_baselines, show_report
-from prvr.cli.folders import fresh_folder, open_corpus_of, threads
+from prvr.cli.folders import device_of, fresh_folder, open_corpus_of, threads
 from prvr.cli.options import MODELS, app
 from prvr.cli.train import show_folder, train
 
@@ -67,7 +67,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
             size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
             print(f"corpus: {corpus.folder}: {size}")
             print(f"model:  {config.name}, {config.train.epochs} epochs, into {run_folder}", flush=True)
-        result = train(config, run_folder, "cpu")
+        result = train(config, run_folder, "auto" if device_of("auto").type == "cuda" else "cpu")
     name, picture = config.data.eval_split, run_folder / "moments.png"
     with closing(open_split(config, name)) as split:
         note = f"{config.train.epochs} epochs show that training works, not how well" if quick else None

@@ -3,7 +3,9 @@
 import hashlib
 import os
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from unicodedata import combining, normalize
 
 from starlette.exceptions import HTTPException
 
@@ -52,12 +54,14 @@ class Catalogue:
             raise HTTPException(404, "no such video")
         return video
 
-    def page(self, offset: int, limit: int, newest: bool = False) -> list[VideoEntry]:
-        """Some of the videos, in the order of the index, or those first whose files were modified last."""
-        videos = list(self._videos.values())
-        if newest:
-            videos.sort(key=lambda video: -video.mtime_ns)
-        return videos[offset : offset + limit]
+    def listed(self, name: str = "", newest: bool = False) -> list[VideoEntry]:
+        """The videos whose name contains a text, in the order of the index, or by when their files were modified.
+
+        Upper and lower case, accents and ligatures do not differ: `strasse` is in `Straße`.
+        """
+        text = _plain(name)
+        videos = [video for video in self._videos.values() if text in _plain(video.id)]
+        return sorted(videos, key=lambda video: -video.mtime_ns) if newest else videos
 
     def path(self, video: VideoEntry) -> Path:
         """The file of a video, with links resolved, if it is the one that was indexed.
@@ -81,6 +85,12 @@ class Catalogue:
         if not self._unchanged[state]:
             raise HTTPException(409, "the file changed after it was encoded")
         return path
+
+
+@lru_cache(2**16)
+def _plain(text: str) -> str:
+    """Letters without case and accents."""
+    return "".join(letter for letter in normalize("NFKD", text.casefold()) if not combining(letter))
 
 
 def key_of(video: VideoEntry) -> str:

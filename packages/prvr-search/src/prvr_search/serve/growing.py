@@ -36,7 +36,7 @@ class GrowingIndex:
         self.error: str | None = None
         self._version = library.version
         self.index: VideoIndex = library.encoded() if update else library.index
-        self._source = self.index.source
+        self._shown = self.index.snapshot
         self._total = len(self.index)
 
     def start(self) -> None:
@@ -71,10 +71,10 @@ class GrowingIndex:
             self._library.close()
         elif version == self._version:
             return False
-        before = self._source  # a search of a command may have brought the index up to date meanwhile
+        before = self._shown  # a search of a command may have brought the index up to date meanwhile
         self.index, self._version = self._library.encoded(), version
-        self._source = self.index.source
-        return self._source is not before
+        self._shown = self.index.snapshot
+        return self._shown is not before
 
     def _follow(self) -> None:
         while not self._stop.is_set():

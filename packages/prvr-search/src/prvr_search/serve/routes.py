@@ -158,10 +158,11 @@ def _search_routes(service: Service) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
+        name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
     ) -> schema.VideosResponse:
-        """The videos of the index."""
-        page = service.catalogue.page(offset, limit, newest)
-        return schema.VideosResponse(total=len(service.catalogue), videos=list(map(describe, page)))
+        """The videos of the index, a page at a time."""
+        videos = service.catalogue.listed(name, newest)
+        return schema.VideosResponse(total=len(videos), videos=list(map(describe, videos[offset : offset + limit])))
 
     return router
 

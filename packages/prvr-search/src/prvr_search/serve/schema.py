@@ -164,7 +164,7 @@ class BatchResponse(BaseModel):
 
 
 class VideosResponse(BaseModel):
-    """A page of the videos of the index."""
+    """A page of the videos of the index, and how many there are."""
 
     total: int
     videos: list[VideoResponse]

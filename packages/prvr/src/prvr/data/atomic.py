@@ -52,11 +52,14 @@ def user_data() -> Path:
     return platformdirs.user_data_path("prvr", appauthor=False)
 
 
-def replace_file(path: Path, write: Callable[[BufferedRandom], object], mode: int = 0o666) -> None:
+def replace_file(
+    path: Path, write: Callable[[BufferedRandom], object], mode: int = 0o666, *, durable: bool = True
+) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
     It has the permissions ``mode``, as far as the mask allows, from the beginning. ``write`` may also read what it has
-    written. Its errors and those of the file system pass through; nothing half-written is left.
+    written. Its errors and those of the file system pass through; nothing half-written is left. A file that is not
+    ``durable`` may be empty or damaged after a power failure; its reader checks it.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
     opened = os.fdopen(os.open(temporary, _NEW, mode), "w+b")
@@ -64,7 +67,8 @@ def replace_file(path: Path, write: Callable[[BufferedRandom], object], mode: in
         with opened as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +37,19 @@ def choose_device(name: torch.device | str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     return torch.device(name)
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """With "tf32", a GPU computes matrix products and recurrent layers of float32 in TF32 inside; else in float32."""
+    before, in_cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = in_cudnn
 
 
 def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None = None) -> Generator[T, None, None]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from prvr.data.on_device import batches_on
+from prvr.data.on_device import batches_on, matrix_products
 from prvr.data.packed import PackedSplit
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
@@ -77,7 +77,8 @@ def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int)
         if in_training:
             model.eval()
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
+        seeded = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with seeded, torch.inference_mode(), matrix_products("no"):
             # torch.manual_seed also seeds kinds of devices that are absent, which takes longer than a short query.
             (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
             yield

@@ -1,6 +1,7 @@
 """The process of a run, and several of them: signals, progress bar, device, and what all have to agree on."""
 
 import ctypes
+import os
 import platform
 import signal
 import threading
@@ -136,7 +137,8 @@ def make_accelerator(
         trackers: names of accelerate's trackers, or trackers.
 
     Raises:
-        TrainingError: "tf32" without an NVIDIA GPU; or a tracker that is unknown, or whose package is not installed.
+        TrainingError: "tf32" without an NVIDIA GPU; more processes than GPUs; or a tracker that is unknown, or whose
+            package is not installed.
     """
     for name in {str(tracker) for tracker in trackers if isinstance(tracker, str)} - {"all"}:
         if name not in LOGGER_TYPE_TO_CLASS:
@@ -144,6 +146,9 @@ def make_accelerator(
         if name in LoggerType and LoggerType(name) not in get_available_trackers():  # accelerate would train without it
             package = name.replace("_", "-")
             raise TrainingError(f"trackers: {name} needs the package {package}. Install it: pip install {package}")
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+    if str(device) != "cpu" and torch.cuda.is_available() and here > gpus:
+        raise TrainingError(f"{here} processes on {gpus} GPU: each needs its own. Start {gpus}, or pass --device cpu")
     is_first = not is_initialized()
     accelerator = Accelerator(
         cpu=str(device) == "cpu",
@@ -187,19 +192,6 @@ def kept_memory(on: bool = True) -> Iterator[None]:
         library.mallopt(_MMAP_THRESHOLD, 32 * 2**20)
         library.mallopt(_TRIM_THRESHOLD, 64 * 2**20)
         library.malloc_trim(0)
-
-
-@contextmanager
-def matrix_products(precision: str) -> Iterator[None]:
-    """With "tf32", a GPU multiplies matrices of float32 in TF32 inside; otherwise torch's settings stay as they are."""
-    before = torch.get_float32_matmul_precision()
-    if precision == "tf32":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        if precision == "tf32":
-            torch.set_float32_matmul_precision(before)
 
 
 def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:
@@ -249,6 +241,12 @@ def agree_to_stop(stop: StopRequest, group: dist.ProcessGroup | None) -> bool:
     dist.all_reduce(number, dist.ReduceOp.MAX, group=group)
     stop.received = stop.received or int(number) or None
     return bool(number)
+
+
+def wait_for_all() -> None:
+    """Waits until all processes are here. accelerate's own names a GPU by the rank, also where all use the CPU."""
+    if process_count() > 1:
+        dist.barrier()
 
 
 def process_count() -> int:

@@ -25,6 +25,7 @@ from accelerate import Accelerator
 from prvr.config import Config, config_to_dict, dump_config, expect_readable, flat
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
+from prvr.data.on_device import matrix_products
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import load_state, plain_state, recover, save_state, write_file
@@ -251,6 +252,7 @@ def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions
         state = folder.open(config, resume)
         stop = stack.enter_context(listening())
         stack.enter_context(kept_memory(accelerator.device.type == "cpu"))
+        stack.enter_context(matrix_products("no"))  # but for the steps of a run in TF32
         progress = options.get("progress", no_progress) if accelerator.is_main_process else no_progress
         yield Run(folder, accelerator, stop, progress, state, options.get("on_epoch"))
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import config_to_dict, flat
+from prvr.data.on_device import matrix_products
 from prvr.errors import DivergedError, TrainingError
 from prvr.reading import short
 from prvr.training.checkpoint import (
@@ -24,7 +25,7 @@ from prvr.training.checkpoint import (
     load_weights,
     plain_state,
 )
-from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, host_group, matrix_products
+from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, host_group, wait_for_all
 from prvr.training.run_folder import Run, RunConfig, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
 
@@ -212,7 +213,7 @@ class Trainer:
             Terminated, KeyboardInterrupt: a signal arrived; the run is saved.
         """
         train, accelerator, stop = self.config.train, self.run.accelerator, self.run.stop
-        accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
+        wait_for_all()  # all have looked into the folder before anything is written there
         if self._is_main:
             self.run.folder.write_config(self.config)
         if accelerator.log_with:
@@ -414,7 +415,7 @@ class Trainer:
     def _save_inside_epoch(self) -> None:
         if self._is_main:
             self.run.folder.save_state(self.state_dict() | {"position": asdict(self.state)})
-        self.run.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
+        wait_for_all()  # a process that ends now must not take the writing one along
         self._saved = self._where
 
     @property

@@ -9,15 +9,19 @@ const input = element("query");
 const results = element("results");
 const status = element("status");
 const problem = element("problem");
-const MOST = 20; // results, if the server gives as many
+const MOST = 20; // results at a time
+const NAMES = 4; // videos at a time whose name contains the query
 let serverInfo = null; // the answer of /api/info, or the request for it
 let running = null;
 let typing = 0; // the timer that applies options once nobody types in them
 const PAUSE = 400; // milliseconds without typing
-const TILES = 24; // videos on the first screen
+const TILES = 24; // videos at a time on the first screen
 const EVERY = 3000; // milliseconds between two looks how many videos can be searched
+const SELDOM = 20000; // the same while none is being added
 let last = null; // what played last: focus goes back to it
 let listed = null; // how many videos the server had when they were listed
+let answered = null; // how many it had for the results that are shown
+let asks = null; // gives more of them
 const OPTIONS = [...element("more").querySelectorAll("input")].map((field) => field.name);
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
@@ -39,7 +43,8 @@ function learn() {
   return serverInfo;
 }
 
-async function search(query) {
+/** Shows the best `count` results for a query; where `more`, those that are there stay. */
+async function search(query, count = MOST, more = false) {
   running?.abort();
   running = new AbortController();
   const mine = running;
@@ -48,18 +53,24 @@ async function search(query) {
   status.textContent = "Searching …";
   results.setAttribute("aria-busy", "true");
   results.classList.add("waiting");
+  if (!more) listNamed(query.get("picture") || query.get("like") ? "" : query.get("q") ?? "", mine.signal);
   try {
-    const params = parameters(query, Math.min(MOST, (await learn()).results));
+    const most = (await learn()).results;
+    const params = parameters(query, Math.min(count, most));
     const picture = query.get("picture");
     if (picture && !pictures.has(picture)) throw new Problem("The picture is no longer available. Choose it again.");
     const answer = picture
       ? await post(`/api/search/picture?${params}`, pictures.get(picture).body, mine.signal)
       : await get(`/api/search?${params}`, mine.signal);
-    closePlayer();
-    show(answer);
+    if (!more) closePlayer();
+    show(answer, more);
+    const isAll = answer.hits.length < Math.min(count, most) || count >= most;
+    element("more-results").hidden = isAll;
+    asks = () => search(query, count + MOST, true);
   } catch (error) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
+    element("more-results").hidden = true;
     status.textContent = "";
     problem.textContent = error instanceof Problem ? error.message : `Something went wrong in this page: ${error.message}`;
     problem.hidden = false;
@@ -84,10 +95,15 @@ function parameters(query, k) {
   return params;
 }
 
-function show(answer) {
+function show(answer, more) {
   document.title = `${answer.query} – prvr`;
   const scale = range(answer);
-  results.replaceChildren(...answer.hits.map((hit) => card(hit, scale)));
+  const before = more ? results.children.length : 0;
+  const cards = answer.hits.slice(before).map((hit) => card(hit, scale));
+  if (more) results.append(...cards);
+  else results.replaceChildren(...cards);
+  answered = answer.videos;
+  element("again-search").hidden = true;
   element("view").hidden = !answer.hits.length;
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
@@ -100,7 +116,8 @@ function show(answer) {
   const folded = answer.hits.reduce((count, hit) => count + hit.alike.length, 0);
   const grouped = folded ? `; ${folded} more grouped with similar results` : "";
   status.textContent = `${first} ${videos} videos${grouped}.`;
-  scrollTo({ top: 0 });
+  if (!more) scrollTo({ top: 0 });
+  else cards[0]?.querySelector(".open").focus();
 }
 
 function card(hit, scale) {
@@ -142,7 +159,7 @@ function card(hit, scale) {
   }
   const similar = make("button", "similar quiet", "More like this");
   similar.type = "button";
-  similar.setAttribute("aria-label", `More like ${span(best)} of ${hit.video.name}`);
+  similar.setAttribute("aria-label", `More like this: ${span(best)} of ${hit.video.name}`);
   similar.addEventListener("click", () => askLike(hit.video, best.start, best.end));
   more.append(similar);
   for (const [what, videos] of [
@@ -188,16 +205,47 @@ function tile(video) {
   return item;
 }
 
+/** Shows a page of videos in a section, behind those that are there; its button asks for the next one. */
+async function listPage(section, params, size, signal) {
+  const list = section.querySelector("ol");
+  const offset = list.children.length;
+  const { total, videos } = await get(`/api/videos?${new URLSearchParams({ ...params, offset, limit: size })}`, signal);
+  list.append(...videos.map(tile));
+  const further = section.querySelector("ol + button");
+  further.hidden = list.children.length >= total || !videos.length;
+  further.onclick = async () => {
+    await listPage(section, params, TILES, signal);
+    list.children[offset + videos.length]?.querySelector("button").focus();
+  };
+  return total;
+}
+
 async function listVideos(count) {
   if (listed === count) return;
   listed = count;
-  const { videos } = await get(`/api/videos?newest=true&limit=${TILES}`);
-  element("videos").replaceChildren(...videos.map(tile));
+  element("videos").querySelector("ol").replaceChildren();
+  await listPage(element("videos"), { newest: true }, TILES);
+}
+
+/** Shows the videos whose name contains a text. */
+async function listNamed(name, signal) {
+  const section = element("named");
+  section.hidden = true;
+  section.querySelector("ol").replaceChildren();
+  if (!name.trim()) return;
+  try {
+    const total = await listPage(section, { name: name.trim() }, NAMES, signal);
+    section.querySelector("h2").textContent = `${total.toLocaleString()} ${total === 1 ? "video has" : "videos have"} this in the name`;
+    section.hidden = !total;
+  } catch {
+    // the search itself says what is wrong
+  }
 }
 
 /** Shows or hides the first screen. */
 function welcome(visible) {
   element("welcome").hidden = element("videos").hidden = !visible;
+  if (visible) element("named").hidden = element("more-results").hidden = element("again-search").hidden = true;
 }
 
 function unmark() {
@@ -391,6 +439,8 @@ addEventListener("paste", (event) => {
     askPicture(file);
   }
 });
+element("more-results").addEventListener("click", () => asks());
+element("again-search").addEventListener("click", () => search(addressQuery()));
 addEventListener("hashchange", fromAddress);
 element("player").addEventListener("similar", (event) => askLike(event.detail.video, event.detail.start));
 element("player").addEventListener("closed", leavePlayer);
@@ -442,7 +492,8 @@ async function showInfo(info) {
   const others = error ?? "the others are being added.";
   element("progress").textContent = `${done.toLocaleString()} of ${total.toLocaleString()} videos can be searched; ${others}`;
   element("progress").hidden = done >= total && !error;
-  if (!element("progress").hidden) setTimeout(lookAgain, EVERY);
+  setTimeout(lookAgain, element("progress").hidden ? SELDOM : EVERY);
+  element("again-search").hidden = !results.children.length || info.videos === answered;
   await listVideos(info.videos);
 }
 

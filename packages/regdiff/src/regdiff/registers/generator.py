@@ -1,4 +1,4 @@
-"""Register tokens of a sequence (DreamPRVR): a condition, a prior, a short diffusion from it, and their parts."""
+"""The generator of registers: a condition, a prior and a short diffusion from it, of parts or of options."""
 
 import copy
 from dataclasses import asdict, dataclass, field
@@ -8,37 +8,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages, adaptive_average_pool
-from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import Callback, ConditionalDiffusion
 from regdiff.forward import Weighting
-from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
 from regdiff.hub import Saveable
-from regdiff.masks import expect_mask, masked
-from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
-from regdiff.records import register_record
+from regdiff.masks import expect_mask, masked, readable
+from regdiff.noise import standard_normal
+from regdiff.registers.condition import ConditionGenerator, NoCondition, SegmentAverages
+from regdiff.registers.denoiser import RegisterDenoiser
+from regdiff.registers.gaussian import Gaussian, PriorSampler
+from regdiff.registers.noise import FreshNoise, NoiseSource, extended, fixed_table
+from regdiff.registers.records import register_record
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
 from regdiff.transformer import TransformerDenoiser
-
-__all__ = [
-    "AttentionReadout",
-    "ConditionGenerator",
-    "Gaussian",
-    "GeneralizedPooling",
-    "NoCondition",
-    "NoiseSource",
-    "PriorSampler",
-    "RegisterDenoiser",
-    "RegisterGenerator",
-    "RegisterOptions",
-    "Registers",
-    "Sampling",
-    "SegmentAverages",
-    "TextualPerturbation",
-    "adaptive_average_pool",
-    "make_register_generator",
-]
 
 Start = Literal["prior_mean", "prior_sample", "gaussian"]
 LossTimesteps = Literal["all", "random"]
@@ -306,6 +288,7 @@ class RegisterGenerator(nn.Module, Saveable):
             eval_noise = fixed_table(steps + 1, self.num_registers, self.dim).to(torch.get_default_device())
         self.register_buffer("eval_noise", eval_noise, persistent=False)
         self._hub_mixin_config = None if options is None else asdict(options)
+        self._made_of = self._parts()
         self.register_state_dict_post_hook(_leave_out_diffusion)
         self.register_load_state_dict_pre_hook(_put_in_diffusion)
 
@@ -323,15 +306,27 @@ class RegisterGenerator(nn.Module, Saveable):
         if name not in ("denoiser", "null_condition"):  # nn.Module would register a module or parameter before a setter
             super().__setattr__(name, value)
             return
-        before, diffusion = getattr(self, name), self._diffusion()
-        setattr(diffusion, name, value)
-        if name == "denoiser" and _arguments_of(before) != _arguments_of(value):
-            self._hub_mixin_config = None  # which described the one that was there
+        setattr(self._diffusion(), name, value)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], **options: Any) -> "RegisterGenerator":
         """A new generator of the `RegisterOptions` in `config`, with some of them replaced by `options`."""
         return make_register_generator(**(config | options))
+
+    def _parts(self) -> Any:
+        """What the options made, and what saving them again must find."""
+        diffusion = None if self.diffusion is None else self.diffusion._describe()
+        return repr(self.condition), repr(self.prior), type(self.noise), diffusion
+
+    def _describe(self) -> dict[str, Any] | None:
+        """The options, with what was set since; None where a part is another than they make."""
+        config: Any = self._hub_mixin_config
+        if config is None or self._parts() != self._made_of:
+            return None
+        start = {} if self.prior is None else {"start": "prior_sample" if self.sample_prior else "prior_mean"}
+        sampling = {"num_sampling_steps": self.sampling.num_steps, "guidance_scale": self.sampling.guidance_scale}
+        rest = {"checkpoint": self.sampling.checkpoint, "loss_timesteps": self.loss_timesteps}
+        return config | start | sampling | rest
 
     def with_scheduler(self, scheduler: Scheduler | str) -> "RegisterGenerator":
         """This generator, its parameters included, with another sampler.
@@ -377,8 +372,8 @@ class RegisterGenerator(nn.Module, Saveable):
         """Generate the registers of each row; differentiable through the whole chain.
 
         In eval mode on a CPU the prior and the condition are checked to be finite. On an accelerator looking would mean
-        waiting, so there a NaN in the features comes out as NaN registers (`RegisterPipeline` looks everywhere); in
-        training it comes out as a NaN loss, for the training loop to report or to skip.
+        waiting, so there a NaN in the features comes out as NaN registers; in training it comes out as a NaN loss, for
+        the training loop to report or to skip.
 
         Args:
             features: The sequence V.
@@ -515,13 +510,9 @@ def _put_in_diffusion(module: nn.Module, state: dict[str, Any], prefix: str, *re
             state[f"{prefix}diffusion.{name[len(prefix) :]}"] = state.pop(name)
 
 
-def _arguments_of(denoiser: Any) -> Any:
-    return type(denoiser), getattr(denoiser, "_hub_mixin_config", None)
-
-
 def _expect_finite(name: str, values: Tensor) -> None:
     """Refuse rows that are not finite, on the CPU alone: elsewhere asking would wait for the device."""
-    if values.device.type != "cpu" or torch.compiler.is_compiling():
+    if not readable(values):
         return
     finite = values.isfinite().flatten(1).all(1)
     if not bool(finite.all()):

@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regdiff.masks import masked
+from regdiff.masks import masked, readable
 from regdiff.noise import standard_normal
-from regdiff.records import register_record
+from regdiff.registers.records import register_record
 from regdiff.timestep import sincos_table
 
 #: What `GeneralizedPooling` divides its scores of the ranks by: 0.1 makes the weights peaked (Chen et al. 2021).
@@ -110,7 +110,7 @@ class GeneralizedPooling(nn.Module):
         weights = self._weights(longest, 1 if mask is None else longest)
         if mask is not None:
             lengths = mask.sum(1)
-            if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and not bool(lengths.all()):
+            if readable(lengths) and not bool(lengths.all()):
                 raise ValueError(f"mask: row {int(lengths.argmin())} has no valid position; leave such rows out")
             weights = weights[(longest - lengths).clamp(max=longest - 1)]
         if mask is None:
