@@ -510,7 +510,9 @@ def of_hlg(light: np.ndarray) -> np.ndarray:
     """The same by HLG, on a display of 1000 candelas."""
     display = light * 0.203
     scene = display * ((display @ [0.2627, 0.678, 0.0593]) ** (1 / 1.2 - 1))[..., None]
-    return np.where(scene <= 1 / 12, np.sqrt(3 * scene), 0.17883277 * np.log(12 * scene - 0.28466892) + 0.55991073)
+    return np.where(
+        scene <= 1 / 12, np.sqrt(3 * scene), 0.17883277 * np.log(np.maximum(12 * scene - 0.28466892, 0.1)) + 0.55991073
+    )
 
 
 @pytest.mark.parametrize(("transfer", "signal"), [(16, of_pq), (18, of_hlg)])
