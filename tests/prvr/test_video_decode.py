@@ -495,3 +495,48 @@ def test_a_long_film_takes_the_memory_of_a_short_one(tmp_path: Path) -> None:
     found = growth(*paths)
     assert [said for _, said in found] == [str(count) for count in counts]
     assert found[1][0] < 20_000  # beyond the peak of the short one
+
+
+# High dynamic range.
+
+
+def of_pq(light: np.ndarray) -> np.ndarray:
+    """The signal of shares of white paper by PQ (ITU-R BT.2100)."""
+    power = (light * 203 / 10_000) ** (2610 / 16384)
+    return ((3424 / 4096 + 2413 / 128 * power) / (1 + 2392 / 128 * power)) ** (2523 / 32)
+
+
+def of_hlg(light: np.ndarray) -> np.ndarray:
+    """The same by HLG, on a display of 1000 candelas."""
+    display = light * 0.203
+    scene = display * ((display @ [0.2627, 0.678, 0.0593]) ** (1 / 1.2 - 1))[..., None]
+    return np.where(
+        scene <= 1 / 12, np.sqrt(3 * scene), 0.17883277 * np.log(np.maximum(12 * scene - 0.28466892, 0.1)) + 0.55991073
+    )
+
+
+@pytest.mark.parametrize(("transfer", "signal"), [(16, of_pq), (18, of_hlg)])
+def test_high_dynamic_range_looks_like_standard_range(transfer: int, signal: Any, tmp_path: Path) -> None:
+    import av
+
+    picture = np.random.default_rng(0).integers(20, 190, (64, 96, 3)).astype(np.float64)
+    to_2020 = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], [0.0164, 0.088, 0.8956]])
+    light = (picture / 255) ** 2.4 @ to_2020.T
+    light[:, 48:] = np.linspace(1, 4, 48)[:, None]  # lamps: above white paper
+    coded = np.rint(signal(light) * 65535).astype(np.uint16)
+    for number in (transfer, 1):
+        with av.open(str(tmp_path / f"{number}.mkv"), "w") as container:
+            stream: Any = container.add_stream("ffv1", rate=2)
+            stream.width, stream.height, stream.pix_fmt = 96, 64, "gbrp16le"
+            stream.codec_context.color_trc = number
+            frame = av.VideoFrame.from_ndarray(coded, format="rgb48le").reformat(format="gbrp16le")
+            container.mux([*stream.encode(frame), *stream.encode(None)])
+    shown = {}
+    for number in (transfer, 1):
+        with open_video(tmp_path / f"{number}.mkv") as video:
+            shown[number] = next(iter(video.sample(2.0))).pixels.astype(np.float64)
+    np.testing.assert_allclose(shown[transfer][:, :48], picture[:, :48], atol=3)
+    lamps = shown[transfer][0, 48:]
+    assert lamps.min() >= 235
+    assert (np.diff(lamps[:, 0]) >= 0).all()
+    assert np.abs(shown[1][:, :48] - picture[:, :48]).mean() > 10  # what would be shown without

@@ -3,17 +3,24 @@
 import io
 import warnings
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float32, UInt8, UInt16
 
 from prvr.errors import InputError, PrvrError
 from prvr.reading import printable, read_bytes
 
 _UNSPECIFIED = 2  # colour space number of the standard
 _BT709, _BT601 = "ITU709", "ITU601"
+_PQ, _HLG = 16, 18  # transfer numbers of the standard
+_WHITE = 203.0  # candelas per square metre of white paper in HDR (ITU-R BT.2408)
+_KNEE = 0.6  # of white, up to which lights keep their level
+_TO_709 = np.array(
+    [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], np.float32
+)  # linear red green blue of BT.2020
 _HD = 720  # rows from which a file that does not say has BT.709, as players take it
 _WIDEST = 4  # ratio of a pixel's sides beyond which the file is not believed
 _LARGEST = 3840 * 2160  # pixels that are shown of any picture
@@ -57,15 +64,49 @@ def to_rgb(
     unsaid = _BT709 if frame.height >= _HD else _BT601
     width, height = max(1, round(frame.width * shape)), frame.height
     shrink = min(1.0, (_LARGEST / (width * height)) ** 0.5, most / max(width, height) if most else 1.0)
+    is_hdr = frame.color_trc in (_PQ, _HLG)
     pixels = frame.to_ndarray(
-        format="rgb24",
+        format="rgb48le" if is_hdr else "rgb24",
         width=max(1, int(width * shrink)) if shrink < 1 else width,
         height=max(1, int(height * shrink)) if shrink < 1 else height,
         src_colorspace=unsaid if frame.colorspace == _UNSPECIFIED and "yuv" in frame.format.name else None,
         interpolation="BICUBIC",
         threads=1,  # small work: more threads would wait for each other
     )
-    return upright(pixels, matrix)
+    return upright(tone_mapped(pixels, frame.color_trc) if is_hdr else pixels, matrix)
+
+
+def tone_mapped(pixels: UInt16[np.ndarray, "h w 3"], transfer: int) -> UInt8[np.ndarray, "h w 3"]:
+    """A picture in high dynamic range as a display of standard range shows it: what is brighter than white paper is
+    compressed, with its hue.
+
+    Args:
+        pixels: red green blue of BT.2020, 0 to 65535.
+        transfer: 16 for PQ (SMPTE ST 2084), 18 for HLG (ARIB STD-B67), see ITU-R BT.2100.
+
+    Examples:
+        >>> tone_mapped(np.full((1, 1, 3), 38055, np.uint16), 16).tolist()  # 203 candelas: white paper
+        [[[239, 239, 239]]]
+    """
+    light = _lights(transfer)[pixels]
+    if transfer == _HLG:  # brightness of a display of 1000 candelas
+        light *= (1000 / _WHITE) * (light @ np.array([0.2627, 0.678, 0.0593], np.float32))[..., None] ** np.float32(0.2)
+    brightest = light.max(2, keepdims=True)
+    over = np.maximum(brightest - _KNEE, 0) / (1 - _KNEE)
+    light *= (brightest - over * (1 - _KNEE) + (1 - _KNEE) * -np.expm1(-over)) / np.maximum(brightest, 1e-6)
+    return (np.clip(light @ _TO_709.T, 0, 1) ** np.float32(1 / 2.4) * 255 + 0.5).astype(np.uint8)
+
+
+@cache
+def _lights(transfer: int) -> Float32[np.ndarray, " n"]:
+    """The light of each of 65536 signals: of PQ as a share of white paper, of HLG as one of the scene's brightest."""
+    signal = np.linspace(0, 1, 1 << 16)
+    if transfer == _HLG:
+        a, b, c = 0.17883277, 0.28466892, 0.55991073
+        return np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - c) / a) + b) / 12).astype(np.float32)
+    m1, m2, c1, c2, c3 = 0.1593017578125, 78.84375, 0.8359375, 18.8515625, 18.6875
+    power = signal ** (1 / m2)
+    return (10_000 / _WHITE * (np.maximum(power - c1, 0) / (c2 - c3 * power)) ** (1 / m1)).astype(np.float32)
 
 
 def upright(pixels: UInt8[np.ndarray, "h w 3"], matrix: Matrix | None) -> UInt8[np.ndarray, "h2 w2 3"]:
