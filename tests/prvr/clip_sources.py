@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr_search.backends import CandidateBackend, ClipBlock
+from prvr_search.backends import CandidateBackend, ClipBlock, ClipSource
 
 DIM, CLIPS, BLOCK = 16, 4, 16
 Backend = TypeVar("Backend", bound=CandidateBackend)
@@ -21,8 +21,10 @@ def clips_of(key: int, clips: int = CLIPS, dim: int = DIM) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-class MemorySource:
+class MemorySource(ClipSource):
     """A pack of windows, some of which count. `read` counts the readings."""
+
+    __setattr__ = object.__setattr__
 
     def __init__(self, folder: Path, *, clips: int = CLIPS, seed: str = "a1b2c3", windows: int = 0) -> None:
         self.folder, self.seed, self.dim, self.clips, self.windows = folder, seed, DIM, clips, windows

@@ -181,8 +181,34 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
     assert "1 (features kept; delete with --prune)" in out
     features = list((films.parent / "data").rglob("*.npy"))
     assert len(features) == 3
+    kept = {path.stem for path in (films.parent / "cache" / "prvr" / "search").glob("*/*.safetensors")}
+    assert kept == {path.stem for path in features}
     assert main(["library", str(films), "--encoder", NAME, "--prune"]) == 0
     assert "pruned: 1 video\n" in capsys.readouterr().out
+
+
+def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(
+    films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found(films, capsys)
+    files = films.parent / "data"
+    before = {*files.rglob("*.npy")}
+    other = ["--encoder", NAME, "--rate", "1"]
+    assert main(["library", str(films), "--drop", NAME, *other]) != 0  # the folder is still searched with it
+    assert main(["search", str(films), "something red", *other]) == 0
+    capsys.readouterr()
+    assert main(["library", str(films)]) == 0
+    assert f"{NAME}, 2 frames per second: 3 videos" in capsys.readouterr().out
+    assert len({*files.rglob("*.npy")}) == 6
+    assert main(["library", str(films), "--drop", NAME]) == 0
+    out = capsys.readouterr().out
+    assert f"{NAME}: features of 3 videos deleted" in out
+    assert "other encoders" not in out
+    left = {*files.rglob("*.npy")}
+    assert len(left) == 3
+    assert not left & before
+    assert "there are []" in explained(["library", str(films), "--drop", NAME], capsys)
+    assert len(found(films, capsys)) == 3
 
 
 def test_a_folder_that_is_away_is_not_pruned(films: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ class Weights(JointModel):
 
     def __init__(self, clip_weight: float, frame_weight: float) -> None:
         self.dim, self.clips, self.clip_weight, self.frame_weight = DIM, CLIPS, clip_weight, frame_weight
-        self.frame_means = False
+        self.frame_means = self.identity = False
 
 
 def drawn(seed: int, weights: tuple[float, float], near: float) -> Snapshot:

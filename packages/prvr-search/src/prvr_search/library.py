@@ -37,6 +37,7 @@ from prvr_search.query import Query
 from prvr_search.results import SearchResult
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
 from prvr_search.toy_videos import default_encoder, foreign_video, refuse_foreign
+from prvr_search.vector_files import delete_vectors
 from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
 from prvr_search.video.database import LibraryUnwritable
 from prvr_search.video.decode import check_rate
@@ -342,6 +343,11 @@ class Library:
             seconds=sum((about[sha256]["duration"] for sha256 in encoded), 0.0),
             missing=len({sha256 for _, sha256 in self.storage.places(self.folder)} - {*contents.values()}),
             bytes=self.storage.size(key, set(encoded)),
+            others_encoded={
+                (other.encoder.name, other.rate): count
+                for name, other in self.storage.specs().items()
+                if name != key and (count := len({*contents.values()} & self.storage.encoded(name).keys()))
+            },
             unreadable=tuple(
                 Unreadable(video.id, *astuple(faults[contents[video.id]]))
                 for video in listing.videos
@@ -437,7 +443,9 @@ class Library:
             if not below(folder, [self.folder]):
                 with suppress(DataError):
                     videos += list_videos(folder).videos
-        return self.storage.prune(self.folder, videos, [*listing.unlisted])
+        deleted, remaining = self.storage.prune(self.folder, videos, [*listing.unlisted])
+        delete_vectors(user_cache() / "search", deleted)
+        return len(deleted), remaining
 
     def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
         """The videos of the folder; none if it is missing but was there before."""
@@ -566,6 +574,7 @@ class LibraryState:
         seconds: their duration.
         missing: the number of videos that were seen earlier and are not there now.
         bytes: size of the features.
+        others_encoded: how many of the videos have features of another encoder, by its name and rate.
         unreadable: the videos that cannot be encoded.
         others: the number of other files, by suffix.
     """
@@ -576,6 +585,7 @@ class LibraryState:
     seconds: float
     missing: int
     bytes: int
+    others_encoded: Mapping[tuple[str, float], int]
     unreadable: tuple[Unreadable, ...]
     others: Mapping[str, int]
 

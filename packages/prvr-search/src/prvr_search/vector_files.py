@@ -213,6 +213,20 @@ def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[C
     return path
 
 
+def delete_vectors(place: Path, shas: Collection[str]) -> None:
+    """Deletes what is kept of some videos for any model: their files, and all packs, which are written again.
+
+    Args:
+        place: the folder of the folders of the models.
+        shas: the videos, by sha256.
+    """
+    files = [path for sha256 in shas for path in place.glob(f"*/{sha256}.safetensors")]
+    files += [path for path in place.glob(f"*/{PACKS}/*.*") if shas and _PACK.fullmatch(f"{path.stem}.safetensors")]
+    for path in files:
+        with suppress(OSError):
+            path.unlink()
+
+
 def pack_name(videos: Iterable[Content]) -> str:
     """The hash of a list of videos, in any order."""
     return hashlib.sha256(json.dumps(sorted(videos)).encode()).hexdigest()

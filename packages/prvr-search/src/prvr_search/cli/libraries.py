@@ -194,6 +194,7 @@ def run(
     prune: bool = False,
     import_: Annotated[Path | None, Parameter(name="--import", metavar="LIBRARY")] = None,
     move: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    drop: Annotated[str | None, Parameter(metavar="NAME")] = None,
 ) -> int:
     """Show or maintain the library of a folder.
 
@@ -207,9 +208,12 @@ def run(
         prune: delete the features of videos that were removed from FOLDER; not of those on an offline disk
         import_: import the features of another library, for example from another computer
         move: move the whole library, of all folders, to another place
+        drop: delete all features of an encoder that no folder is searched with any more
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
+    from prvr_search.video.storage import encoder_key
+
     damaged = 0
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
@@ -231,6 +235,10 @@ def run(
             deleted, remaining = library.prune()
             unreachable = f"; {_videos(remaining)} not deleted: on an offline disk, or in a folder that cannot be read"
             print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
+        if drop is not None:
+            used = library.spec
+            deleted = library.storage.drop_encoder(drop, "" if used is None else encoder_key(used))
+            print(f"{drop}: features of {_videos(deleted)} deleted")
         if move is not None:
             library.storage.move(move)
         _show(library)
@@ -280,6 +288,10 @@ def _show(library: "Library") -> None:
         "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
         "taught": _taught(library),
         "features": f"{state.bytes / 1e6:,.1f} MB",
+        "other encoders": "; ".join(
+            f"{name}, {rate:g} frames per second: {_videos(count)}"
+            for (name, rate), count in sorted(state.others_encoded.items())
+        ),
         "library": str(library.storage.home),
         "other files": by_suffix(state.others),
     }

@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 _PART = 4096  # rows that are compared at a time
 _FOLDERS, _CLAIMS = "folders.json", "claims"
 _SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
+_OF_ENCODER = "SELECT encoder, sha256 FROM features WHERE encoder = ?"
 _OLDER = "not described by this version of prvr"
 
 
@@ -403,7 +404,7 @@ class Storage:
         rows = self._database.read("SELECT path FROM folders")
         return [Path(os.fsdecode(path)) for (path,) in rows if is_place(path)]
 
-    def prune(self, folder: Path, videos: Sequence[VideoPath], unlisted: Sequence[Path] = ()) -> tuple[int, int]:
+    def prune(self, folder: Path, videos: Sequence[VideoPath], unlisted: Sequence[Path] = ()) -> tuple[list[str], int]:
         """Deletes what is kept of videos that were seen below a folder, are gone now, and were seen nowhere else.
 
         Files that are not known yet are read first, for one may have been renamed. What is on a disk that is not there,
@@ -415,7 +416,8 @@ class Storage:
             unlisted: what of the folder cannot be listed.
 
         Returns:
-            How many videos were deleted, and how many are kept because it is not known whether they are gone.
+            The sha256 of the videos that were deleted, and how many are kept because it is not known whether they are
+            gone.
 
         Raises:
             DataError: another process uses the library.
@@ -464,7 +466,42 @@ class Storage:
             for place in (self.home / FEATURES).glob("*/??"):
                 if not (place.is_symlink() or place.parent.is_symlink()):
                     clear_half_written(place, older_than=ABANDONED_AFTER)
-            return len(unused), len(unreachable)
+            return unused, len(unreachable)
+
+    def drop_encoder(self, name: str, kept: str = "") -> int:
+        """Deletes the features of all videos that encoders of a name have made.
+
+        Args:
+            name: the name of the encoders.
+            kept: the key of one of them that stays.
+
+        Returns:
+            The number of features, one for each video and key.
+
+        Raises:
+            DataError: there is no such encoder, a folder is still searched with it, or another process uses the
+                library.
+        """
+        with self._alone():
+            keys = [key for key, spec in self.specs().items() if spec.encoder.name == name and key != kept]
+            if not keys:
+                known = sorted({spec.encoder.name for key, spec in self.specs().items() if key != kept})
+                raise DataError(f"{name}: no features of another encoder of this name; there are {known}.")
+            for folder in self.folders():
+                if (spec := self.encoder_of(folder)[0]) is not None and encoder_key(spec) in keys:
+                    raise DataError(f"{folder}: is searched with {name}. Search it with another --encoder first.")
+            with self._database.write() as connection:
+                rows = [row for key in keys for row in connection.execute(_OF_ENCODER, (key,))]
+                for key in keys:
+                    for table, column in (("features", "encoder"), ("faults", "encoder"), ("encoders", "key")):
+                        connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (key,))
+            for encoder, sha256 in rows:
+                with suppress(DataError):  # it names no file of this library
+                    self._array(encoder, sha256).unlink(missing_ok=True)
+            for key in keys:
+                (self.home / FEATURES / key / SPEC).unlink(missing_ok=True)
+            self._specs.clear()
+            return len(rows)
 
     def take_over(
         self,
