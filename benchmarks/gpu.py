@@ -57,12 +57,13 @@ from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit, VideoLoader
 from prvr.data.loader import BatchInfo
+from prvr.data.on_device import matrix_products
 from prvr.errors import PrvrError
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask
-from prvr.training.processes import make_accelerator, matrix_products
+from prvr.training.processes import make_accelerator
 from prvr.training.retrieval import compile_blocks
 from prvr.training.task import TrainingStep
 from prvr.types import Batch

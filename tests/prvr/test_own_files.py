@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kills import die, killed
-from search_files import make_features, make_index, some_videos, walk, without
+from search_files import make_features, make_index, some_videos, without
 
 from prvr.data import DataError, open_corpus, pack
 from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_file, write_output
@@ -200,36 +200,53 @@ def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Pa
 # Indices.
 
 
-def test_an_index_whose_rows_are_a_link_deletes_nothing(index: VideoIndex, tmp_path: Path) -> None:
-    rows = index.folder / "rows"
-    rows.rename(tmp_path / "elsewhere")
-    thesis(tmp_path / "elsewhere" / "mine")
-    rows.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    before = sorted((tmp_path / "elsewhere").rglob("*"))
-    with suppress(DataError):
-        index.update(make_features({"v000.mp4": walk(9, 5), "new.mp4": walk(8, 6)}))
-    assert set(before) <= set((tmp_path / "elsewhere").rglob("*"))
+def test_packs_in_a_linked_folder_delete_nothing(
+    index: VideoIndex, features: VideoFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)
+    elsewhere = tmp_path / "elsewhere"
+    thesis(elsewhere / "mine")
+    for name in ("notes.safetensors", f"{'a' * 64}.safetensors", f"{'a' * 64}.faiss"):
+        (elsewhere / name).write_text("mine")
+    (index.folder / "packs").symlink_to(elsewhere, target_is_directory=True)
+    before = sorted(elsewhere.rglob("*"))
+    for left in (features, without(features, "v000.mp4"), features):
+        with suppress(DataError):
+            index.update(left)
+    assert set(before) <= set(elsewhere.rglob("*"))
 
 
-def test_faiss_clears_away_only_its_own_files(index: VideoIndex, features: VideoFeatures) -> None:
+def test_faiss_clears_away_only_its_own_files(
+    index: VideoIndex, features: VideoFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("faiss")
-    folder = index.folder / "backends" / "faiss"
-    folder.mkdir(parents=True)
+    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)
+    folder = index.folder / "packs"
+    folder.mkdir()
     (folder / "mine.faiss").write_text("mine")
-    (folder / f"clips.faiss.{7:016x}.prvr-tmp").write_text("half-written")
-    with make_index(index.folder, backend="faiss") as opened:
+    with make_index(index.folder.parent, features=without(features, "v000.mp4"), backend="faiss") as opened:
         opened.search("a red square", 1)
-        opened.update(without(features, "v000.mp4"))
+        opened.update(features)
         opened.search("a red square", 1)
+        (name,) = (part.name for part in opened.snapshot.parts)
     assert (folder / "mine.faiss").read_text() == "mine"
-    assert {path.name for path in folder.iterdir()} <= {"mine.faiss", "clips.faiss", ".lock"}
+    assert {path.name for path in folder.iterdir()} <= {
+        "mine.faiss", f"{name}.faiss", f"{name}.safetensors", ".lock"
+    }  # fmt: skip
 
 
-def test_a_lock_that_is_a_link_into_somebodys_file_is_refused(index: VideoIndex, features: VideoFeatures) -> None:
+def test_a_lock_that_is_a_link_into_somebodys_file_is_refused(
+    index: VideoIndex, features: VideoFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)
     mine = index.folder.parent / "mine"
     mine.write_text("mine")
-    (index.folder / ".lock").unlink()
-    (index.folder / ".lock").symlink_to(mine)
-    with pytest.raises(DataError, match=r"\.lock: is a symbolic link"):
-        index.update(features)
+    (index.folder / "packs").mkdir()
+    (index.folder / "packs" / ".lock").symlink_to(mine)
+    with (
+        make_index(index.folder.parent, features=features, backend="faiss") as opened,
+        pytest.raises(DataError, match=r"\.lock: is a symbolic link"),
+    ):
+        opened.search("a red square", 1)
     assert mine.read_text() == "mine"

@@ -253,7 +253,36 @@ def test_killed_inside_a_write(write: int, point: str, features: VideoFeatures, 
     killed(lambda: make_index(tmp_path / "index", features=features), at_write(write, point))
     with make_index(tmp_path / "index", features=features) as left:
         assert left.search(QUERY, 20) == expected
+        for path in left.folder.rglob("*.prvr-tmp"):  # perhaps that of another process, for a day
+            os.utime(path, (0, 0))
+    (tmp_path / "index" / left.folder.name / f"{features.entries['v000.mp4'].sha256}.safetensors").unlink()
+    next(left.folder.glob("packs/*.safetensors")).unlink()
+    with make_index(tmp_path / "index", features=features) as left:
+        assert left.search(QUERY, 20) == expected
         assert not [*left.folder.rglob("*.prvr-tmp")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked as POSIX does")
+@pytest.mark.usefixtures("packs")
+def test_processes_that_write_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    features = make_features(some_videos([4 + number % 5 for number in range(60)]))
+    ids = features.video_ids
+    parts = [features, without(features, *ids[:20]), without(features, *ids[40:]), features]
+    children = []
+    for part in parts:
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                for end in range(10, len(ids), 7):
+                    with make_index(tmp_path, features=without(part, *part.video_ids[end:])) as index:
+                        index.search(QUERY)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(parts)
+    with make_index(tmp_path, features=features) as index, make_index(tmp_path / "own", features=features) as alone:
+        assert index.search(QUERY, 60) == alone.search(QUERY, 60)
 
 
 # Scores and ranks are those of evaluation.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.atomic import clear_half_written
+from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
 from prvr_search.backends import CandidateBackend, choose_backend, open_backend
@@ -145,7 +145,7 @@ class VideoIndex:
 
         todo = [video for video in wanted.keys() - held if not opened(video)]
         if todo:
-            clear_half_written(self.folder)
+            clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
         todo.sort(key=lambda video: wanted[video])
         for done, video in enumerate(todo):
             if progress is not None:

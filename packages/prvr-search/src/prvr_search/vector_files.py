@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from prvr.data.atomic import clear_half_written, replace_file
+from prvr.data.atomic import ABANDONED_AFTER, clear_half_written, replace_file
 from prvr.encoders import VideoEntry
 from prvr_search.model import RowSet, SearchModel
 
@@ -209,7 +209,7 @@ def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[C
             for file in path.parent.glob(f"{other.stem}.*"):  # what a backend made of it, too
                 with suppress(OSError):  # another process reads it
                     file.unlink()
-    clear_half_written(path.parent)
+    clear_half_written(folder, PACKS, older_than=ABANDONED_AFTER)  # newer files may be those of another process
     return path
 
 

@@ -119,10 +119,11 @@ def clear_half_written(folder: Path, *inside: str, older_than: float = 0.0) -> N
     """
     for place in (folder, *(folder / name for name in inside if is_real_folder(folder / name))):
         for path in place.iterdir():
-            status = path.lstat()
-            is_old = time.time() - status.st_mtime >= older_than
-            if is_old and _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process has just renamed it
+                status = path.lstat()
+                is_old = time.time() - status.st_mtime >= older_than
+                if is_old and _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
+                    path.unlink()
 
 
 @contextmanager

@@ -50,17 +50,16 @@ def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None
     Args:
         tables: tables of your own (default: those of papers)
     """
-    from rich.text import Text
-
     from prvr.evaluation.tables import new_table
     from prvr.papers import read_table, table_names
 
     listing = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
+    listing.columns[0].no_wrap = True
     _import_parts_of(tables)
     for name in tables or table_names():
         table = read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
-        listing.add_row(Text(name, no_wrap=True), table.heading, " ".join(table.sets), str(len(rows)))
+        listing.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
     stdout().print(listing)
 
 
