@@ -54,7 +54,7 @@ def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None
     from prvr.papers import read_table, table_names
 
     listing = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
-    listing.columns[0].no_wrap = True
+    listing.columns[0].no_wrap = not tables  # names, not paths
     _import_parts_of(tables)
     for name in tables or table_names():
         table = read_table(name)
