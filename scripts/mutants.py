@@ -616,8 +616,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vector_files.py",
-        "number >= _MOST_PACKS or held <= windows.keys()",
-        "number >= _MOST_PACKS or held & windows.keys()",
+        "number >= _MOST_PACKS or contents <= windows.keys()",
+        "number >= _MOST_PACKS or contents & windows.keys()",
         "the pack of another folder is deleted",
         "prvr/test_search_index.py::test_a_pack_is_written_again_when_it_no_longer_fits",
     ),

@@ -128,10 +128,10 @@ class VideoIndex:
         sets, before = row_sets(self.model), self._snapshot
         wanted = {Content.of(entry): video for video, entry in reversed(features.entries.items())}
         parts = [part for part in before.parts if not part.videos.keys().isdisjoint(wanted)]
-        held = {video for part in parts for video in part.videos}
-        if len(wanted.keys() - held) >= PACK_FROM and (pack := open_pack(self.folder, wanted, sets)) is not None:
+        contents = {video for part in parts for video in part.videos}
+        if len(wanted.keys() - contents) >= PACK_FROM and (pack := open_pack(self.folder, wanted, sets)) is not None:
             parts = [pack, *(part for part in parts if not part.name and not part.videos.keys() <= pack.videos.keys())]
-            held = {video for part in parts for video in part.videos}
+            contents = {video for part in parts for video in part.videos}
 
         def opened(video: Content) -> bool:
             """Whether the file of a video is there; all are mapped, and packed before they are too many."""
@@ -143,7 +143,7 @@ class VideoIndex:
                 parts[:] = self._packed(parts, wanted)
             return True
 
-        todo = [video for video in wanted.keys() - held if not opened(video)]
+        todo = [video for video in wanted.keys() - contents if not opened(video)]
         if todo:
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
         todo.sort(key=lambda video: wanted[video])
@@ -161,12 +161,12 @@ class VideoIndex:
             opened(video)
         if progress is not None and todo:
             progress(wanted[todo[-1]], len(todo), len(todo))
-        held = {video for part in parts for video in part.videos}
+        contents = {video for part in parts for video in part.videos}
         pack = parts[0].videos.keys() if parts and parts[0].name else set[Content]()
         many = len(parts) - bool(pack) >= max(PACK_FROM, len(pack) // _SHARE)
         if many or len(pack & wanted.keys()) < _LIVE * len(pack):
             parts = self._packed(parts, wanted)
-        entries = {video: entry for video, entry in sorted(features.entries.items()) if Content.of(entry) in held}
+        entries = {video: entry for video, entry in sorted(features.entries.items()) if Content.of(entry) in contents}
         if entries == before.entries and [*before.parts] == parts:
             return before
         return Snapshot(self.model, entries, parts, self.folder)

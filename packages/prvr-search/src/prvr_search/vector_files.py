@@ -123,7 +123,7 @@ def _sum(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: VideoVectors) -> None:
-    """Writes arrays, those of one part after those of another, as a file of safetensors; none is held in memory.
+    """Writes arrays, those of one part after those of another, as a file of safetensors; none is contents in memory.
 
     It does not wait for the disk: there may be thousands of files, or gigabytes. What a power failure leaves of a file
     is known by its size, or by a last tensor of fixed bytes; the file of a video also has a checksum.
@@ -200,8 +200,8 @@ def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[C
     for number, other in enumerate(others, 1):
         with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(other, "pt") as file:
             about = file.metadata()
-            held = {Content(*video[:3]) for video in json.loads(about["videos"])}
-            if number >= _MOST_PACKS or held <= windows.keys():
+            contents = {Content(*video[:3]) for video in json.loads(about["videos"])}
+            if number >= _MOST_PACKS or contents <= windows.keys():
                 replaced |= dict.fromkeys([other.stem, *json.loads(about["replaced"])])
     write_vectors(path, chosen, VideoVectors(windows, {}, path.stem, tuple(replaced)))
     for other in others:

@@ -101,8 +101,8 @@ def _read(file: BinaryIO) -> Any:
     Raises:
         ValueError: it is of another format.
     """
-    if (found := int.from_bytes(file.read(4), "little")) != _FORMAT:
-        raise ValueError(f"its format is {found}, this version reads {_FORMAT}")
+    if (version := int.from_bytes(file.read(4), "little")) != _FORMAT:
+        raise ValueError(f"its format is {version}, this version reads {_FORMAT}")
     faiss = import_faiss()
     return faiss.read_index(faiss.PyCallbackIOReader(file.read))
 

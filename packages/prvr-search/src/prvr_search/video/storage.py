@@ -485,8 +485,8 @@ class Storage:
         with self._alone():
             keys = [key for key, spec in self.specs().items() if spec.encoder.name == name and key != kept]
             if not keys:
-                known = sorted({spec.encoder.name for key, spec in self.specs().items() if key != kept})
-                raise DataError(f"{name}: no features of another encoder of this name; there are {known}.")
+                names = sorted({spec.encoder.name for key, spec in self.specs().items() if key != kept})
+                raise DataError(f"{name}: no features of another encoder of this name; there are {names}.")
             for folder in self.folders():
                 if (spec := self.encoder_of(folder)[0]) is not None and encoder_key(spec) in keys:
                     raise DataError(f"{folder}: is searched with {name}. Search it with another --encoder first.")
