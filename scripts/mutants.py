@@ -616,6 +616,20 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vector_files.py",
+        "if not os.path.samestat(os.fstat(file.fileno()), path.stat()):",
+        "if False:",
+        "the header of one file goes with the arrays of another",
+        "prvr/test_search_index.py::test_a_file_that_is_replaced_while_it_is_opened[another]",
+    ),
+    Mutant(
+        "prvr_search/vector_files.py",
+        "for video in sorted(chosen)}",
+        "for video in chosen}",
+        "packs of one name have different orders, which copies of a backend depend on",
+        "prvr/test_search_index.py::test_packs_of_the_same_videos_are_equal",
+    ),
+    Mutant(
+        "prvr_search/vector_files.py",
         "number >= _MOST_PACKS or contents <= windows.keys()",
         "number >= _MOST_PACKS or contents & windows.keys()",
         "the pack of another folder is deleted",

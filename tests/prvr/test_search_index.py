@@ -1,6 +1,8 @@
 """An index of videos: what it holds follows the features, and its scores and ranks are those of evaluation."""
 
 import os
+import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +32,9 @@ from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model, vector_files
 from prvr_search import index as index_module
+from prvr_search.model import RowSet
 from prvr_search.ranking import mean_lines
+from prvr_search.vector_files import VideoVectors, read_vectors, row_sets
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +239,17 @@ def test_files_of_somebody_else_are_left_alone(tmp_path: Path, features: VideoFe
         assert (index.folder / "notes.txt").read_text() == (tmp_path / "notes.txt").read_text() == "mine"
 
 
+def test_packs_of_the_same_videos_are_equal(index: VideoIndex, tmp_path: Path) -> None:
+    parts = index.snapshot.parts
+    videos = {video for part in parts for video in part.videos}
+    paths = []
+    for name, order in (("a", parts), ("b", parts[::-1])):
+        (tmp_path / name).mkdir()
+        paths.append(vector_files.write_pack(tmp_path / name, order, videos))
+    assert paths[0].name == paths[1].name
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
 @pytest.mark.usefixtures("packs")
 def test_a_reader_keeps_its_state_while_another_process_writes(features: VideoFeatures, tmp_path: Path) -> None:
     with make_index(tmp_path, features=features) as index, make_index(tmp_path, features=features) as reader:
@@ -262,6 +277,27 @@ def test_killed_inside_a_write(write: int, point: str, features: VideoFeatures, 
         assert not [*left.folder.rglob("*.prvr-tmp")]
 
 
+@pytest.mark.parametrize("becomes", ["another", "nothing"])
+def test_a_file_that_is_replaced_while_it_is_opened(
+    becomes: str, features: VideoFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header of one file never goes with the arrays of another."""
+    with make_index(tmp_path / "a", features=features) as index:
+        first, second, *_ = (index.folder / name for name in files(index))
+    expected = read_vectors(second, row_sets(index.model))
+    mapped = vector_files._mapped
+
+    def replaced_meanwhile(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors:
+        vectors = mapped(path, sets)
+        if second.exists():
+            second.replace(first) if becomes == "another" else [second.unlink(), first.unlink()]
+        return vectors
+
+    monkeypatch.setattr(vector_files, "_mapped", replaced_meanwhile)
+    vectors = read_vectors(first, row_sets(index.model))
+    assert (vectors and vectors.videos) == (expected and expected.videos if becomes == "another" else None)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked as POSIX does")
 @pytest.mark.usefixtures("packs")
 def test_processes_that_write_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -277,6 +313,8 @@ def test_processes_that_write_at_once_do_not_disturb_each_other(tmp_path: Path) 
                     with make_index(tmp_path, features=without(part, *part.video_ids[end:])) as index:
                         index.search(QUERY)
                 code = 0
+            except BaseException:
+                traceback.print_exc()  # the parent sees no more than a status
             finally:
                 os._exit(code)
         children.append(child)

@@ -86,19 +86,34 @@ def read_vectors(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors | None:
     """
     if not path.is_file():  # opening a pipe would wait
         return None
+    vectors, problem = None, None
     try:
-        with safe_open(path, "pt") as file:
-            about = file.metadata()
-            videos = {Content(sha, frames, end): windows for sha, frames, end, windows in json.loads(about["videos"])}
-            arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118, not a mapping
-        if arrays.pop("end").tobytes() != _END:
-            raise ValueError("its end was not written")
-        if not _fit(videos, arrays, sets) or (not about["name"] and about["sum"] != _sum(arrays)):
-            raise ValueError("its arrays do not fit each other, or have changed")
-        return VideoVectors(videos, arrays, about["name"], tuple(json.loads(about["replaced"])))
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
-        logger.warning("rebuilding %s: %s", path, error)
+        with path.open("rb") as file:
+            try:
+                vectors = _mapped(path, sets)
+            except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
+                problem = error
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return read_vectors(path, sets)  # another process replaced it between the header and the arrays
+    except FileNotFoundError:  # another process deleted it
         return None
+    except OSError as error:
+        problem = error
+    if problem is not None:
+        logger.warning("rebuilding %s: %s", path, problem)
+    return vectors
+
+
+def _mapped(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors:
+    with safe_open(path, "pt") as file:
+        about = file.metadata()
+        videos = {Content(sha, frames, end): windows for sha, frames, end, windows in json.loads(about["videos"])}
+        arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118, not a mapping
+    if arrays.pop("end").tobytes() != _END:
+        raise ValueError("its end was not written")
+    if not _fit(videos, arrays, sets) or (not about["name"] and about["sum"] != _sum(arrays)):
+        raise ValueError("its arrays do not fit each other, or have changed")
+    return VideoVectors(videos, arrays, about["name"], tuple(json.loads(about["replaced"])))
 
 
 def _fit(videos: Mapping[Content, int], arrays: Mapping[str, np.ndarray], sets: Mapping[str, RowSet]) -> bool:
@@ -188,22 +203,20 @@ def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[C
     Returns:
         The file.
     """
-    path, chosen, windows = _pack_file(folder, pack_name(videos)), [], {}
+    path, chosen = _pack_file(folder, pack_name(videos)), {}
     for part in parts:
-        for video, arrays in _by_video(part):
-            if video in videos and video not in windows:
-                chosen.append(arrays)
-                windows[video] = part.videos[video]
+        chosen = {video: arrays for video, arrays in _by_video(part) if video in videos} | chosen
+    windows = {video: len(chosen[video]["steps"]) for video in sorted(chosen)}  # the order of its name, and of copies
     path.parent.mkdir(exist_ok=True)
     others = [other for other in _packs(folder) if other != path]
     replaced: dict[str, None] = {}
     for number, other in enumerate(others, 1):
-        with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(other, "pt") as file:
+        with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(other, "np") as file:
             about = file.metadata()
             contents = {Content(*video[:3]) for video in json.loads(about["videos"])}
             if number >= _MOST_PACKS or contents <= windows.keys():
                 replaced |= dict.fromkeys([other.stem, *json.loads(about["replaced"])])
-    write_vectors(path, chosen, VideoVectors(windows, {}, path.stem, tuple(replaced)))
+    write_vectors(path, [chosen[video] for video in windows], VideoVectors(windows, {}, path.stem, tuple(replaced)))
     for other in others:
         if other.stem in replaced:
             for file in path.parent.glob(f"{other.stem}.*"):  # what a backend made of it, too
