@@ -1,5 +1,6 @@
 """An index of videos: what it holds follows the features, and its scores and ranks are those of evaluation."""
 
+import hashlib
 import os
 import traceback
 from collections.abc import Mapping
@@ -242,12 +243,12 @@ def test_files_of_somebody_else_are_left_alone(tmp_path: Path, features: VideoFe
 def test_packs_of_the_same_videos_are_equal(index: VideoIndex, tmp_path: Path) -> None:
     parts = index.snapshot.parts
     videos = {video for part in parts for video in part.videos}
-    paths = []
+    packs = set()
     for name, order in (("a", parts), ("b", parts[::-1])):
         (tmp_path / name).mkdir()
-        paths.append(vector_files.write_pack(tmp_path / name, order, videos))
-    assert paths[0].name == paths[1].name
-    assert paths[0].read_bytes() == paths[1].read_bytes()
+        path = vector_files.write_pack(tmp_path / name, order, videos)
+        packs.add((path.name, hashlib.sha256(path.read_bytes()).hexdigest()))
+    assert len(packs) == 1
 
 
 @pytest.mark.usefixtures("packs")
