@@ -92,7 +92,7 @@ def embed_tree(curved: bool, rate: float, seed: int, steps: int) -> float:
 
 
 def entail(curved: bool, rate: float, seed: int, steps: int) -> float:
-    """Cones (Ganea et al. 2018) in 5 dimensions: who is above whom, 30 % of the pairs held out; area under the curve."""
+    """Cones (Ganea et al. 2018) in 5 dimensions: who is above whom, 30 % of pairs held out; area under the curve."""
     above = ancestors(tree(seed))
     pairs = above.nonzero()
     pairs = pairs[torch.randperm(len(pairs))]
