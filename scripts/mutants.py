@@ -13,6 +13,7 @@ import importlib
 import io
 import multiprocessing
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -574,8 +575,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/embedding.py",
-        "[*range(0, rows - size, step), rows - size]",
-        "[*range(0, rows - size, step), rows - size - 1]",
+        "max(0, rows - size)], np.int64)",
+        "max(0, rows - size - 1)], np.int64)",
         "the last window ends before the video does",
         "prvr/test_search_windows.py::test_windows_cover_a_video",
     ),
@@ -644,11 +645,102 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/index.py",
-        "found = [searched_videos(snapshot, where)] * len(queries)",
+        "candidates = [searched_videos(snapshot, where)] * len(queries)",
         "passing, best = searched_videos(snapshot, where), rank(snapshot, text, None, k)\n"
-        "        found = [np.intersect1d(passing, [one.video for one in some]).astype(int) for some in best]",
+        "        candidates = [np.intersect1d(passing, [*some]).astype(int) for some in best]",
         "a filter of the best k",
         "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
+    ),
+    Mutant(
+        "prvr_search/ranking.py",
+        "best[:, owners[starts]] = np.maximum.reduceat(scores, starts, axis=1)",
+        "best[:, owners[starts]] = np.add.reduceat(scores, starts, axis=1)",
+        "a score that grows with the length of a video",
+        "prvr/test_search_ranking.py::test_the_best_are_those_of_scoring_each_by_itself",
+    ),
+    Mutant(
+        "prvr_search/ranking.py",
+        "[len(scored) - k] - 2 * error]",
+        "[len(scored) - k]]",
+        "half precision leaves out one of the best",
+        "prvr/test_search_ranking.py::test_half_precision_leaves_out_none_of_the_best[3e-05]",
+    ),
+    Mutant(
+        "prvr_search/query.py",
+        "unit(target - WITHOUT * direction",
+        "unit(target + WITHOUT * direction",
+        "what is not wanted is wanted",
+        "prvr/test_search_query.py::test_what_is_wanted_is_added_and_what_is_not_is_taken_away",
+    ),
+    Mutant(
+        "prvr_search/index.py",
+        "candidates[q] = candidates[q][originals[candidates[q]] != own]",
+        "candidates[q] = candidates[q][candidates[q] != own]",
+        "the copies of the video that is asked for are found",
+        "prvr/test_search_query.py::test_the_film_that_is_asked_for_and_its_copies_are_left_out",
+    ),
+    Mutant(
+        "prvr_search/index.py",
+        "return {video: each[video] for video in fuse([*scores], [*lines])}",
+        "return each",
+        "lines change nothing in the order",
+        "prvr/test_subtitles.py::test_a_line_is_found_with_its_moment",
+    ),
+    Mutant(
+        "prvr_search/lines.py",
+        "if line.start < (videos.video(ids[owners[sha256]]).duration or np.inf):",
+        "if True:",
+        "a line after the end of its video",
+        "prvr/test_subtitles.py::test_times_that_no_player_can_show",
+    ),
+    Mutant(
+        "prvr_search/results.py",
+        "median = min(median, usual + _ABOVE * (float(scores.max()) - usual))",
+        "pass",
+        "a video that fits as a whole is many moments",
+        "prvr/test_search_windows.py::test_a_moment_reaches_as_far_as_the_video_stands_out_from_others",
+    ),
+    Mutant(
+        "prvr_search/video/importing.py",
+        "if (len(rows), hash_now) != (frames, digest):",
+        "if len(rows) != frames:",
+        "an import that trusts the files of others",
+        "prvr/test_library_damage.py::test_an_import_skips_what_is_bad_and_takes_the_rest[hash]",
+    ),
+    Mutant(
+        "prvr_search/video/storage.py",
+        "spec.encoder.name == name and key != kept]\n            if not keys",
+        "spec.encoder.name == name]\n            if not keys",
+        "features in use are dropped with those that were replaced",
+        "prvr/test_library.py::test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted",
+    ),
+    Mutant(
+        "prvr_search/video/picture.py",
+        "* -np.expm1(-over)) /",
+        "* over) /",
+        "what is brighter than white is not compressed",
+        "prvr/test_video_picture.py::test_lights_above_white_paper_stay_apart",
+    ),
+    Mutant(
+        "prvr_search/teaching.py",
+        "support = captions[~relevant[np.ix_(captions, group)].any(1)]",
+        "support = captions",
+        "a map is judged by captions that it was fitted to",
+        "prvr/test_teach.py::test_the_penalty_is_that_of_captions_that_the_map_does_not_know",
+    ),
+    Mutant(
+        "prvr/systems.py",
+        "config = replace(config, data=replace(config.data, root=str(root)))",
+        "pass",
+        "a stage reads another root than its command",
+        "prvr/test_cli_rerank.py::TestEvaluate::test_stages_read_the_corpus_where_it_is_now",
+    ),
+    Mutant(
+        "prvr/evaluation/lists.py",
+        "((1 + places).log2()",
+        "((2 + places).log2()",
+        "nDCG with the discount of the next place",
+        "prvr/test_lists.py prvr/test_dense_labels.py",
     ),
     Mutant(
         "prvr_search/joint.py",
@@ -759,11 +851,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("package", choices=MUTANTS)
     parser.add_argument("--only", nargs="+", type=int, help="numbers of mutants; default: all")
+    parser.add_argument("--tenth", action="store_true", help="one in ten, drawn anew each time")
     parser.add_argument("--tests", nargs="+", help="test files of the package, without .py")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     mutants = MUTANTS[args.package]
-    chosen = {i: mutants[i - 1] for i in args.only or range(1, len(mutants) + 1)}
+    numbers = args.only or range(1, len(mutants) + 1)
+    if args.tenth:
+        numbers = sorted(random.sample(numbers, -(-len(numbers) // 10)))
+    chosen = {i: mutants[i - 1] for i in numbers}
     places = {i: place_of(args.package, mutant) for i, mutant in chosen.items()}
     texts = {i: {places[i]: mutated(places[i], mutant)} for i, mutant in chosen.items()}  # all, before anything runs
     tests = {i: tests_of(args.package, mutant, args.tests) for i, mutant in chosen.items()}

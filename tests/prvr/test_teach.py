@@ -16,7 +16,7 @@ from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
 from prvr.training.closed_form import Sums, ridge
 from prvr_search import Library
-from prvr_search.taught import taught_file
+from prvr_search.taught import read_taught, taught_file
 from prvr_search.teaching import _Pairs
 
 COLOURS, SHAPES = ("red", "green", "blue", "yellow", "white", "pink"), ("circle", "square", "star", "moon")
@@ -159,6 +159,19 @@ def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pyte
     assert ranking(folder, model="taught") != before
     assert main(["library", str(folder)]) == 0
     assert "not significantly better, so search is zero-shot" in cells(capsys.readouterr().out)
+
+
+def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Path) -> None:
+    """Captions of other videos teach nothing: large penalties are best, though small ones learn them by heart."""
+    folder, captions = library(tmp_path / "films", 0.0), tmp_path / "captions.csv"
+    others = np.random.default_rng(0).permutation(len(SENTENCES))
+    lines = [f"v{video:02},{SENTENCES[other]}" for video, other in enumerate(others)]
+    captions.write_text("\n".join(["video,text", *lines]) + "\n")
+    with Library(folder, encoder="toy", device="cpu") as opened:
+        opened.teach(captions)
+        taught = read_taught(opened.storage, opened.folder, TOY)
+    assert taught is not None
+    assert np.abs(taught.matrix[:-1] - np.eye(TOY.joint_dim)).max() < 0.05  # 0.14 by heart
 
 
 def test_few_videos_show_nothing(turned: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nightly import NIGHTLY
 from PIL import Image, features
 
 from prvr.errors import InputError
-from prvr_search.video.picture import PICTURE_PIXELS, read_picture
+from prvr_search.video.picture import PICTURE_PIXELS, read_picture, tone_mapped
 
 
 def square(colour: str) -> np.ndarray:
@@ -46,6 +46,13 @@ def test_a_picture_is_turned_as_a_viewer_turns_it() -> None:
     found = read_picture(encoded(wide, "JPEG", exif=exif, quality=95)).astype(int)
     assert found.shape == (128, 64, 3)
     assert np.abs(found[[30, 100], 30] - wide[30, [30, 100]]).max() < 16
+
+
+def test_lights_above_white_paper_stay_apart() -> None:
+    """PQ signals of 100, 203 (white paper), 240 and 300 candelas."""
+    signals = np.array([33297, 38055, 39207, 40754], np.uint16)
+    grey = tone_mapped(np.repeat(signals[:, None, None], 3, 2), 16)[:, 0, 0].astype(int)
+    assert (np.diff(grey) > 1).all()
 
 
 def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
