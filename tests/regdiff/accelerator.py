@@ -161,6 +161,8 @@ class Accelerator(TorchDispatchMode):
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
         args, kwargs = tree_map(lambda leaf: leaf.local if isinstance(leaf, Remote) else leaf, (args, kwargs))
+        if func is torch.ops.aten.mm.dtype:  # which no CPU has
+            func, args = torch.ops.aten.mm.default, tuple(each.to(args[2]) for each in args[:2])
         result = func(*args, **kwargs)
         if not here:
             return result

@@ -6,7 +6,6 @@ Evaluation and search call the same functions, so that the metric and the ranked
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -113,14 +112,14 @@ def _max_cosine(
 
 def _in_half(text: Tensor, rows: Tensor, unit: bool) -> bool:
     """Whether products take the rows as they are stored; torch has the operator, without a gradient, for CUDA alone."""
+    half = unit and rows.is_cuda and (text.dtype, rows.dtype) == (torch.float32, torch.float16)
     needs_gradient = torch.is_grad_enabled() and (text.requires_grad or rows.requires_grad)
-    half = unit and rows.is_cuda and rows.dtype == torch.float16 and text.dtype == torch.float32
     return half and not needs_gradient and "dtype" in torch.ops.aten.mm.overloads()
 
 
 def _rows_at_a_time(text: Tensor, rows: Tensor, unit: bool) -> int:
     """So many that their scores, and a copy in float32 where products need one, fit into a block."""
-    copied = not _in_half(text, rows, unit) and not (unit and at_least_float32(rows) is rows)
+    copied = not (unit and (rows.itemsize >= 4 or _in_half(text, rows, unit)))
     return max(1, _BLOCK // max(1, 2 * len(text), rows.shape[-1] * copied))
 
 
@@ -134,10 +133,10 @@ def _cosines(text: Tensor, rows: Tensor, unit: bool, dim: int, bias: Tensor | No
     else:
         rows = at_least_float32(rows) if unit else unit_rows(rows)
     operands = (rows, text.mT) if dim else (text, rows.mT)
-    if not half:
-        return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
-    cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
-    return cosine if bias is None else cosine.add_(bias)
+    if half:
+        cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
+        return cosine if bias is None else cosine.add_(bias)
+    return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
 
 
 def key_clip_scores(
@@ -212,16 +211,8 @@ def packed_max_scores(
     """
     with full_precision(text.device):
         text = unit_rows(text)
-        size = _rows_at_a_time(text, rows, unit)
-        if len(rows) <= size:
-            return packed_max(_cosines(text, rows, unit, 1), offsets)
-        starts = torch.arange(0, len(rows), size, device=offsets.device)
-        cuts = (torch.searchsorted(offsets, starts, right=True) - 1).unique().tolist()
-        parts = []
-        for videos in (slice(*cut) for cut in pairwise([*cuts, len(offsets) - 1])):
-            ends = offsets[videos.start : videos.stop + 1]
-            parts.append(packed_max(_cosines(text, rows[ends[0] : ends[-1]], unit, 1), ends - ends[0]))
-        return torch.cat(parts, 1)
+        parts = rows.split(_rows_at_a_time(text, rows, unit))
+        return packed_max(torch.cat([_cosines(text, part, unit, 1) for part in parts]), offsets)
 
 
 def packed_max(scores: Float[Tensor, "n q"], offsets: Int[Tensor, " _"]) -> Float[Tensor, "q v"]:
