@@ -32,8 +32,8 @@ class Film:
     def __init__(self, rows: np.ndarray, shown: Sequence[tuple[str, float, float, float]]) -> None:
         """Rows at `RATE`, and what they show: a film, from and to when, and from which of its seconds on."""
         self.rows, self.shown, self.seconds = unit(rows.astype(np.float32)), shown, len(rows) / RATE
-        self.windows = cut_windows(len(rows), self.seconds, RATE, WINDOW, WINDOW)
-        self.levels = [growing_means(self.rows[window.first : window.stop]) for window in self.windows]
+        self.spans, self.times = cut_windows(len(rows), self.seconds, RATE, WINDOW, WINDOW)
+        self.levels = [growing_means(self.rows[slice(*span)]) for span in self.spans]
         self.mean = np.mean([level[-1] for level in self.levels], 0)
         centred = self.rows - self.rows.mean(0)
         spread = np.linalg.svd(centred, compute_uv=False) ** 2
@@ -43,8 +43,8 @@ class Film:
         return np.max([(texts @ level.T).max(1) for level in self.levels], 0)
 
     def moment(self, text: np.ndarray, usual: float) -> tuple[float, float]:
-        lines = mean_lines([level @ text for level in self.levels], [w.stop - w.first for w in self.windows])
-        timelines = [WindowTimeline(w.start, w.end, 0.0, line) for w, line in zip(self.windows, lines, strict=True)]
+        lines = mean_lines([level @ text for level in self.levels], np.ptp(self.spans, axis=1).tolist())
+        timelines = [WindowTimeline(*span, 0.0, line) for span, line in zip(self.times.tolist(), lines, strict=True)]
         best = merged_moments(timelines, 1, usual)[0]
         return best.start, best.end
 

@@ -204,12 +204,12 @@ def unpropagated(frames: np.ndarray) -> AdaptiveMoments:
 def frames_and_means(frames: np.ndarray, rate: float = RATE) -> AdaptiveMoments:
     """What the index has of each window; the spans of rows of all levels and windows overlap."""
     vectors, spans = [], []
-    for window in cut_windows(len(frames), len(frames) / rate, rate, WINDOW, WINDOW):
-        vectors.append(growing_means(frames[window.first : window.stop]))
-        count = window.stop - window.first
+    for first, stop in cut_windows(len(frames), len(frames) / rate, rate, WINDOW, WINDOW)[0].tolist():
+        vectors.append(growing_means(frames[first:stop]))
+        count = stop - first
         for level, rows in enumerate(level_counts(count)):
             starts = np.arange(rows) * GROWTH**level
-            spans.append(window.first + np.stack([starts, np.minimum(starts + GROWTH**level, count)], 1))
+            spans.append(first + np.stack([starts, np.minimum(starts + GROWTH**level, count)], 1))
     return AdaptiveMoments(np.concatenate(vectors), np.concatenate(spans))
 
 
@@ -226,11 +226,11 @@ def around_best(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> 
 def around_best_in_windows(scores: np.ndarray, parts: AdaptiveMoments, duration: float) -> tuple[float, float]:
     """The rule of search, whose rows are frames, or frames and means."""
     count = parts.spans[:, 1].max()
-    windows = cut_windows(count, duration, count / duration, WINDOW, WINDOW)
-    lines = [scores[window.first : window.stop] for window in windows]
+    spans, times = cut_windows(count, duration, count / duration, WINDOW, WINDOW)
+    lines = [scores[slice(*span)] for span in spans]
     if len(scores) > count:
-        lines = mean_lines(np.split(scores, len(windows)), [len(line) for line in lines])
-    timelines = [WindowTimeline(w.start, w.end, 0.0, line) for w, line in zip(windows, lines, strict=True)]
+        lines = mean_lines(np.split(scores, len(spans)), [len(line) for line in lines])
+    timelines = [WindowTimeline(*span, 0.0, line) for span, line in zip(times.tolist(), lines, strict=True)]
     best = merged_moments(timelines, 1)[0]
     return best.start, best.end
 

@@ -9,7 +9,7 @@ from prvr.encoders import VideoEntry
 from prvr.errors import DataError
 from prvr_search import ranking
 from prvr_search.joint import JointModel
-from prvr_search.ranking import Ranked, near_best, rank, window_timelines
+from prvr_search.ranking import near_best, rank, window_timelines
 from prvr_search.snapshot import Snapshot
 from prvr_search.vector_files import Content, VideoVectors
 from prvr_search.vectors import pack_rows, unit
@@ -53,7 +53,7 @@ def drawn(seed: int, weights: tuple[float, float], near: float) -> Snapshot:
     arrays = {name: np.concatenate([part.arrays[name] for part in packed]) for name in packed[0].arrays}
     videos = {video: windows for part in packed for video, windows in part.videos.items()}
     left = {name: entry for name, entry in entries.items() if int(name) >= VIDEOS // 2 or int(name) % 9}
-    return Snapshot(Weights(*weights), left, [VideoVectors(videos, arrays, "pack"), *parts[VIDEOS - 10 :]])
+    return Snapshot(left, Weights(*weights), [VideoVectors(videos, arrays, "pack"), *parts[VIDEOS - 10 :]])
 
 
 def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> list[tuple[int, float]]:
@@ -62,8 +62,8 @@ def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> l
     return sorted(found, key=lambda one: (-one[1], one[0]))[:k]
 
 
-def listed(found: list[Ranked]) -> list[tuple[int, float]]:
-    return [(one.video, one.score) for one in found]
+def listed(scores: dict[int, float]) -> list[tuple[int, float]]:
+    return [*scores.items()]
 
 
 @given(

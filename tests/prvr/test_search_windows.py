@@ -28,16 +28,14 @@ from prvr_search.vectors import unit
 )
 def test_windows_cover_a_video(rows: int, rate: float, window: float, share: float, more: float) -> None:
     duration = (rows + more) / rate
-    windows = cut_windows(rows, duration, rate, window, share * window)
+    spans, times = cut_windows(rows, duration, rate, window, share * window)
     size = max(1, round(window * rate))
-    assert (windows[0].first, windows[0].start) == (0, 0.0)
-    assert (windows[-1].stop, windows[-1].end) == (rows, duration)
-    assert len(windows) == 1 if rows <= size else {w.stop - w.first for w in windows} == {size}
-    assert {row for w in windows for row in range(w.first, w.stop)} == set(range(rows))
-    firsts = [w.first for w in windows]
-    assert firsts == sorted(set(firsts))
-    for w in windows[:-1]:
-        assert (w.start, w.end) == (w.first / rate, w.stop / rate)
+    assert (spans[0, 0], times[0, 0]) == (0, 0.0)
+    assert (spans[-1, 1], times[-1, 1]) == (rows, duration)
+    assert len(spans) == 1 if rows <= size else {*np.ptp(spans, axis=1)} == {size}
+    assert {row for span in spans for row in range(*span)} == set(range(rows))
+    assert (np.diff(spans[:, 0]) > 0).all()
+    assert (times.ravel()[:-1] == spans.ravel()[:-1] / rate).all()
 
 
 def plain_curve(windows: list[WindowTimeline], duration: float, parts: int) -> list[float]:
@@ -63,8 +61,8 @@ def plain_curve(windows: list[WindowTimeline], duration: float, parts: int) -> l
 def test_the_relevance_curve_is_the_highest_score_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
-        WindowTimeline(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
-        for w in cut_windows(rows, float(rows), 1.0, float(window), window / 2)
+        WindowTimeline(*times, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
+        for times in cut_windows(rows, float(rows), 1.0, float(window), window / 2)[1].tolist()
     ]
     found = relevance_curve(windows, float(rows), parts)
     assert found == pytest.approx(plain_curve(windows, float(rows), parts))
@@ -75,8 +73,8 @@ def test_the_relevance_curve_is_the_highest_score_of_each_part(rows: int, window
 def test_moments_are_disjoint_inside_the_video_and_best_first(rows: int, window: int, most: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
-        WindowTimeline(w.start, w.end, float(rng.normal()), rng.normal(size=rng.integers(1, 40)).astype(np.float32))
-        for w in cut_windows(rows, rows - 0.3, 1.0, float(window), window / 2)
+        WindowTimeline(*times, float(rng.normal()), rng.normal(size=rng.integers(1, 40)).astype(np.float32))
+        for times in cut_windows(rows, rows - 0.3, 1.0, float(window), window / 2)[1].tolist()
     ]
     found = merged_moments(windows, most)
     assert 1 <= len(found) <= most
@@ -192,7 +190,8 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     """Each window, as a video of its own, has the score that evaluation gives it."""
     folder = tiny_model(tmp_path / "model")
     film = walk(100, 7)
-    parts = {f"{w.first:04}": film[w.first : w.stop] for w in cut_windows(100, 50.0, 2.0, 12.0, 6.0)}
+    spans, _ = cut_windows(100, 50.0, 2.0, 12.0, 6.0)
+    parts = {f"{first:04}": film[first:stop] for first, stop in spans.tolist()}
     with make_index(tmp_path / "a", folder, make_features({"film": film}), window=12.0, stride=6.0) as whole:
         hit = whole.search(QUERY).hits[0]
     with make_index(tmp_path / "c", folder, make_features({"film": film}), window=None, stride=None) as uncut:

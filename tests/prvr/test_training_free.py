@@ -199,8 +199,8 @@ def test_moments_that_follow_each_other_are_found_as_in_one_line(lengths: list[i
 def test_fewer_moments_are_the_best_of_all(rows: int, window: int, share: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
-        WindowTimeline(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
-        for w in cut_windows(rows, rows - 0.3, 1.0, float(window), share * window)
+        WindowTimeline(*times, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
+        for times in cut_windows(rows, rows - 0.3, 1.0, float(window), share * window)[1].tolist()
     ]
     every = merged_moments(windows, len(windows))
     for most in {1, 2, 3, len(every) // 2 + 1, len(every)}:

@@ -4,10 +4,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float64, Int64
 
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
@@ -21,7 +20,7 @@ _FORMAT = 4  # raise it when files change: those of another format are not read
 
 def embed(
     model: SearchModel,
-    cut: Callable[[int, float], list["Window"]],
+    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
 ) -> VideoVectors:
@@ -36,7 +35,7 @@ def embed(
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
-    windows, encoded = _windows(model, cut, entry, features)
+    times, encoded = _windows(model, cut, entry, features)
     sets = row_sets(model)
     rows: dict[str, list[np.ndarray]] = {name: [] for name in sets}
     lengths: dict[str, list[np.ndarray]] = {name: [] for name, kind in sets.items() if kind.lengths}
@@ -51,49 +50,41 @@ def embed(
             if name in lengths:
                 lengths[name].append(np.linalg.norm(raw, axis=1))
     arrays = {
-        "times": np.array([(window.start, window.end) for window in windows], np.float64),
+        "times": times,
         "steps": np.array(steps, np.int64),
         **{name: np.concatenate(parts) for name, parts in rows.items()},
         **{f"{name}.counts": np.array([*map(len, parts)], np.int64) for name, parts in rows.items()},
         **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
     }
-    return VideoVectors({Content.of(entry): len(windows)}, arrays)
+    return VideoVectors({Content.of(entry): len(times)}, arrays)
 
 
 def _windows(
     model: SearchModel,
-    cut: Callable[[int, float], list["Window"]],
+    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
-) -> tuple[list["Window"], Iterator[WindowVectors]]:
-    """The windows of a video and their vectors: moments where the model divides the video, or of equal lengths.
+) -> tuple[Float64[np.ndarray, "w 2"], Iterator[WindowVectors]]:
+    """The times of the windows of a video and their vectors: moments, where the model divides the video itself.
 
     Raises:
         TypeError: the model encodes neither.
     """
     if isinstance(model, EncodesMoments):
         vectors, spans = model.encode_moments(features)
-        edges = [*(spans[:, 0] * (entry.duration / len(features))).tolist(), entry.duration]
-        windows = [Window(*span, *edges[i : i + 2]) for i, span in enumerate(spans.tolist())]
-        return windows, (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
+        edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
+        return np.stack([edges[:-1], edges[1:]], 1), (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
     if not isinstance(model, EncodesWindows):
         raise TypeError(f"{type(model).__name__}: expected a model with encode_windows or encode_moments")
     encode = model.encode_windows
-    windows = cut(len(features), entry.duration)
-    groups = (windows[first : first + _AT_ONCE] for first in range(0, len(windows), _AT_ONCE))
-    return windows, (vectors for group in groups for vectors in encode([features[w.first : w.stop] for w in group]))
+    spans, times = cut(len(features), entry.duration)
+    groups = np.split(spans, range(_AT_ONCE, len(spans), _AT_ONCE))
+    return times, (vectors for group in groups for vectors in encode([features[slice(*span)] for span in group]))
 
 
-class Window(NamedTuple):
-    """A run of rows of a video: rows `first` to `stop - 1`, and the time that they stand for, in seconds."""
-
-    first: int
-    stop: int
-    start: float
-    end: float
-
-
-def cut_windows(rows: int, duration: float, rate: float, window: float | None, stride: float | None) -> list[Window]:
+def cut_windows(
+    rows: int, duration: float, rate: float, window: float | None, stride: float | None
+) -> tuple[Int64[np.ndarray, "w 2"], Float64[np.ndarray, "w 2"]]:
     """The overlapping windows of a video; one, if it is not longer than a window. The last one ends where it does.
 
     Args:
@@ -103,22 +94,23 @@ def cut_windows(rows: int, duration: float, rate: float, window: float | None, s
         window: the length of a window in seconds; None: the video is one window.
         stride: seconds from the start of one window to that of the next, at most `window`.
 
+    Returns:
+        Of each window the first row and the one after its last, and the start and the end in seconds.
+
     Examples:
-        >>> [(w.first, w.stop) for w in cut_windows(300, 300.0, 1.0, 120.0, 60.0)]
-        [(0, 120), (60, 180), (120, 240), (180, 300)]
-        >>> [(w.start, w.end) for w in cut_windows(250, 250.4, 1.0, 120.0, 60.0)]
-        [(0.0, 120.0), (60.0, 180.0), (120.0, 240.0), (130.0, 250.4)]
-        >>> cut_windows(120, 119.6, 1.0, 120.0, 60.0)
-        [Window(first=0, stop=120, start=0.0, end=119.6)]
+        >>> spans, times = cut_windows(250, 250.4, 1.0, 120.0, 60.0)
+        >>> spans.tolist()
+        [[0, 120], [60, 180], [120, 240], [130, 250]]
+        >>> times.tolist()
+        [[0.0, 120.0], [60.0, 180.0], [120.0, 240.0], [130.0, 250.4]]
     """
-    if window is None or stride is None:
-        return [Window(0, rows, 0.0, duration)]
-    size, step = max(1, round(window * rate)), max(1, round(stride * rate))
-    if rows <= size:
-        return [Window(0, rows, 0.0, duration)]
-    firsts = [*range(0, rows - size, step), rows - size]
-    ends = [(first + size) / rate for first in firsts[:-1]] + [duration]
-    return [Window(first, first + size, first / rate, end) for first, end in zip(firsts, ends, strict=True)]
+    size = rows if window is None else max(1, round(window * rate))
+    step = rows if stride is None else max(1, round(stride * rate))
+    firsts = np.array([*range(0, rows - size, step), max(0, rows - size)], np.int64)
+    spans = np.stack([firsts, np.minimum(firsts + size, rows)], 1)
+    times = spans / rate
+    times[-1, 1] = duration
+    return spans, times
 
 
 def index_key(model: SearchModel, features: FeatureSpec, window: float | None, stride: float | None) -> str:

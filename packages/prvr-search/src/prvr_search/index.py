@@ -16,10 +16,18 @@ from prvr.errors import DISK_FULL, DataError
 from prvr_search.backends import CandidateBackend, choose_backend, open_backend
 from prvr_search.embedding import cut_windows, embed, index_key
 from prvr_search.filters import SearchFilter
-from prvr_search.lines import Match, checked_queries, hit_of, line_hit, matching_lines, searched_videos
+from prvr_search.lines import checked_queries, hit_of, line_hits, matching_lines, searched_videos
 from prvr_search.model import SearchModel
 from prvr_search.query import Query, query_vector, same_width
-from prvr_search.ranking import ApproximateScores, Ranked, find_candidates, fuse, num_candidates, rank, usual_score
+from prvr_search.ranking import (
+    ApproximateScores,
+    find_candidates,
+    fuse,
+    num_candidates,
+    rank,
+    usual_score,
+    window_timelines,
+)
 from prvr_search.results import SearchResult, fold
 from prvr_search.snapshot import Snapshot
 from prvr_search.vector_files import (
@@ -101,7 +109,7 @@ class VideoIndex:
         self._lock = threading.RLock()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
-        self._snapshot = Snapshot(model, {}, folder=self.folder)
+        self._snapshot = Snapshot({}, model, folder=self.folder)
 
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
@@ -169,7 +177,7 @@ class VideoIndex:
         entries = {video: entry for video, entry in sorted(features.entries.items()) if Content.of(entry) in contents}
         if entries == before.entries and [*before.parts] == parts:
             return before
-        return Snapshot(self.model, entries, parts, self.folder)
+        return Snapshot(entries, self.model, parts, self.folder)
 
     def _packed(self, parts: Sequence[VideoVectors], wanted: Collection[Content]) -> list[VideoVectors]:
         """A pack of what is wanted of some parts; the parts, where it cannot be written."""
@@ -226,36 +234,29 @@ class VideoIndex:
             return ()
         with self._lock:
             snapshot = self._snapshot
-            text = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
+            vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend, _ = self._in_step(snapshot)
-        lines: list[dict[int, list[Match]]] = [{} for _ in asked]
-        if self._subtitles is not None and (subtitled := self._subtitles.videos()):
-            lines = [matching_lines(snapshot, self._subtitles, query, where, subtitled) for query in asked]
-        hits = [tuple(line_hit(snapshot, *match, moments) for match in found.items()) for found in lines]
-        depth, missing, approximate_scores = (
-            num_candidates(k) if any(lines[q] for q in text) else k,
-            [*text],
-            ApproximateScores(),
-        )
-        while missing:
-            rows = same_width([text[q] for q in missing])
-            ranked = self._ranked(snapshot, [asked[q] for q in missing], rows, where, depth, approximate_scores)
-            for q, row, found in zip(missing, rows, ranked, strict=True):
-                joined = _joined(snapshot, row, found, [*lines[q]])
+        lines = matching_lines(snapshot, self._subtitles, asked, where)
+        hits = [line_hits(snapshot, matches, moments) for matches in lines]
+        missing, approximate_scores = [*vectors], ApproximateScores()
+        depth = num_candidates(k) if any(lines[q] for q in missing) else k
+        while missing:  # fewer hits than k may be left of k videos
+            text = same_width([vectors[q] for q in missing])
+            ranked = self._ranked(snapshot, [asked[q] for q in missing], text, where, depth, approximate_scores)
+            for q, row, scores in zip(missing, text, ranked, strict=True):
                 of_words = asked[q].image is None and asked[q].passage is None  # all pictures are more alike
                 usual = usual_score(snapshot, row) if of_words else np.inf
-                hits[q] = fold([hit_of(snapshot, one, moments, lines[q].get(one.video, ()), usual) for one in joined])
-            missing = [q for q, found in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(found) == depth]
+                best = []
+                for video, score in _joined(snapshot, row, scores, lines[q]).items():
+                    windows = window_timelines(snapshot, video, row)
+                    best.append(hit_of(snapshot, video, score, windows, moments, lines[q].get(video, ()), usual))
+                hits[q] = fold(best)
+            missing = [
+                q for q, scores in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(scores) == depth
+            ]
             depth *= 2
-        return tuple(
-            SearchResult(
-                str(query),
-                found[:k],
-                len(snapshot.video_ids),
-                "exact" if backend is None else backend.name,
-            )
-            for query, found in zip(asked, hits, strict=True)
-        )
+        name, videos = "exact" if backend is None else backend.name, len(snapshot.video_ids)
+        return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
     def _ranked(
         self,
@@ -265,20 +266,19 @@ class VideoIndex:
         where: SearchFilter | None,
         k: int,
         approximate_scores: ApproximateScores,
-    ) -> list[list[Ranked]]:
-        """The k best videos of each query, before any are folded."""
+    ) -> list[dict[int, float]]:
+        """The numbers and scores of the k best videos of each query, before any are folded."""
         with self._lock:
             backend, rescorer = self._in_step(snapshot)
             depth = k if rescorer is None else rescorer.depth(k)
             candidates = _candidates(backend, snapshot, queries, text, where, depth)
         if rescorer is None:
             return rank(snapshot, text, candidates, k, approximate_scores)
-        each = candidates or [None] * len(queries)
         return [
             rank(snapshot, row[None], None if videos is None else [videos], k)[0]
             if query.sentence is None
             else rescorer.rank(query.sentence, row, videos, k)
-            for query, row, videos in zip(queries, text, each, strict=True)
+            for query, row, videos in zip(queries, text, candidates or [None] * len(queries), strict=True)
         ]
 
     def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
@@ -359,23 +359,30 @@ def _candidates(
     """For each query the videos that are scored, None for all: of copies only the first, and never the video that is
     asked for.
     """
-    found, passages = None, [query.passage for query in queries]
-    originals = snapshot.originals
+    passages = [query.passage for query in queries]
+    candidates = None
     if where is None:
-        found = find_candidates(backend, snapshot, text, k + any(passages))  # the video that is asked for is found too
-        if found is None and passages == [None] * len(queries):
+        candidates = find_candidates(
+            backend, snapshot, text, k + any(passages)
+        )  # one more: the video that is asked for
+        if candidates is None and not any(passages):
             return None
-    if found is None:
-        found = [searched_videos(snapshot, where)] * len(queries)
-    left_out = [None if one is None else originals[snapshot.video_ids.index(one.video)] for one in passages]
-    return [some if own is None else some[originals[some] != own] for some, own in zip(found, left_out, strict=True)]
+    if candidates is None:
+        candidates = [searched_videos(snapshot, where)] * len(queries)
+    originals = snapshot.originals
+    for q, passage in enumerate(passages):
+        if passage is not None:
+            own = originals[snapshot.video_ids.index(passage.video)]
+            candidates[q] = candidates[q][originals[candidates[q]] != own]
+    return candidates
 
 
 def _joined(
-    snapshot: Snapshot, text: Float32[np.ndarray, " d"], found: list[Ranked], lines: Sequence[int]
-) -> list[Ranked]:
+    snapshot: Snapshot, text: Float32[np.ndarray, " d"], scores: dict[int, float], lines: Collection[int]
+) -> dict[int, float]:
     """Joins the ranking by frames with that by lines; videos that only lines match are scored without the stages."""
-    ranked = {one.video: one for one in found}
-    if others := sorted(set(lines) - ranked.keys()):
-        ranked |= {one.video: one for one in rank(snapshot, text[None], [np.array(others)], len(others))[0]}
-    return [ranked[video] for video in fuse([*ranked][: len(found)], lines)] if lines else found
+    if not lines:
+        return scores
+    others = sorted(set(lines) - scores.keys())
+    each = scores | rank(snapshot, text[None], [np.array(others, np.int64)], len(others))[0] if others else scores
+    return {video: each[video] for video in fuse([*scores], [*lines])}

@@ -30,11 +30,12 @@ from prvr.toy.featurizers import TOY
 from prvr_search.filters import SearchFilter
 from prvr_search.index import IndexUnwritable, VideoIndex
 from prvr_search.joint import JointModel
-from prvr_search.lines import KnownVideos, checked_queries, search_lines
+from prvr_search.lines import checked_queries, search_lines
 from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.opening import open_model
 from prvr_search.query import Query
 from prvr_search.results import SearchResult
+from prvr_search.snapshot import Videos
 from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
 from prvr_search.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.vector_files import delete_vectors
@@ -154,9 +155,8 @@ class Library:
         if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
-            return search_lines(
-                KnownVideos(self._entries(self._listing())), self.storage.lines, checked, k, moments, where
-            )
+            videos = Videos(self._entries(self._listing()))
+            return search_lines(videos, self.storage.lines, checked, k, moments, where)
         if update:
             self.update()
         index = self._current(self._listing() if self._listed is None or not update else self._listed)

@@ -6,7 +6,6 @@ A query is a row with one unit vector, or with two: the first is compared with c
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,14 +28,6 @@ _TIES = 64  # so many more than k are scored by themselves, where they are as go
 
 ApproximateScores = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
 """For each query, by its bytes: approximate scores of all videos, and how far they may be off."""
-
-
-class Ranked(NamedTuple):
-    """A video that was found, by number: its score, and what its windows show, in order of time."""
-
-    video: int
-    score: float
-    windows: list[WindowTimeline]
 
 
 def _of_clips(text: np.ndarray, dim: int) -> np.ndarray:
@@ -123,8 +114,10 @@ def rank(
     candidates: Sequence[Int64[np.ndarray, " _"]] | None,
     k: int,
     approximate_scores: ApproximateScores | None = None,
-) -> list[list[Ranked]]:
-    """The k best videos of the candidates of each query, by score and then by id.
+) -> list[dict[int, float]]:
+    """The numbers and scores of the k best videos of the candidates of each query, best first, then by id.
+
+    Each video is scored by itself in the end: its score does not depend on what it was compared with, to the last bit.
 
     Args:
         snapshot: the state of the index that is searched.
@@ -146,7 +139,11 @@ def rank(
     best = [
         numbers for queries, videos in groups for numbers in _possible(snapshot, queries, videos, k, approximate_scores)
     ]
-    return [exact_ranks(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
+    ranked = []
+    for row, videos in zip(text, best, strict=True):
+        scores = {video: max(w.score for w in window_timelines(snapshot, video, row)) for video in videos}
+        ranked.append(dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]))
+    return ranked
 
 
 def _possible(
@@ -243,15 +240,6 @@ def _adds_in_float32() -> bool:
     parts = torch.full((1, 384), 2.0**-12, dtype=torch.float16)
     parts[0, 0] = 1
     return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
-
-
-def exact_ranks(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
-    """Each video scored by itself: its score then does not depend on what it was compared with, to the last bit."""
-    ranks = []
-    for video in videos:
-        windows = window_timelines(snapshot, video, text)
-        ranks.append(Ranked(video, max(window.score for window in windows), windows))
-    return sorted(ranks, key=lambda rank: (-rank.score, rank.video))[:k]  # numbers are in the order of ids
 
 
 def video_scores(

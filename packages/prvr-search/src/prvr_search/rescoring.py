@@ -12,7 +12,7 @@ from prvr.data.sampling import pad
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipelines import rescored
 from prvr.types import Direction, Encoder, Texts, VideoEmbedding
-from prvr_search.ranking import Ranked, best_windows, rank, video_scores, window_timelines
+from prvr_search.ranking import best_windows, rank, video_scores
 from prvr_search.snapshot import Snapshot
 from prvr_search.vectors import query_rows
 
@@ -52,8 +52,8 @@ class Rescorer:
 
     def rank(
         self, query: str, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None, k: int
-    ) -> list[Ranked]:
-        """The k best videos after all stages.
+    ) -> dict[int, float]:
+        """The numbers and scores of the k best videos after all stages, best first.
 
         Args:
             query: the sentence.
@@ -64,9 +64,11 @@ class Rescorer:
         if self._whole:
             numbers, scores, windows = best_windows(self.snapshot, text, videos)
         else:
-            numbers, scores, windows = self._first(text, videos, self.depth(k))
+            first = rank(self.snapshot, text[None], None if videos is None else [videos], self.depth(k))[0]
+            numbers, _, windows = best_windows(self.snapshot, text, np.array(sorted(first), np.int64))
+            scores = np.array([first[number] for number in numbers.tolist()], np.float32)
         if not len(numbers):
-            return []
+            return {}
         texts = self.encode(query)
         row = torch.from_numpy(scores)[None]
         with torch.inference_mode():
@@ -80,18 +82,7 @@ class Rescorer:
             if self._best:
                 row = rescored(self._bound(self._best, texts, numbers, windows), row, slice(0, 1))
             order = best_columns(row, min(k, depth))[0].tolist()
-        return [
-            Ranked(int(numbers[i]), float(row[0, i]), window_timelines(self.snapshot, int(numbers[i]), text))
-            for i in order
-        ]
-
-    def _first(self, text: np.ndarray, videos: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The k best videos of the first stage, as `best_windows` gives videos: no stage sees the others."""
-        hits = sorted(rank(self.snapshot, text[None], None if videos is None else [videos], k)[0])
-        numbers = np.array([hit.video for hit in hits], np.int64)
-        best = [int(np.argmax([window.score for window in hit.windows])) for hit in hits]
-        rows = [self.snapshot.rows_of_videos(number)[i] for number, i in zip(numbers[:, None], best, strict=True)]
-        return numbers, np.array([hit.score for hit in hits], np.float32), np.array(rows, np.int64)
+        return {int(numbers[i]): float(row[0, i]) for i in order}
 
     def _bound(self, which: Sequence[int], texts: Sequence[Any], numbers: np.ndarray, windows: np.ndarray) -> list[Any]:
         """Some stages with the functions that re-score these videos."""

@@ -47,20 +47,14 @@ def first_copies(hashes: Iterable[str]) -> Int64[np.ndarray, " v"]:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Videos and their vectors, for the scoring. Windows have numbers; those of a video lie together.
+class Videos:
+    """Videos, of which lines of subtitles are searched.
 
     Args:
-        model: the model of the vectors.
         entries: the videos by id, in order of ids.
-        parts: the vectors, of these videos and others perhaps; a pack is the first of them.
-        folder: where the files of the vectors lie.
     """
 
-    model: SearchModel
     entries: Mapping[str, VideoEntry]
-    parts: Sequence[VideoVectors] = field(default=(), repr=False)
-    folder: Path = Path()
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -74,6 +68,27 @@ class Snapshot:
             KeyError: it is not in the index.
         """
         return self.entries[video_id]
+
+    @cached_property
+    def originals(self) -> Int64[np.ndarray, " v"]:
+        """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
+        return first_copies(entry.sha256 for entry in self.entries.values())
+
+
+@dataclass(frozen=True)
+class Snapshot(Videos):
+    """Videos and their vectors, for the scoring. Windows have numbers; those of a video lie together.
+
+    Args:
+        entries: the videos by id, in order of ids.
+        model: the model of the vectors.
+        parts: the vectors, of these videos and others perhaps; a pack is the first of them.
+        folder: where the files of the vectors lie.
+    """
+
+    model: SearchModel
+    parts: Sequence[VideoVectors] = field(default=(), repr=False)
+    folder: Path = Path()
 
     @property
     def packed(self) -> int:
@@ -103,11 +118,6 @@ class Snapshot:
     def live(self) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of the videos, ascending."""
         return np.flatnonzero(self.owners >= 0)
-
-    @cached_property
-    def originals(self) -> Int64[np.ndarray, " v"]:
-        """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
-        return first_copies(entry.sha256 for entry in self.entries.values())
 
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""

@@ -154,8 +154,8 @@ def teach(
 
     def products(number: int) -> Float[np.ndarray, "r m"]:
         entry, rows = features.entries[videos[number]], features.read(videos[number])
-        windows = cut_windows(len(rows), entry.duration, features.rate, window, window)
-        vectors = model.encode_windows([rows[span.first : span.stop] for span in windows])
+        spans, _ = cut_windows(len(rows), entry.duration, features.rate, window, window)
+        vectors = model.encode_windows([rows[slice(*span)] for span in spans])
         return pairs.products(np.concatenate([vector.frames for vector in vectors]))
 
     captioned, everything = np.unique(own), np.arange(len(lines))
