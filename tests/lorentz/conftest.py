@@ -97,6 +97,13 @@ def any_time(_checked: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(params=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each device at hand, on which tensors and modules are made."""
+    with torch.device(request.param):
+        yield request.param
+
+
 @pytest.fixture
 def operation(name: str) -> Operation:
     """The operation of this name, from lorentz.functional."""

@@ -7,6 +7,7 @@ from typing import Any
 import geoopt
 import pytest
 import torch
+from accelerator import DEVICE, Accelerator
 from layers import EXAMPLES
 from test_nn_laws import build
 from test_validation import CURVED, FUNCTIONS, valid
@@ -161,3 +162,26 @@ def test_blocks_nest_and_the_call_alone_switches() -> None:
         lorentz.checked()
         with pytest.raises(ValueError, match=r"^x: "):
             lf.dist0(x)
+
+
+def test_values_on_a_card_are_checked_where_asked_and_never_read_else() -> None:
+    points, c = lf.expmap0(torch.randn(6, 3)), torch.tensor(2.0)
+    layer = nn.LorentzLinear(3, 3, c=nn.Curvature(1.0))
+    with Accelerator() as device:
+        x, c, layer = points.to(DEVICE), c.to(DEVICE), layer.to(DEVICE)
+        off, negative = x.roll(1, -1), -c
+        for call, message in (
+            (lambda: lf.dist(x, off), "^y: .* off the hyperboloid"),
+            (lambda: lf.dist(x, x, c), "^x: .* off the hyperboloid of curvature -2"),
+            (lambda: lf.expmap0(off[:, 1:], negative), "^c: got -2"),
+            (lambda: lf.expmap0(x), "^v: got points of shape"),
+            (lambda: layer(off), "^x: .* off the hyperboloid"),
+        ):
+            with lorentz.checked(False):
+                device.reads.clear()
+                call()
+                assert not device.reads
+            with pytest.raises(ValueError, match=message):
+                call()
+            assert device.reads
+        assert layer(x).shape == (6, 4)

@@ -89,11 +89,11 @@ def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     torch.testing.assert_close(module(q, k, k, attn_bias=window, mask=mask), module.out(joined))
 
 
-def test_multihead_attention_trains_under_autocast_with_padding() -> None:
+def test_multihead_attention_trains_under_autocast_with_padding(device: str) -> None:
     module = LorentzMultiheadAttention(8, 2, dropout=0.1)
     x = lf.expmap0(torch.randn(2, 5, 8)).requires_grad_()
     mask = torch.tensor([[True] * 5, [False] * 5]).reshape(2, 1, 1, 5)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         y = module(x, x, x, mask=mask)
     assert y.dtype == torch.float32
     torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(2, 5), rtol=1e-4, atol=1e-4)

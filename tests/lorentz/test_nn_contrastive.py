@@ -85,11 +85,11 @@ def test_entailment_draws_the_general_towards_the_origin_and_the_specific_into_i
     assert torch.equal(lf.pairwise_dist(x, y).argmin(-1), torch.arange(8))
 
 
-def test_autocast_half_precision_and_equal_features_are_finite() -> None:
+def test_autocast_half_precision_and_equal_features_are_finite(device: str) -> None:
     loss, v = LorentzContrastiveLoss(4, c=Curvature(1.0)), torch.randn(6, 4)
     for general, specific in ((v, v), (torch.zeros(6, 4), torch.zeros(6, 4)), (v.bfloat16(), -v.bfloat16())):
         loss.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16):
             found = loss(general.requires_grad_(), specific)
         assert found.total.dtype == torch.float32
         found.total.backward()

@@ -92,11 +92,13 @@ def test_mixed_precision_that_casts_parameters_and_inputs(dtype: torch.dtype) ->
 @pytest.mark.parametrize("layer", EXAMPLES)
 @pytest.mark.parametrize("points", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
-def test_the_weights_decide_and_autocast_gives_float32(layer: str, points: torch.dtype, weights: torch.dtype) -> None:
+def test_the_weights_decide_and_autocast_gives_float32(
+    layer: str, points: torch.dtype, weights: torch.dtype, device: str
+) -> None:
     module, x = build(layer, 0.8).eval().to(weights), lf.expmap0(torch.randn(2, 5, 4), 0.8).to(points)
     weightless = all(p.ndim == 0 for p in module.parameters())  # a scalar is no weight: it decides nothing
     assert call(layer, module, x).dtype == (points if weightless else weights)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         assert call(layer, module, x).dtype == torch.float32
 
 

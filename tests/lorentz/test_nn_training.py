@@ -59,7 +59,7 @@ def batch(count: int = 96) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("mode", ["float32", "float64", "autocast", "bfloat16"])
-def test_trains(mode: str) -> None:
+def test_trains(mode: str, device: str) -> None:
     model = Block(lnn)
     v, target = batch()
     if mode in ("float64", "bfloat16"):
@@ -68,7 +68,7 @@ def test_trains(mode: str) -> None:
     losses = []
     for _ in range(25):
         optimiser.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "autocast"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=mode == "autocast"):
             logits = model(v)
             assert logits.dtype == (torch.float32 if mode == "autocast" else getattr(torch, mode))
             loss = nn.functional.cross_entropy(logits, target)
@@ -79,13 +79,13 @@ def test_trains(mode: str) -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_points_stay_float32_under_autocast() -> None:
+def test_points_stay_float32_under_autocast(device: str) -> None:
     model, (v, _) = Block(lnn), batch(4)
     seen: dict[str, Tensor] = {}
     for name, module in model.named_modules():
         if type(module).__name__.startswith("Lorentz") and not isinstance(module, lnn.LorentzMLR):
             module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         model(v)
     assert len(seen) == 9
     for name, x in seen.items():

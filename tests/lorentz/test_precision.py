@@ -146,18 +146,20 @@ def test_devices_without_float64_stay_native(operation: Operation, inputs: Input
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_never_drops_below_float32(operation: Operation, inputs: Inputs, dtype: torch.dtype) -> None:
+def test_autocast_never_drops_below_float32(
+    operation: Operation, inputs: Inputs, dtype: torch.dtype, device: str
+) -> None:
     arguments = inputs(0.8, torch.float32)
     expected = operation(*arguments)
-    with torch.autocast("cpu", dtype=dtype):
+    with torch.autocast(device, dtype=dtype):
         assert torch.equal(operation(*arguments), expected)
         # What autocast hands on in half precision comes out as float32, too.
         assert operation(*(argument.to(dtype) for argument in arguments)).dtype == torch.float32
 
 
-def test_autocast_outside_is_left_as_it_was() -> None:
+def test_autocast_outside_is_left_as_it_was(device: str) -> None:
     x = torch.randn(4, 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         lf.pairwise_dist(lf.expmap0(x), lf.expmap0(x))
         assert (x @ x).dtype == torch.bfloat16
 

@@ -53,7 +53,10 @@ class Remote(torch.Tensor):
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl
-    device, is_cuda, is_cpu = DEVICE, True, False
+    device, is_cuda, is_cpu, is_meta = DEVICE, True, False, False
+
+    def data_ptr(self):
+        return self.local.data_ptr()
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -101,12 +104,26 @@ def _pinned(tensor):
     return pinned
 
 
+def _captured(function, arguments):
+    """A graph: the function on the tensors that it was made with, which what it is called with is written over."""
+    Accelerator.current.graphs += 1
+    result = function(*arguments)
+
+    def replay(*others):
+        for tensor, other in zip(tree_leaves(arguments), tree_leaves(others), strict=True):
+            tensor.copy_(other)
+        return result.copy_(function(*arguments)).detach()
+
+    return replay
+
+
 class Accelerator(TorchDispatchMode):
-    """Within it, `cuda` is there, and `reads` counts, by operator, what makes the host wait for it."""
+    """Within it, `cuda` is there. `reads` counts, by operator, what makes the host wait for it; `graphs` its graphs."""
 
     def __init__(self):
         super().__init__()
         self.reads = Counter()
+        self.graphs = 0
 
     def __enter__(self):
         Accelerator.current = self
@@ -120,6 +137,10 @@ class Accelerator(TorchDispatchMode):
             (torch.cuda, "Event", Event),
             (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),
             (torch.cuda, "set_rng_state", lambda *_: None),
+            (torch.backends.cuda, "is_built", lambda: True),
+            (torch.cuda, "current_stream", lambda: None),
+            (torch.cuda, "is_current_stream_capturing", lambda: False),
+            (torch.cuda, "make_graphed_callables", _captured),
         ):
             self.patches.enter_context(patch.object(owner, name, value))
         return super().__enter__()
@@ -161,6 +182,8 @@ class Accelerator(TorchDispatchMode):
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
         args, kwargs = tree_map(lambda leaf: leaf.local if isinstance(leaf, Remote) else leaf, (args, kwargs))
+        if func is torch.ops.aten.mm.dtype:  # which no CPU has
+            func, args = torch.ops.aten.mm.default, tuple(each.to(args[2]) for each in args[:2])
         result = func(*args, **kwargs)
         if not here:
             return result

@@ -57,7 +57,7 @@ def calls():
         "float64": TransformerDenoiser(16, 5, register_dim=DIM, condition_dim=DIM).double(),
     }
     for name, denoiser in denoisers.items():
-        sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.dtype)
+        sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.out.weight.dtype)
         found[f"denoiser, {name}"] = (spread_weights(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
     return found
 

@@ -8,7 +8,7 @@ from accelerator import DEVICE, Accelerator, Remote
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, checked, make_scheduler
 from regdiff.registers import RegisterDenoiser, make_register_generator
 
 NAMES = list(SCHEDULERS)
@@ -113,3 +113,37 @@ def test_registers_do_not_wait_for_an_accelerator(train):
             sum(generator.loss(targets, registers).values()).backward()
             assert not (device.reads if warm else device.reads - Counter({"to the accelerator": 2}))
     assert generator.prior.pooling.gru.weight_hh_l0_reverse.grad is not None
+
+
+def test_checked_looks_at_values_of_an_accelerator():
+    """Without it a timestep out of range ends all work on a real one; it is off by default, as it waits."""
+    with Accelerator() as device:
+        diffusion = ConditionalDiffusion(lambda x, t, c: x, make_scheduler("ddim", 10))
+        x, outside = Remote(torch.zeros(3, 2, 4)), Remote(torch.tensor([0, 9, 10]))
+        generator = make_register_generator(8, 3, 2, steps=5).to(DEVICE).eval()
+        nan = Remote(torch.full((2, 6, 8), torch.nan))
+        diffusion.sample(x / 0, x)
+        generator(nan)
+        diffusion.loss(x, x, timesteps=outside.clamp(max=9))
+        device.reads.clear()
+        diffusion.loss(x, x, timesteps=outside.clamp(max=9))
+        assert not device.reads
+        with checked():
+            with pytest.raises(ValueError, match=r"timesteps: got 10, expected integers in \[0, 10\)"):
+                diffusion.loss(x, x, timesteps=outside)
+            with pytest.raises(ValueError, match=r"timesteps: got -11, expected integers"):
+                diffusion.add_noise(x, x, outside - 11)
+            with pytest.raises(ValueError, match="initial: got nan or infinite values"):
+                diffusion.sample(x / 0, x)
+            with pytest.raises(ValueError, match="features: the condition of row 0 is not finite"):
+                generator(nan)
+            diffusion.loss(x, x, timesteps=outside.clamp(max=9))
+        assert device.reads
+        device.reads.clear()
+        diffusion.loss(x, x, timesteps=outside.clamp(max=9))
+        assert not device.reads
+    with checked():  # what has no values passes
+        double = torch.vmap(lambda x: diffusion.sample(x[None], None, 2, noise=x[None]))
+        assert double(torch.randn(3, 4)).shape == (3, 1, 4)
+        meta = torch.empty(2, 3, device="meta")
+        assert diffusion.sample(meta, None, 2, noise=meta).is_meta

@@ -1,16 +1,20 @@
 """Every scheduler against the textbook of this folder: steps, chains, orders, and the marginals of a Gaussian."""
 
+import copy
+import io
 import math
 from statistics import NormalDist
 
 import pytest
 import torch
+from accelerator import DEVICE, Accelerator
 from diffusion_textbook import Gaussian, affine_moments, chain, levels, predicted
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff import SCHEDULERS, ConditionalDiffusion, TransformerDenoiser, make_scheduler
 from regdiff.noise import standard_normal
+from regdiff.registers import RegisterDenoiser
 
 TARGET = Gaussian()
 #: Names with options: every sampler of which the textbook has the formulas, in each of its forms. UniPC and DEIS are
@@ -185,3 +189,103 @@ def check_moments(x, moments, comparisons, confidence=1 - 1e-6):
     assert abs(x.mean().item() - mean) <= z * math.sqrt(variance / len(x))
     # n s^2 / variance is chi-squared: by its normal limit, good to 1 % of the bound at these sizes.
     assert abs(x.var().item() / variance - 1) <= 1.01 * z * math.sqrt(2 / (len(x) - 1))
+
+
+def moved(diffusion: ConditionalDiffusion) -> ConditionalDiffusion:
+    """A copy on the accelerator, in eval mode."""
+    return copy.deepcopy(diffusion).to(DEVICE).eval()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_on_a_card_the_steps_become_one_graph_with_the_same_numbers(name: str) -> None:
+    denoiser = TransformerDenoiser(8, 10, 1, 2) if name == "ddim" else RegisterDenoiser(8, 10, 1)
+    torch.nn.init.normal_(denoiser.out.weight)
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10), condition_dropout=0.1)
+    starts, conditions = torch.randn(2, 4, 3, 2, 8)
+    mask = torch.tensor([[True, False], [True, True], [True, True]])
+
+    def all_calls(diffusion, place):
+        """Every call twice or more: with other values, a mask, guidance and the chain, other sizes, and rows' seeds."""
+        for x, c in zip(starts, conditions, strict=True):
+            generator = torch.Generator().manual_seed(1)
+            x, c = place(x), place(c)
+            yield diffusion.sample(x, c, 5, generator=generator)
+            yield diffusion.sample(x, c, 5, generator=generator)  # which goes on from where the first call left it
+            yield diffusion.sample(x, c, 4, generator=generator, mask=place(mask))
+            yield diffusion.sample(x, c, 4, generator=generator, guidance_scale=2.0, return_chain=True)
+            rows = [torch.Generator().manual_seed(row) for row in range(2)]
+            yield diffusion.sample(x[:2], c[:2], timesteps=[6, 4, 1], generator=rows)
+
+    with torch.no_grad():
+        expected = list(all_calls(diffusion.eval(), lambda x: x))
+        with Accelerator() as device:
+            results = list(all_calls(moved(diffusion), lambda x: x.to(DEVICE)))
+            assert device.graphs == 4
+            for result, values in zip(results, expected, strict=True):
+                assert torch.equal(result.cpu(), values)  # also of a graph that was used again since
+
+
+def test_a_graph_sees_new_weights_and_is_made_again_for_others() -> None:
+    diffusion = ConditionalDiffusion(RegisterDenoiser(8, 10, 1), make_scheduler("ddim", 10), eta=0.0)
+    x, c = torch.randn(2, 3, 2, 8)
+    with Accelerator() as device, torch.no_grad():
+        card = moved(diffusion)
+        start, condition = x.to(DEVICE), c.to(DEVICE)
+
+        def check(graphs: int, **options: object) -> None:
+            for _ in range(3):
+                result = card.sample(start, condition, 4, **options)
+            assert torch.equal(result.cpu(), diffusion.sample(x, c, 4, **options))
+            assert device.graphs == graphs
+
+        check(1)
+        for module in (diffusion, card):
+            module.denoiser.out.weight.mul_(2.0)
+        check(1)
+        for module in (diffusion, card):
+            module.denoiser.out.weight = torch.nn.Parameter(module.denoiser.out.weight * 0.5)
+        check(2)
+        for module in (diffusion, card):
+            module.eta = 0.0 if module.eta else 0.5
+            module.scheduler = "euler"
+        check(3)
+        x, start = x[:1], start[:1]
+        c, condition = c[:1], condition[:1]
+        check(4)
+
+
+def test_a_module_with_graphs_is_pickled_without_them() -> None:
+    diffusion = ConditionalDiffusion(RegisterDenoiser(8, 10, 1), make_scheduler("ddim", 10))
+    diffusion._graphs["of a shape"] = lambda: None  # pickle refuses it, as it does a graph
+    torch.save(diffusion, io.BytesIO())
+
+
+def test_where_python_code_has_to_run_there_is_no_graph() -> None:
+    diffusion = ConditionalDiffusion(RegisterDenoiser(8, 10, 1), make_scheduler("ddim", 10))
+    steps = []
+    with Accelerator() as device:
+        card = moved(diffusion)
+        x = torch.randn(3, 2, 8).to(DEVICE)
+        for _ in range(3):
+            assert card.sample(x, x, 4).requires_grad
+            with torch.no_grad():
+                card.sample(x, x, 4, callback=lambda step, timestep, x: steps.append(step))
+                card.train().sample(x, x, 4)
+                card.eval().cuda_graph = False
+                card.sample(x, x, 4)
+            card.cuda_graph = True
+            hook = card.denoiser.register_forward_hook(lambda *_: steps.append(4))
+            with torch.no_grad():
+                card.sample(x, x, 4)
+            hook.remove()
+        assert steps == 3 * [0, 1, 2, 3, 4, 4, 4, 4]
+        assert device.graphs == 0
+        plain = ConditionalDiffusion(lambda x, t, c: x, make_scheduler("ddim", 10)).eval()
+        with torch.no_grad():
+            for _ in range(3):
+                plain.sample(x, x, 4)
+            assert device.graphs == 0
+            plain.cuda_graph = True
+            for _ in range(3):
+                plain.sample(x, x, 4)
+        assert device.graphs == 1

@@ -154,7 +154,7 @@ def _times(x: Tensor, c: Scalar, rtol: float | None, atol: float) -> tuple[Tenso
 def _message(name: str, x: Tensor, c: Scalar, off: Tensor, time: Tensor, rtol: float | None) -> str:
     x, allowed = x.detach(), 16.0 * torch.finfo(x.dtype).eps if rtol is None else rtol
     worst = (off * torch.nan_to_num((x[..., 0].to(time.dtype) - time).abs(), nan=torch.inf)).argmax()
-    index = tuple(int(i) for i in torch.unravel_index(worst, off.shape))
+    index = tuple(int(i) for i in torch.unravel_index(worst.cpu(), off.shape))
     got = float(x.expand(*off.shape, x.shape[-1])[(*index, 0)])
     expected = float(time[index])
     c = c.detach() if isinstance(c, Tensor) else c

@@ -82,9 +82,9 @@ def max_scores(
         raise InputError("max_scores: unit=True with dots=True: dot products need the rows as they were encoded")
     # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
     with full_precision(text.device):
-        text, tokens = at_least_float32(text), at_least_float32(tokens)
         if not dots:
-            return _max_cosine(text, tokens if unit else unit_rows(tokens), mask), None
+            return _max_cosine(unit_rows(text), tokens, mask, unit), None
+        text, tokens = at_least_float32(text), at_least_float32(tokens)
         dot = torch.einsum("qd,vld->qvl", text, tokens)
     # The norm of a query does not move its maximum, so it is divided out of the (q, v) result instead of every row.
     cosine = dot * tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
@@ -95,16 +95,48 @@ def max_scores(
 
 
 def _max_cosine(
-    text: Float[Tensor, "q d"], tokens: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None
+    text: Float[Tensor, "q d"], tokens: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None, unit: bool
 ) -> Float[Tensor, "q v"]:
-    """Maximum cosine of unit rows, as one matrix product that carries the mask in its bias."""
-    rows, unit = tokens.flatten(0, 1), unit_rows(text)
-    if mask is None:
-        cosine = unit @ rows.mT
+    """Maximum cosine with unit queries, by matrix products that carry the mask in their bias."""
+    videos = max(1, _rows_at_a_time(text, tokens, unit) // max(1, tokens.shape[1]))
+    parts = []
+    for part in _slices(max(1, len(tokens)), videos):
+        rows, bias = tokens[part], None
+        if mask is not None:
+            invalid = ~mask[part].flatten()
+            bias = torch.zeros_like(invalid, dtype=text.dtype).masked_fill(invalid, -torch.inf)
+        cosine = _cosines(text, rows.flatten(0, 1), unit, 0, bias)
+        parts.append(cosine.unflatten(1, rows.shape[:2]).amax(-1))
+    return torch.cat(parts, 1)
+
+
+def _in_half(text: Tensor, rows: Tensor, unit: bool) -> bool:
+    """Whether products take the rows as they are stored; torch has the operator, without a gradient, for CUDA alone."""
+    half = unit and rows.is_cuda and (text.dtype, rows.dtype) == (torch.float32, torch.float16)
+    needs_gradient = torch.is_grad_enabled() and (text.requires_grad or rows.requires_grad)
+    return half and not needs_gradient and "dtype" in torch.ops.aten.mm.overloads()
+
+
+def _rows_at_a_time(text: Tensor, rows: Tensor, unit: bool) -> int:
+    """So many that their scores, and a copy in float32 where products need one, fit into a block."""
+    copied = not (unit and (rows.itemsize >= 4 or _in_half(text, rows, unit)))
+    return max(1, _BLOCK // max(1, 2 * len(text), rows.shape[-1] * copied))
+
+
+def _cosines(text: Tensor, rows: Tensor, unit: bool, dim: int, bias: Tensor | None = None) -> Tensor:
+    """Cosines of unit queries, which lie along `dim` of the result, with rows, in float32 at least."""
+    half = _in_half(text, rows, unit)
+    if half:
+        # Two numbers of 11 bits and their signs hold the 24 of a float32; what is read once is multiplied with both.
+        high = text.half()
+        text = torch.cat([high, ((text - high) * 2.0**11).half()])
     else:
-        bias = torch.zeros_like(mask, dtype=rows.dtype).masked_fill(~mask, -torch.inf)
-        cosine = torch.addmm(bias.flatten(), unit, rows.mT)
-    return cosine.unflatten(1, tokens.shape[:2]).amax(-1)
+        rows = at_least_float32(rows) if unit else unit_rows(rows)
+    operands = (rows, text.mT) if dim else (text, rows.mT)
+    if half:
+        cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
+        return cosine if bias is None else cosine.add_(bias)
+    return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
 
 
 def key_clip_scores(
@@ -178,7 +210,9 @@ def packed_max_scores(
         [[1.0, 0.0]]
     """
     with full_precision(text.device):
-        return packed_max((at_least_float32(rows) if unit else unit_rows(rows)) @ unit_rows(text).mT, offsets)
+        text = unit_rows(text)
+        parts = rows.split(_rows_at_a_time(text, rows, unit))
+        return packed_max(torch.cat([_cosines(text, part, unit, 1) for part in parts]), offsets)
 
 
 def packed_max(scores: Float[Tensor, "n q"], offsets: Int[Tensor, " _"]) -> Float[Tensor, "q v"]:

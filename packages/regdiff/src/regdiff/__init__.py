@@ -8,6 +8,7 @@ from types import ModuleType
 
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
 from regdiff.losses import KLToTarget
+from regdiff.masks import checked
 from regdiff.schedule import Scheduler, karras_timesteps
 from regdiff.schedulers import SCHEDULERS, Capabilities, capabilities, make_scheduler
 from regdiff.transformer import TransformerDenoiser
@@ -21,6 +22,7 @@ __all__ = [
     "Scheduler",
     "TransformerDenoiser",
     "capabilities",
+    "checked",
     "karras_timesteps",
     "make_scheduler",
 ]

@@ -9,9 +9,8 @@ class MultiheadAttention(nn.Module):
     """softmax(W x (W s)^T / sqrt(d_h)) W s per head (Vaswani et al. 2017), with linear maps of their own.
 
     Args:
-        embed_dim: Width d of the queries and of the result.
+        embed_dim: Width d of the queries, of the sequence that is attended to, and of the result.
         num_heads: Number of heads; divides `embed_dim`.
-        source_dim: Width of the sequence that is attended to; None means `embed_dim`.
         dropout: Rate on the attention weights.
         project: Whether a last linear map mixes the heads.
 
@@ -20,8 +19,8 @@ class MultiheadAttention(nn.Module):
 
     Examples:
         >>> import torch
-        >>> attention = MultiheadAttention(embed_dim=8, num_heads=2, source_dim=5)
-        >>> attention(torch.randn(3, 4, 8), torch.randn(3, 10, 5)).shape
+        >>> attention = MultiheadAttention(embed_dim=8, num_heads=2)
+        >>> attention(torch.randn(3, 4, 8), torch.randn(3, 10, 8)).shape
         torch.Size([3, 4, 8])
     """
 
@@ -29,7 +28,6 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        source_dim: int | None = None,
         dropout: float = 0.0,
         *,
         project: bool = True,
@@ -37,15 +35,14 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"num_heads: got {num_heads} with dim {embed_dim}, expected a divisor of dim")
-        source_dim = embed_dim if source_dim is None else source_dim
         self.num_heads, self.dropout = num_heads, dropout
         self.query = nn.Linear(embed_dim, embed_dim)
-        self.key = nn.Linear(source_dim, embed_dim)
-        self.value = nn.Linear(source_dim, embed_dim)
+        self.key = nn.Linear(embed_dim, embed_dim)
+        self.value = nn.Linear(embed_dim, embed_dim)
         self.out = nn.Linear(embed_dim, embed_dim) if project else None
 
     def forward(
-        self, x: Float[Tensor, "b n d"], source: Float[Tensor, "b m s"], mask: Bool[Tensor, "b m"] | None = None
+        self, x: Float[Tensor, "b n d"], source: Float[Tensor, "b m d"], mask: Bool[Tensor, "b m"] | None = None
     ) -> Float[Tensor, "b n d"]:
         """Read the sequence.
 

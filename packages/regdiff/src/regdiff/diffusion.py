@@ -5,18 +5,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from threading import get_ident
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
 from regdiff.forward import ForwardProcess, Weighting
 from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
-from regdiff.masks import expect_mask, masked, readable
+from regdiff.masks import expect_mask, is_concrete, masked, readable
 from regdiff.noise import Generators, noise_of, standard_normal, uniform
 from regdiff.predictor import Denoiser, KnowsSteps, Predictor
 from regdiff.schedule import Schedule, Scheduler, descending_timesteps, schedule_of
@@ -32,6 +33,7 @@ from regdiff.schedulers import (
     scheduler_of,
 )
 from regdiff.solver import History, Stage, clean_sample, stages_of
+from regdiff.timestep import TimedDenoiser
 
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
@@ -41,6 +43,9 @@ Timesteps = Sequence[int] | Tensor
 
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
 _KEPT = 64
+
+#: CUDA graphs that it keeps, each with the memory of its steps.
+_GRAPHS = 16
 
 _NO_ABAR = "alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers"
 
@@ -76,6 +81,12 @@ class ConditionalDiffusion(nn.Module, Saveable):
     writes them with the scheduler. `diffusion.denoiser = other`, and every other option that is set, takes effect at
     once and is saved; a scheduler is set as by `with_scheduler`. Calling it is calling `loss`, as
     DistributedDataParallel wants it. The scheduler handed in is never changed, and no step waits for a GPU.
+
+    On a CUDA device, in eval mode and without gradients, `sample` runs all steps as one CUDA graph from the second call
+    with the same shapes, dtypes and options on; weights that are changed in place are seen, others make a new graph.
+    The attribute `cuda_graph` switches that; it begins as True for the denoisers of this package alone, as the Python
+    code of one runs only while a graph is made. With gradients there is none: a graph holds the activations of one
+    call, which a second call before the backward pass would overwrite. A training loop may capture its whole step.
 
     `process` adds noise and gives targets in `loss`, `sampling_schedule` has the numbers of the steps in `sample`: both
     follow from `schedule`, and may be replaced by rounded ones to reproduce code that stores its schedule in float32.
@@ -158,6 +169,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
         self.use_clipped_model_output = use_clipped_model_output
         self._warned = False
         self._stages: dict[tuple[Any, ...], tuple[Stage, ...]] = {}
+        self._graphs: dict[tuple[Any, ...], Any] = {}
+        self.cuda_graph = isinstance(denoiser, TimedDenoiser)
         self.condition_dropout = condition_dropout
         self._own_null_condition(null_condition)
         self._own_range(data_range)
@@ -413,39 +426,80 @@ class ConditionalDiffusion(nn.Module, Saveable):
         if noise is not None:
             check_own_noise(self.capabilities, self.eta)
             noise = noise_of(noise, initial, stages[-1].step + 1, None)
-        predictor = Predictor(
-            self.denoiser,
-            condition,
-            mask,
-            guidance_scale=guidance_scale,
-            null_condition=self._null_condition(),
-            checkpoint=checkpoint,
-        )
-        if predictor.scale is not None and self.condition_dropout == 0 and self._null_condition() is None:
-            raise ValueError(
-                f"guidance_scale: got {guidance_scale}, but without condition_dropout the denoiser learns no null "
-                "condition; train with condition_dropout above 0, or give null_condition"
-            )
-        history, limit = History(stages), clip_of(self.scheduler)
-        x, chain = masked(initial, mask), []
-        if check_finite and readable(x) and not x.isfinite().all():
+        limit = clip_of(self.scheduler)
+        if check_finite and readable(initial) and not masked(initial, mask).isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
-        for stage, predict in zip(stages, predictor.at([stage.timestep for stage in stages]), strict=True):
-            # Python numbers throughout: reading one from a tensor would wait for the device.
-            prediction = predict(x, torch.full((x.shape[0],), stage.timestep, device=x.device))
-            clean = clean_sample(self.prediction_type, prediction, x, stage)
-            x = history.advance(stage, x, clean, limit)
-            if stage.noise:
-                drawn = standard_normal(x.shape, x, generator) if noise is None else noise[stage.step]
-                x = torch.add(x, drawn, alpha=stage.noise)
-            x = masked(x, mask)
-            if not stage.ends_step:
-                continue
-            if callback is not None:
-                x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
-            if return_chain:
-                chain.append(self._restored(x, mask))
-        return torch.stack(chain) if return_chain else self._restored(x, mask)
+
+        def run(inputs: dict[str, Any]) -> Tensor:
+            mask, noise = inputs.get("mask"), inputs.get("noise")
+            predictor = Predictor(
+                self.denoiser,
+                inputs.get("condition"),
+                mask,
+                guidance_scale=guidance_scale,
+                null_condition=self._null_condition(),
+                checkpoint=checkpoint,
+            )
+            if predictor.scale is not None and self.condition_dropout == 0 and self._null_condition() is None:
+                raise ValueError(
+                    f"guidance_scale: got {guidance_scale}, but without condition_dropout the denoiser learns no null "
+                    "condition; train with condition_dropout above 0, or give null_condition"
+                )
+            history, x, chain = History(stages), masked(inputs["initial"], mask), []
+            for stage, predict in zip(stages, predictor.at([stage.timestep for stage in stages]), strict=True):
+                # Python numbers throughout: reading one from a tensor would wait for the device.
+                prediction = predict(x, torch.full((x.shape[0],), stage.timestep, device=x.device))
+                clean = clean_sample(self.prediction_type, prediction, x, stage)
+                x = history.advance(stage, x, clean, limit)
+                if stage.noise:
+                    drawn = standard_normal(x.shape, x, generator) if noise is None else noise[stage.step]
+                    x = torch.add(x, drawn, alpha=stage.noise)
+                x = masked(x, mask)
+                if not stage.ends_step:
+                    continue
+                if callback is not None:
+                    x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
+                if return_chain:
+                    chain.append(self._restored(x, mask))
+            return torch.stack(chain) if return_chain else self._restored(x, mask)
+
+        inputs = {"initial": initial, "condition": condition, "mask": mask, "noise": noise}
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        if callback is not None or checkpoint or not self._uses_graph(inputs):
+            return run(inputs)
+        draws = sum(bool(stage.noise) for stage in stages)
+        if noise is None and draws:  # outside of the graph, from any generator; the steps without noise are the last
+            inputs["noise"] = torch.stack([standard_normal(initial.shape, initial, generator) for _ in range(draws)])
+        leaves, structure = tree_flatten(inputs)
+        weights = [*self.parameters(), *self.buffers()]
+        key = (
+            *(stages, limit, guidance_scale, return_chain, self.denoiser, str(structure), get_ident()),
+            *((tensor.shape, tensor.dtype) for tensor in leaves + weights),
+            *(weight.data_ptr() for weight in weights),
+            *(torch.cuda.current_stream(), torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision()),
+        )
+        if key not in self._graphs:
+            if len(self._graphs) >= _GRAPHS:
+                self._graphs.clear()
+            self._graphs[key] = None  # what comes once is not worth a graph
+            return run(inputs)
+        if self._graphs[key] is None:
+            self._graphs[key] = torch.cuda.make_graphed_callables(run, (tree_map(torch.clone, inputs),))
+        return self._graphs[key](inputs).clone()
+
+    def _uses_graph(self, inputs: Any) -> bool:
+        """Whether the steps may be kept as a CUDA graph: on a card, without gradients, of tensors alone."""
+        return (
+            self.cuda_graph
+            and not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda"))
+            and all(isinstance(leaf, Tensor) and leaf.is_cuda and is_concrete(leaf) for leaf in tree_leaves(inputs))
+            and not any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+            and torch.backends.cuda.is_built()  # not so where a card is pretended
+            and not torch.cuda.is_current_stream_capturing()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_graphs": {}}  # they cannot be copied
 
     def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, ""]:
         """`loss`."""

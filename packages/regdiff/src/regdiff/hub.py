@@ -88,20 +88,6 @@ class Saveable(
         """
         return cls(**options)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return next((parameter.device for parameter in self._parameters_of()), torch.device("cpu"))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the parameters."""
-        return next((parameter.dtype for parameter in self._parameters_of()), torch.get_default_dtype())
-
-    def _parameters_of(self) -> Iterator[nn.Parameter]:
-        assert isinstance(self, nn.Module)
-        return self.parameters()
-
     def _describe(self) -> Any:
         """What config.json will hold; None where the module cannot be built from it."""
         return self._hub_mixin_config

@@ -1,7 +1,9 @@
 """Masks for a variable number of registers: True marks a valid one, and whatever the others hold changes nothing."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -25,16 +27,50 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask.view(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values, values.new_zeros(()))
 
 
+_checked: ContextVar[bool] = ContextVar("regdiff.checked", default=False)
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Look at values on an accelerator too, as on a CPU: a debugging mode, in which each look waits for the device.
+
+    A timestep out of range, which would end all work on a GPU, a start that is not finite, a row of a mask without a
+    valid position and targets beyond what samples are clipped to are then named there. For this thread or asyncio task.
+
+    Examples:
+        >>> import regdiff
+        >>> diffusion = regdiff.ConditionalDiffusion(lambda x, t, c: x, regdiff.make_scheduler("ddim", 10))
+        >>> with regdiff.checked():
+        ...     diffusion.loss(torch.zeros(1, 2), None, timesteps=[10])
+        Traceback (most recent call last):
+        ValueError: timesteps: got 10, expected integers in [0, 10), the trained ones
+    """
+    token = _checked.set(True)
+    try:
+        yield
+    finally:
+        _checked.reset(token)
+
+
 def readable(values: Tensor) -> bool:
-    """Whether values can be looked at: not on an accelerator, where it means waiting, nor traced, nor within vmap.
+    """Whether values can be looked at: not traced, nor on an accelerator, where it means waiting, but when `checked`.
 
     Args:
         values: Any tensor.
     """
-    if values.device.type != "cpu" or torch.compiler.is_compiling():
+    return (values.is_cpu or _checked.get()) and is_concrete(values)
+
+
+def is_concrete(values: Tensor) -> bool:
+    """Whether a tensor has values, which one that is traced, on the meta device or within vmap has not.
+
+    Args:
+        values: Any tensor.
+    """
+    if torch.compiler.is_compiling() or values.is_meta:
         return False
     try:
-        values.data_ptr()  # tensors within vmap have none
+        values.data_ptr()
     except RuntimeError:
         return False
     return True

@@ -113,12 +113,13 @@ class GeneralizedPooling(nn.Module):
             if readable(lengths) and not bool(lengths.all()):
                 raise ValueError(f"mask: row {int(lengths.argmin())} has no valid position; leave such rows out")
             weights = weights[(longest - lengths).clamp(max=longest - 1)]
-        if mask is None:
-            return (weights.unsqueeze(-1) * x.sort(dim=1, descending=True).values).sum(1)
-        ordered = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).sort(dim=1, descending=True).values
-        # Padding is now last: its weight is 0, and its -inf must not meet that 0.
-        padding = torch.arange(x.shape[1], device=x.device) >= mask.sum(1)[:, None]
-        return (weights.unsqueeze(-1) * ordered.masked_fill(padding.unsqueeze(-1), 0)).sum(1)
+            x = x.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+        ordered = x.sort(dim=1, descending=True).values
+        if mask is not None:
+            # Padding is now last: its weight is 0, and its -inf must not meet that 0.
+            padding = torch.arange(longest, device=x.device) >= lengths[:, None]
+            ordered = ordered.masked_fill(padding.unsqueeze(-1), 0)
+        return (weights.unsqueeze(-1) * ordered).sum(1)
 
     def _weights(self, longest: int, count: int) -> Tensor:
         """The rank weights of the lengths longest, longest - 1, ..., (count, longest), zero past each length."""

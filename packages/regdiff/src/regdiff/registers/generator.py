@@ -152,34 +152,31 @@ def make_register_generator(dim: int, num_registers: int, num_heads: int, **opti
         torch.Size([3, 4, 8])
     """
     chosen = RegisterOptions(dim, num_registers, num_heads, **options)
+    prior = diffusion = None
     if chosen.kind == "pooled":
-        return RegisterGenerator(SegmentAverages(dim, num_registers), options=chosen)
-    if chosen.kind == "prior":
-        return RegisterGenerator(
-            NoCondition(dim, num_registers),
-            prior=PriorSampler(dim, chosen.length),
-            sample_prior=chosen.start == "prior_sample",
-            options=chosen,
-        )
-    condition = ConditionGenerator(dim, num_registers, num_heads, chosen.dropout)
-    if chosen.kind == "condition":
-        return RegisterGenerator(condition, options=chosen)
-    prior = None if chosen.start == "gaussian" else PriorSampler(dim, chosen.length)
-    if chosen.denoiser == "mlp":
-        denoiser = RegisterDenoiser(dim, chosen.steps, chosen.layers, chosen.dropout)
+        condition = SegmentAverages(dim, num_registers)
+    elif chosen.kind == "prior":
+        condition = NoCondition(dim, num_registers)
     else:
-        denoiser = TransformerDenoiser(
-            dim, chosen.steps, chosen.layers, num_heads, num_registers=num_registers, dropout=chosen.dropout
+        condition = ConditionGenerator(dim, num_registers, num_heads, chosen.dropout)
+    if chosen.kind in ("prior", "diffusion") and chosen.start != "gaussian":
+        prior = PriorSampler(dim, chosen.length)
+    if chosen.kind == "diffusion":
+        if chosen.denoiser == "mlp":
+            denoiser = RegisterDenoiser(dim, chosen.steps, chosen.layers, chosen.dropout)
+        else:
+            denoiser = TransformerDenoiser(
+                dim, chosen.steps, chosen.layers, num_heads, num_registers=num_registers, dropout=chosen.dropout
+            )
+        diffusion = ConditionalDiffusion(
+            denoiser,
+            make_scheduler(
+                chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type, **chosen.scheduler_options
+            ),
+            weighting=chosen.weighting,
+            condition_dropout=chosen.condition_dropout,
+            null_condition=nn.Parameter(torch.randn(1, num_registers, dim)) if chosen.condition_dropout > 0 else None,
         )
-    diffusion = ConditionalDiffusion(
-        denoiser,
-        make_scheduler(
-            chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type, **chosen.scheduler_options
-        ),
-        weighting=chosen.weighting,
-        condition_dropout=chosen.condition_dropout,
-        null_condition=nn.Parameter(torch.randn(1, num_registers, dim)) if chosen.condition_dropout > 0 else None,
-    )
     return RegisterGenerator(
         condition,
         diffusion,

@@ -14,13 +14,14 @@ def register_record(kind: type) -> None:
     """
     names = [field.name for field in fields(kind)]
 
-    def flatten(record: Any) -> tuple[list[Any], None]:
-        return [getattr(record, name) for name in names], None
-
     def unflatten(values: Any, context: None) -> Any:
         record = object.__new__(kind)  # leaves may be anything, which the annotations of a constructor would refuse
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(record, name, value)
+        vars(record).update(zip(names, values, strict=True))
         return record
 
-    register_pytree_node(kind, flatten, unflatten, serialized_type_name=f"{kind.__module__}.{kind.__name__}")
+    register_pytree_node(
+        kind,
+        lambda record: ([getattr(record, name) for name in names], None),
+        unflatten,
+        serialized_type_name=f"{kind.__module__}.{kind.__name__}",
+    )
