@@ -29,15 +29,6 @@ DOUBLE = (torch.float64,)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
-@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
-def test_distance_formula_of_the_poincare_ball(c: float) -> None:
-    x, y = lf.expmap0(torch.randn(2, 9, 4, dtype=torch.float64), c)
-    p, q = to_poincare(x, c), to_poincare(y, c)
-    gap = (p - q).square().sum(-1)
-    shrink = (1 - c * p.square().sum(-1)) * (1 - c * q.square().sum(-1))
-    torch.testing.assert_close(torch.acosh(1 + 2 * c * gap / shrink) / c**0.5, lf.dist(x, y, c), rtol=1e-7, atol=0)
-
-
 @pytest.mark.parametrize("c", [1e-4, 0.3, 7.0, 1e4])
 def test_curvature_as_number_tensor_and_parameter(c: float) -> None:
     x = lf.project(torch.randn(2, 3, 4, dtype=torch.float64) / c**0.5, c)
@@ -169,18 +160,6 @@ def errors_near_the_rim(
 def test_the_ball_is_right_to_rounding_near_the_rim(c: float) -> None:
     errors = errors_near_the_rim(in_the_ball(), c)
     assert {name: max(values) for name, values in errors.items() if max(values) > 1.0} == {}
-
-
-def test_where_geoopts_ball_is_wrong_by_a_tenth() -> None:
-    ball = geoopt.PoincareBall(c=1.0)
-    theirs: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-        "add": lambda p, q, c: ball.mobius_add(p, q),
-        "dist": lambda p, q, c: ball.dist(p, q).unsqueeze(-1),
-        "logmap": lambda p, q, c: ball.logmap(p, q),
-    }
-    tenth = 0.1 / torch.finfo(torch.float32).eps
-    for name, values in errors_near_the_rim(theirs, 1.0).items():
-        assert sum(value > tenth for value in values) >= (5 if name != "add" else 1), name
 
 
 def test_second_derivatives_at_the_centre_and_at_equal_points() -> None:

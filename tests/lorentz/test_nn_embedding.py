@@ -9,7 +9,7 @@ from torch import nn
 
 import lorentz.functional as lf
 from lorentz.manifold import Lorentz
-from lorentz.nn import Curvature, LorentzEmbedding, LorentzLinear
+from lorentz.nn import Curvature, LorentzEmbedding
 
 
 def test_is_the_exponential_map_of_torchs_embedding() -> None:
@@ -90,26 +90,3 @@ def test_from_points_and_the_way_of_geoopt() -> None:
     assert (table.points()[0, 1:] == 0).all()
     kept = geoopt.ManifoldParameter(table.points().detach(), manifold=Lorentz(c=0.7))
     torch.testing.assert_close(torch.nn.functional.embedding(torch.tensor([2]), kept), points[2:3])
-
-
-def test_one_curvature_for_table_and_layers() -> None:
-    c = Curvature(1.0)
-    model = nn.Sequential(LorentzEmbedding(6, 4, c=c), LorentzLinear(4, 4, c=c))
-    assert sum(name.endswith("raw") for name, _ in model.named_parameters()) == 1
-    model(torch.arange(6)).sum().backward()
-    assert c.raw.grad is not None
-    assert model.bfloat16()(torch.arange(6)).dtype == torch.bfloat16
-
-
-def test_bad_arguments(unchecked: None) -> None:
-    for build, message in (
-        (lambda: LorentzEmbedding(0, 4), "num_embeddings: got 0"),
-        (lambda: LorentzEmbedding(4, 0), "embedding_dim: got 0"),
-        (lambda: LorentzEmbedding(4, 4, 4), "padding_idx: got 4, expected one of the 4 numbers"),
-        (lambda: LorentzEmbedding(4, 4, radius=0.0), "radius: got 0.0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build()
-    for numbers in (torch.ones(2), [1, 2]):
-        with pytest.raises(TypeError, match=r"numbers: got .*, expected integers"):
-            LorentzEmbedding(4, 4)(numbers)  # type: ignore[arg-type]

@@ -153,19 +153,6 @@ def test_residual_of_equal_points_is_the_point_and_of_swapped_points_the_same() 
     torch.testing.assert_close(LorentzResidual(0.5)(x, y), lf.expmap(x, 0.5 * lf.logmap(x, y)), rtol=1e-5, atol=1e-5)
 
 
-def test_residual_learns_its_share() -> None:
-    layer = LorentzResidual(0.9, learnable=True)
-    x, y = lf.expmap0(torch.randn(2, 20, 4))
-    target = lf.expmap(x, 0.2 * lf.logmap(x, y))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.3)
-    for _ in range(30):
-        optimiser.zero_grad()
-        lf.dist(layer(x, y), target).square().mean().backward()
-        optimiser.step()
-    assert float(torch.as_tensor(layer.share).detach()) < 0.35
-    assert "logit" not in LorentzResidual().state_dict()
-
-
 def test_classifier_and_layers_share_one_learned_curvature() -> None:
     curvature = Curvature(1.5)
     parts = {name: build(name, curvature) for name in EXAMPLES}
