@@ -34,6 +34,7 @@ TESTS = {
         "test_gradient_reference",
         "test_properties",
         "test_edges",
+        "test_validation",
         "test_checked",
         "test_gradients",
     ),

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import lorentz
 import lorentz.functional as lf
 from lorentz.nn import LorentzMultiheadAttention
 
@@ -78,15 +77,6 @@ def test_stacked_blocks_equal_blocks_one_by_one() -> None:
         torch.testing.assert_close(got[i], one)
 
 
-def test_float32_is_close_to_float64_and_a_single_key_is_returned() -> None:
-    q, k, v = (lf.project(x) for x in example(2, 3, dtype=torch.float32))
-    native = lf.lorentz_attention(q, k, v, temperature=1.0)
-    with lorentz.precision("float64"):
-        torch.testing.assert_close(lf.lorentz_attention(q, k, v, temperature=1.0), native)
-    far = lf.expmap0(torch.tensor([[12.0, 0.0]]))
-    torch.testing.assert_close(lf.lorentz_attention(far, far, far, temperature=1.0), far)
-
-
 def test_products_of_float32_round_at_the_size_of_the_logits() -> None:
     """With the time part first in a product, later terms are rounded at the size of q0 k0: three times the error."""
     torch.manual_seed(0)
@@ -114,8 +104,6 @@ def test_heads_split_and_join() -> None:
     assert heads.shape == (2, 3, 5, 5)
     assert torch.equal(heads[:, 1, :, 1:], x[..., 4:8])
     assert torch.equal(lf.join_heads(heads, 0.5), lf.project(x, 0.5))
-    with pytest.raises(ValueError, match="expected a divisor of the space dimension 12"):
-        lf.split_heads(x, 5)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 10.0, 30.0, 60.0, 90.0, 400.0])

@@ -22,11 +22,6 @@ def test_where_geoopt_is_wrong_and_we_are_not() -> None:
         theirs = float(geoopt.Lorentz(k=torch.tensor(1.0, dtype=dtype)).dist(x, y))
         assert abs(float(lf.dist(x, y)) - gap) < 0.01 * gap
         assert abs(theirs - gap) > 0.1 * gap
-    # Its random_normal draws on a sphere: the standard deviation makes no difference.
-    small, large = (geoopt.Lorentz().random_normal(400, 3, std=std) for std in (0.1, 10.0))
-    assert abs(float(small[:, 0].mean() / large[:, 0].mean()) - 1.0) < 0.2
-    # Its Lorentz module has no cones: there is nothing to agree with.
-    assert not [name for name in dir(geoopt.manifolds.lorentz.math) if "aperture" in name or "cone" in name]
 
 
 @pytest.mark.parametrize("precision", ["auto", "native"])

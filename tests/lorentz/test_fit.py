@@ -1,6 +1,5 @@
 """geoopt's optimisers on our manifold SGD with momentum, Adam, a learned curvature, saved states."""
 
-import copy
 from collections.abc import Callable
 
 import geoopt
@@ -63,23 +62,6 @@ def test_one_step_of_sgd_on_half_the_squared_distance_arrives() -> None:
     optimiser = geoopt.optim.RiemannianSGD([points], lr=1.0)
     descend(optimiser, lambda: 0.5 * manifold.dist2(points, target).sum(), 1)
     torch.testing.assert_close(points.data, target, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.usefixtures("any_time")
-def test_a_module_with_points_and_curvature_saves_and_loads() -> None:
-    module = torch.nn.Module()
-    module.manifold = Lorentz(c=0.5, learnable=True)
-    module.points = geoopt.ManifoldParameter(module.manifold.random_normal(3, 4), manifold=module.manifold)
-    other = copy.deepcopy(module)
-    descend(
-        geoopt.optim.RiemannianAdam(module.parameters(), lr=0.1),
-        lambda: module.manifold.dist0(module.points).square().sum(),
-        3,
-    )
-    assert not torch.equal(module.points.data, other.points.data)
-    other.load_state_dict(module.state_dict())
-    assert torch.equal(module.points.data, other.points.data)
-    assert torch.equal(module.manifold.c, other.manifold.c)
 
 
 def test_curvature_is_learned_with_the_points() -> None:

@@ -94,6 +94,3 @@ def test_origin_is_where_the_distance_is_zero_and_follows_c() -> None:
     assert gradient.item() == pytest.approx(-1.0 / 16.0)  # of 1/sqrt(c)
     assert lorentz.origin(3, dtype=F64).dtype == F64
     assert lorentz.origin(2, 3, c=torch.tensor([[1.0], [4.0]])).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
-    for size in ((), (1,), (3, 1)):
-        with pytest.raises(ValueError, match="size: got"):
-            lorentz.origin(*size)

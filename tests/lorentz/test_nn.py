@@ -75,26 +75,6 @@ def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     torch.testing.assert_close(module(q, k, k, attn_bias=window, mask=mask), module.out(joined))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LorentzLinear(6, 7),
-        lambda: LorentzLinear(6, 7, magnitude="bounded"),
-        lambda: LorentzMultiheadAttention(6, 2, out_features=4),
-    ],
-)
-def test_runs_with_its_linear_maps_quantised(make: Callable[[], nn.Module]) -> None:
-    module, x = make(), lf.expmap0(0.5 * torch.randn(2, 5, 6))
-    arguments = (x, x, x) if isinstance(module, LorentzMultiheadAttention) else (x,)
-    quantised = torch.ao.quantization.quantize_dynamic(module, {nn.Linear}, dtype=torch.qint8)
-    assert not any(type(part) is nn.Linear for part in quantised.modules())
-    got = quantised(*arguments)
-    assert not torch.equal(got, module(*arguments))
-    torch.testing.assert_close(got, module(*arguments), rtol=0.05, atol=0.05)
-    lf.check_point(got)
-
-
 @pytest.mark.parametrize("make", [lambda: LorentzLinear(6, 7), lambda: LorentzMultiheadAttention(6, 2, out_features=4)])
 def test_what_watches_or_replaces_the_inner_linear_is_obeyed(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
