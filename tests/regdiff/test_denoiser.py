@@ -128,15 +128,3 @@ def test_dropout_only_in_training():
     assert not torch.equal(denoiser(*call), denoiser(*call))
     denoiser.eval()
     assert torch.equal(denoiser(*call), denoiser(*call))
-
-
-def test_errors(unchecked):
-    with pytest.raises(ValueError, match="dim, steps, layers: got 6, 0, 2"):
-        RegisterDenoiser(6, steps=0)
-    with pytest.raises(ValueError, match=r"condition: got shape \(2, 3, 6\), expected \(2, 4, 6\)"):
-        RegisterDenoiser(6, steps=5)(torch.randn(2, 4, 6), torch.tensor([0, 1]), torch.randn(2, 3, 6))
-    call = (torch.randn(2, 4, 6), torch.tensor([0, 1]), torch.randn(2, 4, 6))
-    with pytest.raises(ValueError, match=r"mask: got torch.bool of shape \(2, 3\), expected bool of shape \(2, 4\)"):
-        RegisterDenoiser(6, steps=5)(*call, mask=torch.ones(2, 3, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"mask: got torch.float32"):
-        RegisterDenoiser(6, steps=5)(*call, mask=torch.ones(2, 4))

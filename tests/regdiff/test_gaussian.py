@@ -81,16 +81,6 @@ def test_pooling_ignores_order_and_its_weights_sum_to_one():
     torch.testing.assert_close(pooling(torch.full((1, 5, 2), 3.0)), torch.full((1, 2), 3.0))
 
 
-def test_masked_gradients_are_finite_and_zero_on_padding():
-    prior, x, mask = PriorSampler(6, 8), torch.randn(4, 8, 6).requires_grad_(), random_mask(4, 8)
-    gaussian = prior(x, mask)
-    (gaussian.kl() + gaussian.sample(3).square().sum()).backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert not x.grad[~mask].any()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in prior.parameters())
-
-
 def test_the_mean_has_unit_length():
     torch.testing.assert_close(PriorSampler(6)(torch.randn(4, 32, 6)).mean.norm(dim=-1), torch.ones(4))
 
@@ -147,16 +137,3 @@ def test_perturbation_draws_and_gradient():
     assert gradient.abs().max() < 1e-5
     (gradient,) = torch.autograd.grad((exact * torch.randn(64)).sum(), features)
     assert gradient.abs().max() > 1e-2
-
-
-def test_errors(unchecked):
-    with pytest.raises(ValueError, match="gamma: got -1"):
-        TextualPerturbation(-1)
-    with pytest.raises(ValueError, match="num >= 1"):
-        TextualPerturbation()(torch.randn(2, 4), 0)
-    with pytest.raises(ValueError, match=r"d >= 2"):
-        TextualPerturbation()(torch.randn(2, 1), 3)
-    with pytest.raises(ValueError, match="features: got length 9, the rank table holds 8; raise `length`"):
-        GeneralizedPooling(8)(torch.randn(1, 9, 2))
-    with pytest.raises(ValueError, match="mask: row 1 has no valid position"):
-        GeneralizedPooling(8)(torch.randn(2, 8, 2), torch.tensor([[True] * 8, [False] * 8]))

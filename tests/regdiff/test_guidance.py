@@ -46,16 +46,6 @@ def test_guidance_is_the_formula_of_two_calls(name, scale):
     assert rows == [6 if scale != 1 else 3] * calls
 
 
-def test_scales_one_and_zero():
-    x, condition = torch.randn(3, 2, 4), given_condition()
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
-    plain = diffusion.sample(x, condition)
-    assert torch.equal(plain, diffusion.sample(x, condition, guidance_scale=1.0))
-    nothing = diffusion.sample(x, {**condition, "text": torch.zeros(3, 1, 4)})
-    torch.testing.assert_close(nothing, diffusion.sample(x, condition, guidance_scale=0.0))
-    assert not torch.allclose(plain, nothing)
-
-
 def test_a_learned_null_condition():
     """It is what the null rows see in sampling and the dropped rows in training, and it learns."""
     learned = torch.randn(1, 1, 4, requires_grad=True)
@@ -151,10 +141,3 @@ def test_classes_with_a_class_for_nothing():
     x, classes = torch.randn(2, 3), torch.tensor([3, 4])
     null = diffusion.sample(x, torch.zeros_like(classes))
     torch.testing.assert_close(diffusion.sample(x, classes, guidance_scale=0.0), null)
-
-
-@pytest.mark.parametrize("scale", [math.nan, math.inf])
-def test_a_scale_that_is_no_number(scale):
-    diffusion = ConditionalDiffusion(lambda x, t, c: x + c, make_scheduler("ddim", 4))
-    with pytest.raises(ValueError, match=r"guidance_scale: got (nan|inf), expected a finite number"):
-        diffusion.sample(torch.randn(2, 3), torch.randn(2, 3), guidance_scale=scale)

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from diffusers.training_utils import EMAModel
 from torch import nn
 
 from regdiff import ConditionalDiffusion, make_scheduler
@@ -43,29 +42,6 @@ def trained(name, kind):
     diffusion = ConditionalDiffusion(Net(), make_scheduler(name, T, prediction_type=kind), eta=0.0)
     fit(lambda: diffusion.loss(draw(256), None), diffusion)
     return diffusion.requires_grad_(False)
-
-
-def test_averaged_weights():
-    """diffusers' average is the recursion over the weights; copied in it samples, and restored it is gone."""
-    diffusion = ConditionalDiffusion(Net(), make_scheduler("ddim", T), eta=0.0)
-    ema, optimizer = EMAModel(diffusion.parameters(), decay=0.9), torch.optim.Adam(diffusion.parameters(), 1e-2)
-    average = [p.detach().clone() for p in diffusion.parameters()]
-    for _ in range(5):
-        optimizer.zero_grad()
-        diffusion.loss(draw(32), None).backward()
-        optimizer.step()
-        ema.step(diffusion.parameters())
-        share = 1 - ema.cur_decay_value
-        average = [a + share * (p.detach() - a) for a, p in zip(average, diffusion.parameters(), strict=True)]
-    x, latest = torch.randn(3, 2), copy.deepcopy(diffusion)
-    own = diffusion.sample(x, None)
-    ema.store(diffusion.parameters())
-    ema.copy_to(diffusion.parameters())
-    for parameter, expected in zip(diffusion.parameters(), average, strict=True):
-        torch.testing.assert_close(parameter.detach(), expected)
-    assert not torch.allclose(diffusion.sample(x, None), own)
-    ema.restore(diffusion.parameters())
-    assert torch.equal(diffusion.sample(x, None), latest.sample(x, None))
 
 
 @pytest.mark.parametrize("recipe", ["chain", "flow"])

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.registers import ConditionGenerator
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]
@@ -127,13 +126,6 @@ def test_a_row_or_a_batch_without_registers_counts_nothing():
     torch.testing.assert_close(both, diffusion.loss(x[:1], c[:1], noise[:1], times[:1]))
 
 
-def test_callback_cannot_fill_padding():
-    mask = torch.tensor([[True, False]])
-    x = torch.randn(1, 2, 2)
-    end = build("ddim").sample(x, x[:, :1], mask=mask, callback=lambda i, t, y: y + 1)
-    assert not end[:, 1].any()
-
-
 def test_guidance_doubles_the_mask():
     shapes = []
 
@@ -145,38 +137,3 @@ def test_guidance_doubles_the_mask():
     diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
     diffusion.sample(x, x[:, :1], 2, mask=mask, guidance_scale=2.0)
     assert all(torch.equal(given, torch.cat((mask, mask))) for given in shapes)
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        torch.ones(2, 3),
-        torch.ones(2, 4, dtype=torch.bool),
-        torch.ones(3, dtype=torch.bool),
-        torch.ones(2, 3, 1, dtype=torch.bool),
-    ],
-)
-def test_masks_of_a_wrong_shape_are_refused(mask, unchecked):
-    x = torch.randn(2, 3, 2)
-    for call in (ConditionalDiffusion.sample, ConditionalDiffusion.loss):
-        with pytest.raises(ValueError, match=r"mask: got torch\..*expected bool of shape \(2, 3\), True at valid"):
-            call(build("ddim"), x, x, mask=mask)
-
-
-def test_a_denoiser_without_the_keyword_is_told():
-    x, mask = torch.randn(2, 3, 2), torch.ones(2, 3, dtype=torch.bool)
-    diffusion = build("ddim", lambda x, t, c: x)
-    for call in (diffusion.sample, diffusion.loss):
-        with pytest.raises(
-            TypeError, match=r"function has no keyword `mask`.*forward\(sample, timestep, condition, mask"
-        ):
-            call(x, x, mask=mask)
-
-
-def test_the_condition_does_not_see_what_stands_in_padding():
-    torch.manual_seed(0)
-    condition = ConditionGenerator(dim=8, num=4, num_heads=2)
-    x, mask = torch.randn(2, 5, 8), torch.tensor([[True, True, True, False, False], [True] * 5])
-    expected = condition(x, mask)
-    torch.testing.assert_close(condition(x.masked_fill(~mask.unsqueeze(-1), torch.nan), mask), expected)
-    torch.testing.assert_close(condition(x[:1, :3]), expected[:1])
