@@ -79,14 +79,6 @@ def test_rows_of_the_module_fit_the_fused_kernels_of_a_gpu(
         assert call[0][0].shape[-1] == width
 
 
-@pytest.mark.parametrize(("n", "m"), [(33, 33), (65, 65), (5, 9), (32, 32)])
-def test_rows_of_the_function_fit_them_too(n: int, m: int) -> None:
-    q, k, v = (torch.randn(2, 3, 7, width, device="meta") for width in (n, n, m))
-    with Calls() as calls:
-        assert lf.lorentz_attention(q, k, v, temperature=1.0).shape == (2, 3, 7, m)
-    fit(calls.seen[0], None)
-
-
 @pytest.mark.parametrize("gap", [1, 2, 8])
 def test_more_zeros_before_a_head_change_nothing(gap: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layout of a GPU, computed on the CPU."""

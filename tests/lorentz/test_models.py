@@ -27,21 +27,6 @@ DOUBLE = (torch.float64,)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
-@pytest.mark.parametrize("c", [1e-4, 0.3, 7.0, 1e4])
-def test_curvature_as_number_tensor_and_parameter(c: float) -> None:
-    x = lf.project(torch.randn(2, 3, 4, dtype=torch.float64) / c**0.5, c)
-    column = torch.full((3, 1), c, dtype=torch.float64)
-    learned = torch.tensor(c, dtype=torch.float64, requires_grad=True)
-    for forward, back in ((to_poincare, from_poincare), (to_klein, from_klein)):
-        ball = forward(x, c)
-        assert (ball.norm(dim=-1) * c**0.5 < 1).all()
-        for curvature in (column, learned):
-            assert torch.equal(forward(x, curvature), ball)
-            torch.testing.assert_close(back(ball, curvature), x)
-        (gradient,) = torch.autograd.grad(forward(x, learned).square().sum(), learned)
-        assert float(gradient.abs()) > 0
-
-
 def test_poincare_and_klein_are_the_projections_of_the_point() -> None:
     # Poincare: the line from (-1/sqrt(c), 0) to the point meets x0 = 0 at p. Klein: that from 0 meets x0 = 1/sqrt(c).
     c = 0.4

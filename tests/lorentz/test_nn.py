@@ -11,12 +11,6 @@ import lorentz.functional as lf
 from lorentz.nn import Curvature, LorentzLinear, LorentzMultiheadAttention
 
 
-@pytest.mark.parametrize("init", [0.11, 1.0, 9.9])
-@pytest.mark.parametrize("learnable", [True, False])
-def test_curvature_starts_at_init(init: float, learnable: bool) -> None:
-    torch.testing.assert_close(Curvature(init, learnable)(), torch.tensor(init), check_dtype=True)
-
-
 def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_value() -> None:
     curvature = Curvature(1.0, bounds=(0.5, 2.0)).double()
     assert torch.autograd.gradcheck(lambda raw: torch.func.functional_call(curvature, {"raw": raw}), curvature.raw)

@@ -51,13 +51,6 @@ def test_a_row_without_keys_is_the_origin_before_the_output_layer() -> None:
     assert torch.equal(module(q, q, q, mask=per_row)[:, 3], out[1, 3].expand(2, 7))
 
 
-def test_leading_axes_are_free() -> None:
-    module, q = attention(), points(2, 3, 2, 5)
-    out = module(q, q, q)
-    assert out.shape == (2, 3, 2, 5, 5)
-    torch.testing.assert_close(out[1, 2, 0], module(*[q[1, 2, 0]] * 3))
-
-
 def test_dropout_acts_in_training_only() -> None:
     module, x = attention(dropout=0.5), points(2, 9)
     assert torch.equal(module(x, x, x), module(x, x, x))
@@ -65,13 +58,6 @@ def test_dropout_acts_in_training_only() -> None:
     one, other = module(x, x, x), module(x, x, x)
     assert not torch.equal(one, other)
     torch.testing.assert_close(lf.lorentz_inner(one, one), -1 / module.c.double().expand(2, 9))  # type: ignore[union-attr]
-
-
-def test_empty_batches_and_no_queries() -> None:
-    module = attention()
-    empty = points(0, 5)
-    assert module(empty, empty, empty).shape == (0, 5, 5)
-    assert module(points(2, 0), points(2, 3), points(2, 3)).shape == (2, 0, 5)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -61,21 +61,21 @@ def test_values_and_gradients_are_finite_near_and_far(layer: str, radius: float)
 @pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("layer", POINTS)
 def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) -> None:
-    module = build(layer, Curvature(0.7)).double().eval()
-    v = torch.randn(1, 3, 4, dtype=torch.float64)
-    if layer not in (
-        "LorentzLayerNorm",
-        "LorentzLinear bounded",
-    ):  # those two are steep (1/sqrt(eps)) or undefined there
+    curvature = Curvature(0.7)
+    module = build(layer, curvature).double().eval()
+    v, raw = torch.randn(1, 3, 4, dtype=torch.float64), curvature.raw.detach().requires_grad_()
+    if layer not in ("LorentzLayerNorm", "LorentzLinear bounded"):  # steep (1/sqrt(eps)) or undefined there
         v[0, 0] = 0.0
     v.requires_grad_()
+    name = next(name for name, parameter in module.named_parameters() if parameter is curvature.raw)
 
-    def loss(v: Tensor) -> Tensor:
-        return call(layer, module, lf.project(v, 0.7))
+    def loss(v: Tensor, raw: Tensor) -> Tensor:
+        arguments = EXAMPLES[layer].arguments(lf.project(v, 0.7))
+        return torch.func.functional_call(module, {name: raw}, arguments)
 
     with sdpa_kernel(SDPBackend.MATH):  # torch's fused attention has no second derivative
-        assert torch.autograd.gradcheck(loss, v)
-        assert torch.autograd.gradgradcheck(loss, v)
+        assert torch.autograd.gradcheck(loss, (v, raw))
+        assert torch.autograd.gradgradcheck(loss, (v, raw))
 
 
 @pytest.mark.usefixtures("any_time")

@@ -6,7 +6,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from layers import EXAMPLES
 from torch import Tensor, nn
 
 import lorentz.nn as lnn
@@ -36,17 +35,6 @@ class Block(nn.Module):
         x = self.join(x, self.attention(x, x, x, mask=mask))
         x = self.join(x, self.branch(x))
         return self.classify(x).mean(-2)
-
-
-def test_every_layer_is_in_the_block() -> None:
-    convolutions = dict.fromkeys(("LorentzConv2d", "LorentzGraphConv"), "recipes.py")
-    elsewhere = {
-        "LogMap0": "test_nn_dtypes.py",
-        "LorentzEmbedding": "test_nn_embedding.py",
-        **convolutions,
-    }  # trained there
-    layers = {name.split()[0] for name in EXAMPLES} - elsewhere.keys()
-    assert layers <= {type(module).__name__ for module in Block(lnn).modules()}, "add it to Block"
 
 
 def batch(count: int = 96) -> tuple[Tensor, Tensor]:
