@@ -18,6 +18,14 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("beta_schedule", ["linear", "scaled_linear"])
+def test_other_schedules_are_those_of_diffusers_in_float64(beta_schedule):
+    scheduler = make_scheduler("ddim", 50, beta_schedule=beta_schedule)
+    ours = ConditionalDiffusion(lambda sample, *_: sample, scheduler).alphas_cumprod
+    torch.testing.assert_close(ours.float(), scheduler.alphas_cumprod, rtol=2e-6, atol=0)
+    assert not torch.equal(ours, scheduler.alphas_cumprod.double())
+
+
 def test_loss_over_all_timesteps_is_the_mean_of_single_ones():
     weight = draw(4, 4)
 
@@ -43,7 +51,7 @@ def test_loss_draws_every_timestep_and_repeats_with_a_seed():
 
     diffusion = ConditionalDiffusion(denoiser, cosine(4))
     target = draw(200, 2, 4)
-    a, b = (diffusion.loss(target, None, generator=torch.Generator().manual_seed(5)) for _ in range(2))
+    a, b = (call(target, None, generator=torch.Generator().manual_seed(5)) for call in (diffusion, diffusion.loss))
     assert a == b
     assert torch.equal(seen[0], seen[1])
     assert seen[0].unique().tolist() == [0, 1, 2, 3]

@@ -37,14 +37,11 @@ def test_a_denoiser_that_is_put_in_takes_effect():
     assert ours.denoiser is ours.diffusion.denoiser is other
     after = ours(x).tokens
     assert not torch.allclose(after, before)
-    expected = RegisterGenerator(ours.condition, parts(), ours.prior)
-    expected.diffusion.denoiser = other
-    assert torch.equal(expected.eval()(x).tokens, after)
-    expected.denoiser = lambda sample, timestep, condition: other(sample, timestep, condition)
-    assert torch.equal(expected(x).tokens, after)
+    expected = RegisterGenerator(ours.condition, parts(), ours.prior).eval()
+    for network in (other, lambda sample, timestep, condition: other(sample, timestep, condition)):
+        expected.denoiser = network
+        assert torch.equal(expected(x).tokens, after)
     assert not [name for name, _ in expected.named_parameters() if "denoiser" in name]
-    expected.denoiser = other
-    assert torch.equal(expected(x).tokens, after)
     names = [name for name, _ in ours.named_parameters() if "denoiser" in name]
     assert names == [f"diffusion.denoiser.{name}" for name, _ in other.named_parameters()]
     with pytest.raises(ValueError, match="assembled from parts"):

@@ -68,6 +68,7 @@ def returns(output: Callable[[Tensor], object]) -> Callable[[], Tensor]:
         (lambda: TransformerDenoiser(8, 5, num_heads=3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
         (lambda: TextualPerturbation(-1), "gamma: got -1"),
         (lambda: make_register_generator(8, 0, 2), "num_registers: got 0"),
+        (lambda: make_register_generator(8, 3, 3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
         (lambda: registers(kind="pool"), "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
         (lambda: registers(kind="prior", start="gaussian"), "start: got 'gaussian' with kind 'prior'"),
         (lambda: registers(start="mean"), "start: got 'mean', expected one of 'prior_mean', 'prior_sample'"),

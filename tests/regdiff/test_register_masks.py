@@ -105,16 +105,6 @@ def test_the_loss_and_its_gradients_do_not_see_padding(prediction_type, timestep
         assert all(torch.equal(*pair) for pair in zip(results[0], other, strict=True))
 
 
-def test_a_mask_of_ones_is_no_mask():
-    mask, x, c = torch.ones(2, 3, dtype=torch.bool), torch.randn(2, 3, 2), torch.randn(2, 1, 2)
-    diffusion = build("ddim", eta=0.0)
-    assert torch.equal(diffusion.sample(x, c, mask=mask), diffusion.sample(x, c))
-    seeds = [torch.Generator().manual_seed(0) for _ in range(2)]
-    torch.testing.assert_close(
-        diffusion.loss(x, c, generator=seeds[0], mask=mask), diffusion.loss(x, c, generator=seeds[1])
-    )
-
-
 def test_a_row_or_a_batch_without_registers_counts_nothing():
     diffusion, x, c = build("ddim"), torch.randn(2, 3, 2), torch.randn(2, 1, 2)
     none = torch.zeros(2, 3, dtype=torch.bool)
@@ -124,16 +114,3 @@ def test_a_row_or_a_batch_without_registers_counts_nothing():
     noise, times = torch.randn(2, 3, 2), torch.tensor([2, 3])
     both = diffusion.loss(x, c, noise, times, mask=half)
     torch.testing.assert_close(both, diffusion.loss(x[:1], c[:1], noise[:1], times[:1]))
-
-
-def test_guidance_doubles_the_mask():
-    shapes = []
-
-    def denoiser(x, t, c, mask):
-        shapes.append(mask)
-        return mixing(x, t, c, mask)
-
-    mask, x = torch.tensor([[True, False], [True, True]]), torch.randn(2, 2, 2)
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
-    diffusion.sample(x, x[:, :1], 2, mask=mask, guidance_scale=2.0)
-    assert all(torch.equal(given, torch.cat((mask, mask))) for given in shapes)

@@ -120,15 +120,6 @@ def test_karras_spacing_gives_trained_timesteps_near_its_levels(name, steps, dat
         assert ladder == free
 
 
-@pytest.mark.parametrize(
-    "kind", [torch.tensor, lambda times: torch.tensor(times).float(), list, lambda times: [*torch.tensor(times)]]
-)
-def test_one_list_of_timesteps_is_computed_once(kind, unchecked):
-    diffusion = ConditionalDiffusion(half, make_scheduler("ddim", 20))
-    assert diffusion.stages(timesteps=kind((9, 4, 0))) is diffusion.stages(timesteps=(9, 4, 0))
-    assert diffusion.sample(torch.randn(2, 3), None, timesteps=kind((9, 4, 0))).isfinite().all()
-
-
 # The capability table, cell by cell.
 
 
