@@ -49,6 +49,7 @@ def test_a_curvature_is_a_positive_number_or_a_module(layer: str) -> None:
     [
         (lambda: LorentzLayerNorm(0), "features: got 0"),
         (lambda: LorentzLayerNorm(4, eps=-1.0), "eps: got -1.0"),
+        (lambda: LorentzBatchNorm(3, eps=-1.0), "eps: got -1.0"),
         (lambda: LorentzBatchNorm(3, momentum=2.0), "momentum: got 2.0"),
         (lambda: LorentzDropout(1.0), "p: got 1.0"),
         (lambda: LorentzResidual(math.nan), "share: got nan"),

@@ -188,6 +188,7 @@ attend = partial(lf.lorentz_attention, X, X)
         (lambda: lf.origin(3, 1), ValueError, "size: got"),
         (lambda: lf.horospherical_projection(X, torch.eye(4)), ValueError, "directions: got shape"),
         (lambda: lf.horospherical_projection(X, torch.eye(3).double()), TypeError, "directions: got float64"),
+        (lambda: lf.horospherical_projection(X, torch.eye(3)[:0]), ValueError, "directions: got shape"),
         (lambda: lf.frechet_mean(X, torch.ones(3, 5)), ValueError, "weights: got shape"),
         (lambda: WrappedNormal(X, 1.0).log_prob(X[..., :3]), ValueError, "value: got shape"),
         (lambda: Lorentz(c=torch.ones(2)), ValueError, r"c: got shape \(2,\), expected a scalar"),
@@ -195,6 +196,8 @@ attend = partial(lf.lorentz_attention, X, X)
         (lambda: Lorentz(k=-1.0), ValueError, "k: got -1.0, expected a finite number > 0"),
         (lambda: Lorentz(c=0.5, k=2.0), ValueError, "c, k: got 0.5 and 2.0, expected one of them"),
         (lambda: Lorentz(lorentz.nn.Curvature(1.0), learnable=True), ValueError, "learnable: got True and a Curv"),
+        (lambda: Lorentz().norm(), TypeError, "u: got None"),
+        (lambda: lorentz.nothing, AttributeError, "module 'lorentz' has no attribute 'nothing'"),
         (lambda: Lorentz().origin(3, 1), ValueError, r".*expected a last axis of d \+ 1 >= 2"),
     ],
 )

@@ -166,3 +166,15 @@ def test_sample_and_loss_run_under_vmap(masked):
     mapped = torch.vmap(torch.func.grad(loss))(target, condition, noise, timesteps, *masks)
     rows = zip(target, condition, noise, timesteps, *masks, strict=True)
     torch.testing.assert_close(mapped, torch.stack([torch.func.grad(loss)(*row) for row in rows]))
+
+
+def test_one_module_serves_several_dtypes():
+    """What was computed for one precision is not taken for the other."""
+    diffusion = ConditionalDiffusion(lambda x, t, c: 0.3 * x, cosine(6))
+    target, noise = draw(2, *SHAPE)
+    timesteps = torch.tensor([5, 0, 3])
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        noised = diffusion.add_noise(target.to(dtype), noise.to(dtype), timesteps)
+        assert noised.dtype == diffusion.loss(target.to(dtype), None, noise.to(dtype), timesteps).dtype == dtype
+    signal, sigma = (v[timesteps].view(3, 1, 1) for v in (diffusion.schedule.signal, diffusion.schedule.sigma))
+    torch.testing.assert_close(noised, signal * target + sigma * noise, rtol=1e-14, atol=1e-14)

@@ -13,7 +13,9 @@ from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
 NAMES = list(SCHEDULERS)
 
 
-def denoiser(x, timestep, condition):
+def denoiser(x, timestep, condition, mask=None):
+    if mask is not None:  # registers see each other
+        x = x - (x * mask[..., None]).sum(1, keepdim=True) / mask.sum(1).view(-1, 1, 1)
     return torch.tanh(x + condition["text"]) * (timestep.view(-1, 1, 1) + 1) / 6 + condition["scale"]
 
 
@@ -21,23 +23,24 @@ def given_condition(rows=3):
     return {"text": torch.randn(rows, 1, 4), "scale": torch.tensor(0.1), "name": "kept"}
 
 
-@given(name=st.sampled_from(NAMES), scale=st.floats(-2, 8, width=32))
-def test_guidance_is_the_formula_of_two_calls(name, scale):
+@given(name=st.sampled_from(NAMES), scale=st.floats(-2, 8, width=32), masked=st.booleans())
+def test_guidance_is_the_formula_of_two_calls(name, scale, masked):
     """One call with 2b rows = null + w (conditional - null) of two calls with b rows."""
     rows = []
 
-    def counted(x, t, c):
+    def counted(x, t, c, mask=None):
         rows.append(len(x))
-        return denoiser(x, t, c)
+        return denoiser(x, t, c, mask)
 
-    def two_calls(x, t, c):
-        null = denoiser(x, t, {**c, "text": torch.zeros_like(c["text"])})
-        return null + scale * (denoiser(x, t, c) - null)
+    def two_calls(x, t, c, mask=None):
+        null = denoiser(x, t, {**c, "text": torch.zeros_like(c["text"])}, mask)
+        return null + scale * (denoiser(x, t, c, mask) - null)
 
     x, condition, scheduler = torch.randn(3, 2, 4), given_condition(), make_scheduler(name, 6)
+    mask = torch.tensor([[True, False], [True, True], [False, True]]) if masked else None
     ends = [
         ConditionalDiffusion(function, scheduler, condition_dropout=0.1).sample(
-            x, condition, 4, generator=torch.Generator().manual_seed(0), guidance_scale=w
+            x, condition, 4, generator=torch.Generator().manual_seed(0), guidance_scale=w, mask=mask
         )
         for function, w in ((counted, scale), (two_calls, None))
     ]

@@ -48,7 +48,7 @@ def some_mask() -> torch.Tensor:
 def test_condition_by_plain_loops():
     module = ConditionGenerator(DIM, NUM, num_heads=2).double().eval()
     x, mask = features(2).double(), some_mask()[:2]
-    output = module(x, mask)
+    output = module(x.masked_fill(~mask.unsqueeze(-1), torch.nan), mask)
     for row in range(2):
         kept = x[row, mask[row]]
         heads = []
