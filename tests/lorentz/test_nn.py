@@ -69,6 +69,21 @@ def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     torch.testing.assert_close(module(q, k, k, attn_bias=window, mask=mask), module.out(joined))
 
 
+def test_multihead_attention_trains_under_autocast_with_padding() -> None:
+    module = LorentzMultiheadAttention(8, 2, dropout=0.1)
+    x = lf.expmap0(torch.randn(2, 5, 8)).requires_grad_()
+    mask = torch.tensor([[True] * 5, [False] * 5]).reshape(2, 1, 1, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module(x, x, x, mask=mask)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(2, 5), rtol=1e-4, atol=1e-4)
+    y.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.grad is not None)
+    assert module.log_temperature.grad is not None
+    module.eval()
+    assert torch.equal(module(x, x, x, mask=mask), module(x, x, x, mask=mask))
+
+
 @pytest.mark.parametrize("make", [lambda: LorentzLinear(6, 7), lambda: LorentzMultiheadAttention(6, 2, out_features=4)])
 def test_what_watches_or_replaces_the_inner_linear_is_obeyed(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from regdiff import ConditionalDiffusion, KLToTarget, capabilities, karras_timesteps, make_scheduler
 from regdiff.registers import (
-    GeneralizedPooling,
     RegisterDenoiser,
     RegisterGenerator,
-    TextualPerturbation,
     make_register_generator,
 )
 from regdiff.transformer import TransformerDenoiser
@@ -66,7 +64,6 @@ def returns(output: Callable[[Tensor], object]) -> Callable[[], Tensor]:
         (lambda: RegisterDenoiser(6, steps=0), "dim, steps, layers: got 6, 0, 2"),
         (lambda: TransformerDenoiser(8, 5, mlp_ratio=0), "mlp_ratio: got 0, expected an integer of at least 1"),
         (lambda: TransformerDenoiser(8, 5, num_heads=3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
-        (lambda: TextualPerturbation(-1), "gamma: got -1"),
         (lambda: make_register_generator(8, 0, 2), "num_registers: got 0"),
         (lambda: make_register_generator(8, 3, 3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
         (lambda: registers(kind="pool"), "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
@@ -123,9 +120,6 @@ def test_construction(make: Callable[[], object], message: str) -> None:
         (lambda: registers()(FEATURES, num_steps=6), "num_steps: got 6, expected 1 to 5, the number of trained"),
         (lambda: registers()(FEATURES, guidance_scale=2.0), "guidance_scale: got 2.0, but without condition_dropout"),
         (lambda: registers().loss(FEATURES[:, :2], registers()(FEATURES)), r"targets: got shape \(5, 2, 8\), expected"),
-        (lambda: GeneralizedPooling(8)(FEATURES), "features: got length 10, the rank table holds 8; raise `length`"),
-        (lambda: GeneralizedPooling(10)(FEATURES, FEATURES[..., 0] > 0), "mask: row 0 has no valid position"),
-        (lambda: TextualPerturbation()(FEATURES[:, 0], 0), "num >= 1"),
         (lambda: RegisterDenoiser(4, 5)(X, TIMES, C[:, :, 1:]), r"condition: got shape .*, expected \(3, 2, 4\)"),
         (lambda: RegisterDenoiser(4, 5)(X, TIMES, C, mask=C[..., 0]), r"mask: got torch.float32"),
         (lambda: TransformerDenoiser(4, 5, num_heads=2)(X[:, 0], TIMES, C), r"sample: got shape \(3, 4\)"),
