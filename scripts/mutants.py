@@ -33,7 +33,6 @@ TESTS = {
         "test_properties_sets",
         "test_gradient_reference",
         "test_properties",
-        "test_edges",
         "test_validation",
         "test_checked",
         "test_gradients",

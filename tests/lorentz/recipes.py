@@ -209,12 +209,6 @@ class ChannelsFirst(nn.Module):
         return x.movedim(-1, -3)
 
 
-def scaled_blobs() -> Batch:
-    """The same, at scales from 1/100 to 10: only the direction tells."""
-    x, target = blobs(0.2)
-    return x * 10 ** (3 * torch.rand(64, 1) - 2), target
-
-
 class Residual(nn.Module):
     """Eight layers; `join` puts the input of each beside its output."""
 
@@ -274,13 +268,6 @@ RECIPES = {
     "`LorentzResidual`": Recipe("the same through 8 layers", rings, lambda: _deep(False), _deep_twin, _rows),
     "`LorentzResidual(learnable=True)`": Recipe(
         "the same through 8 layers", rings, lambda: _deep(True), _deep_twin, _rows
-    ),
-    "`LorentzLayerNorm`": Recipe(
-        "five directions at scales of 1/100 to 10",
-        scaled_blobs,
-        lambda: nn.Sequential(Enter(), lnn.LorentzLayerNorm(8, eps=1e-9), lnn.LorentzMLR(8, 5)),
-        lambda: nn.Sequential(nn.LayerNorm(8, eps=1e-9), nn.Linear(8, 5)),
-        _rows,
     ),
     "`LorentzBatchNorm`": Recipe(
         "inside or outside of a small circle away from the origin",

@@ -90,3 +90,13 @@ def test_along_a_line_maps_are_sinh_and_asinh_and_their_derivatives(c: float) ->
         (gradient,) = torch.autograd.grad(value.sum(), of, retain_graph=True)
         torch.testing.assert_close(value.flatten(), expected, rtol=3e-15, atol=0.0)
         torch.testing.assert_close(gradient.flatten(), slope, rtol=3e-15, atol=0.0)
+
+
+@pytest.mark.parametrize("precision", ["auto", "native"])
+def test_what_expmap_cannot_store_is_inf_and_not_nan(precision: Precision) -> None:
+    # Rounded to float32, a vector of length 2 at radius 40 has a part across x of length 1e9: found by nightly points.
+    x = lf.expmap0(torch.tensor([[30.0, 20.0], [40.0, 0.0], [40.0, 0.0]]))
+    v = torch.tensor([[0.0, -2e17, 1e17], [0.0, 0.0, 1e5], [0.0, 1e19, 0.0]])
+    y = lf.expmap(x, v, precision=precision)
+    assert torch.equal(y[:, 0], torch.full((3,), torch.inf))
+    assert not y.isnan().any()

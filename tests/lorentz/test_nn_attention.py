@@ -17,40 +17,6 @@ def points(*shape: int) -> torch.Tensor:
     return lf.expmap0(torch.randn(*shape, 6, dtype=torch.float64), 0.8)
 
 
-@pytest.mark.parametrize("magnitude", ["free", "bounded"])
-@pytest.mark.parametrize("with_window", [False, True])
-def test_padding_has_no_influence(magnitude: str, with_window: bool) -> None:
-    module, q, k = attention(magnitude=magnitude), points(3, 4), points(3, 7)
-    mask = torch.arange(7) < torch.tensor([7, 5, 2]).reshape(3, 1, 1, 1)
-    window = torch.randn(1, 1, 4, 7, dtype=torch.float64) if with_window else None
-    out = module(q, k, k, mask=mask, attn_bias=window)
-    other = torch.where(mask.reshape(3, 7, 1), k, points(3, 7))
-    torch.testing.assert_close(module(q, other, other, mask=mask, attn_bias=window), out)
-    cut = None if window is None else window[..., :5]
-    torch.testing.assert_close(module(q[1:2], k[1:2, :5], k[1:2, :5], attn_bias=cut), out[1:2])
-
-
-def test_permutation_of_keys_changes_nothing_and_of_queries_permutes() -> None:
-    module, q, k = attention(), points(2, 5), points(2, 7)
-    out, order, other = module(q, k, k), torch.randperm(7), torch.randperm(5)
-    torch.testing.assert_close(module(q, k[:, order], k[:, order]), out)
-    torch.testing.assert_close(module(q[:, other], k, k), out[:, other])
-
-
-def test_a_row_without_keys_is_the_origin_before_the_output_layer() -> None:
-    module = LorentzMultiheadAttention(6, 2, c=0.8).double()
-    q = points(2, 5).requires_grad_()
-    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool)
-    mask[1, 0, 3] = False
-    out = module(q, q, q, mask=mask)
-    assert torch.equal(out[1, 3], lf.project(torch.zeros(6, dtype=torch.float64), 0.8))
-    (gradient,) = torch.autograd.grad(out[1, 3].sum(), q)
-    assert (gradient == 0).all()
-    per_row = torch.ones(5, 5, dtype=torch.bool)  # a mask without heads: one for all
-    per_row[3] = False
-    assert torch.equal(module(q, q, q, mask=per_row)[:, 3], out[1, 3].expand(2, 7))
-
-
 def test_dropout_acts_in_training_only() -> None:
     module, x = attention(dropout=0.5), points(2, 9)
     assert torch.equal(module(x, x, x), module(x, x, x))

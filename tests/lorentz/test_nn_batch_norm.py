@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import LAW, curvatures, lorentz_transformation, seeds
+from laws import LAW, curvatures, seeds
 from torch import Tensor
 
 import lorentz.functional as lf
@@ -41,20 +41,6 @@ def test_mean_goes_to_the_learned_point_and_the_variance_to_the_learned_one(c: f
     carried = lf.parallel_transport(o.expand_as(x), b.expand_as(x), at_origin, c)
     torch.testing.assert_close(y, lf.expmap(b.expand_as(x), carried, c), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(lf.dist(b, y, c).square().mean(), torch.tensor(1.69, dtype=DOUBLE))
-
-
-@LAW
-@given(curvatures, seeds, seeds)
-def test_isometries_of_the_batch_change_the_result_by_a_rotation(c: float, seed: int, other: int) -> None:
-    x, norm = points(6, c, seed), LorentzBatchNorm(3, affine=False, c=c).double()
-    matrix = lorentz_transformation(3, other)
-    y, moved = norm(x), norm(x @ matrix.mT)
-    torch.testing.assert_close(lf.dist0(moved, c), lf.dist0(y, c), rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(
-        lf.pairwise_dist(moved, moved, c, True), lf.pairwise_dist(y, y, c, True), rtol=1e-6, atol=1e-6
-    )
-    order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(norm(x[order]), y[order])
 
 
 def test_masked_points_do_not_count_and_are_normalised() -> None:

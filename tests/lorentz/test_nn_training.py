@@ -122,18 +122,3 @@ def test_keys_of_checkpoints_do_not_change() -> None:
     }
     for module, keys in expected.items():
         assert sorted(module.state_dict()) == sorted(keys), type(module).__name__
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_gradients_per_sample() -> None:
-    model, (v, target) = Block(lnn).eval(), batch(4)
-    skeleton, parameters = copy.deepcopy(model), dict(model.named_parameters())
-
-    def loss(parameters: dict[str, Tensor], v: Tensor, target: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(torch.func.functional_call(skeleton, parameters, (v,)), target)
-
-    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, v, target)
-    nn.functional.cross_entropy(model(v), target).backward()
-    for name, parameter in parameters.items():
-        assert parameter.grad is not None
-        torch.testing.assert_close(each[name].mean(0), parameter.grad, rtol=1e-4, atol=1e-5)
