@@ -168,14 +168,7 @@ def test_compiled_functions_follow_the_block(plain: ModuleType) -> None:
         assert same(got, expected)
     with precision("native"):
         assert same(compiled(x, y)[0], native)
-        seen = []
-        thread = threading.Thread(target=lambda: seen.append(compiled(x, y)[0]))
-        thread.start()
-        thread.join()
-        assert same(seen[0], wide)
-        assert same(compiled(x, y)[0], native)
     assert same(compiled(x, y)[0], wide)
-    assert same(plain.pairwise_dist(x, y), wide)
 
 
 @pytest.mark.parametrize("function", [lf.pairwise_dist, lf.pairwise_inner])
