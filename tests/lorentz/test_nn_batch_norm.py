@@ -38,6 +38,8 @@ def test_mean_goes_to_the_learned_point_and_the_variance_to_the_learned_one(c: f
     v = lf.logmap(m.expand_as(x), x, c)
     scale = 1.3 / lf.dist(m, x, c).square().mean().sqrt()
     at_origin = lf.parallel_transport(m.expand_as(x), o.expand_as(x), scale * v, c)
+    plain = LorentzBatchNorm(3, eps=0.0, affine=False, c=c).double()
+    torch.testing.assert_close(plain(x), lf.expmap0(at_origin[:, 1:] / 1.3, c), rtol=1e-8, atol=1e-8)
     carried = lf.parallel_transport(o.expand_as(x), b.expand_as(x), at_origin, c)
     torch.testing.assert_close(y, lf.expmap(b.expand_as(x), carried, c), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(lf.dist(b, y, c).square().mean(), torch.tensor(1.69, dtype=DOUBLE))
