@@ -24,17 +24,10 @@ def half(x, timestep, condition):
 @pytest.mark.parametrize("steps", [10, 50, 1000])
 @pytest.mark.parametrize("name", VP)
 def test_the_copy_in_use_has_a_float64_product(name, steps):
-    """The schedule and the weights of the steps agree with abar of the textbook to 1e-12."""
+    """It agrees with abar of the textbook to 1e-12."""
     diffusion = ConditionalDiffusion(half, make_scheduler(name, steps))
     book = torch.tensor(cosine_abar(steps), dtype=torch.float64)
     torch.testing.assert_close(diffusion.alphas_cumprod, book, rtol=1e-12, atol=0)
-    if name in ("lcm", "tcd", "ddpm"):  # whose x also depends on the clean sample through the noise
-        return
-    stages = ConditionalDiffusion(half, make_scheduler(name, steps), eta=0.0).stages(timesteps=(7, 3))
-    # x of pure noise stays pure noise in an ODE's first step: sigma -> sigma'.
-    if name in ("dpmsolver++", "ddim", "euler", "unipc"):
-        after = stages[0].samples[0] * book[7].neg().add(1).sqrt()
-        torch.testing.assert_close(after, book[3].neg().add(1).sqrt(), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])
