@@ -34,7 +34,7 @@ TESTS = {
         "test_properties_sets",
         "test_gradient_reference",
         "test_properties",
-        "test_edges",
+        "test_validation",
         "test_checked",
         "test_gradients",
     ),
@@ -168,7 +168,13 @@ LORENTZ = (
         "except KeyError:\n        return False",
         "values that cannot be read",
     ),
-    Mutant("means.py", "for _ in range(2):", "for _ in range(1):", "a mean without its second derivatives"),
+    Mutant(
+        "means.py",
+        "for _ in range(2):",
+        "for _ in range(1):",
+        "a mean without its second derivatives",
+        "lorentz/test_means.py",
+    ),
     Mutant("gyro.py", "torch.where(of.near, smooth, of.p - along * x)", "smooth", "a boost by differences far out"),
     Mutant(
         "lorentz/nn/maps.py",

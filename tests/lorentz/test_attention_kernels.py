@@ -79,30 +79,6 @@ def test_rows_of_the_module_fit_the_fused_kernels_of_a_gpu(
         assert call[0][0].shape[-1] == width
 
 
-@pytest.mark.parametrize(("n", "m"), [(33, 33), (65, 65), (5, 9), (32, 32)])
-def test_rows_of_the_function_fit_them_too(n: int, m: int) -> None:
-    q, k, v = (torch.randn(2, 3, 7, width, device="meta") for width in (n, n, m))
-    with Calls() as calls:
-        assert lf.lorentz_attention(q, k, v, temperature=1.0).shape == (2, 3, 7, m)
-    fit(calls.seen[0], None)
-
-
-@pytest.mark.parametrize("gap", [1, 2, 8])
-def test_more_zeros_before_a_head_change_nothing(gap: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layout of a GPU, computed on the CPU."""
-    module, x = LorentzMultiheadAttention(6, 2, out_features=4).double(), lf.expmap0(torch.randn(2, 5, 6).double())
-    x.requires_grad_()
-    mask = torch.rand(2, 1, 5, 5) > 0.3
-    mask[0, 0, 2] = False
-    expected = module(x, x, x, mask=mask)
-    before = torch.autograd.grad(expected.square().sum(), [x, *module.parameters()])
-    monkeypatch.setattr("lorentz.nn.attention.fused_width", lambda width, _: width + gap - 1)
-    got = module(x, x, x, mask=mask)
-    torch.testing.assert_close(got, expected)
-    after = torch.autograd.grad(got.square().sum(), [x, *module.parameters()])
-    torch.testing.assert_close(after, before)
-
-
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("dim", [128, 127])
 def test_the_fused_kernel_of_a_cpu_runs_forward_and_backward(dim: int, with_mask: bool) -> None:

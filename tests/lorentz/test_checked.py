@@ -4,13 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import geoopt
 import pytest
 import torch
 from accelerator import DEVICE, Accelerator
 from layers import EXAMPLES
 from test_nn_laws import build
-from test_validation import CURVED, FUNCTIONS, valid
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -21,12 +19,6 @@ from lorentz.manifold import Lorentz
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-POINTS = [
-    (name, argument)
-    for name, (_, shapes, space) in FUNCTIONS.items()
-    for argument in shapes
-    if name not in ("lorentz_inner", "check_point") and argument not in (*space.split(), "v", "w", "u")
-]
 WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "time last": (lambda x: x.roll(-1, -1), r"the last coordinate fits as the time part, .*: {}\.roll\(1, -1\)$"),
     "another time": (
@@ -39,23 +31,6 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 LAYERS = [name for name in EXAMPLES if name not in ("ExpMap0", "LorentzEmbedding")]
 
 
-@pytest.mark.parametrize("public", CURVED)
-@pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
-def test_a_curvature_in_a_tensor_on_a_cpu_is_read_in_any_mode(public: str, c: float) -> None:
-    with lorentz.checked(False), pytest.raises(ValueError, match=rf"^c: got {c}, expected finite numbers > 0"):
-        FUNCTIONS[public][0](**valid(public), c=torch.tensor(c))
-
-
-def test_curvatures_of_a_batch_and_temperatures_are_read_and_modules_are_named() -> None:
-    x = lf.project(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"^c: got numbers from -1 to 1, expected"):
-        lf.dist(x, x, torch.tensor([[1.0], [-1.0]]))
-    with pytest.raises(ValueError, match=r"^temperature: got -1\.0, expected"):
-        lf.lorentz_attention(x, x, x, temperature=torch.tensor(-1.0))
-    with pytest.raises(TypeError, match=r"^c: got Curvature, expected .*; call it: c\(\)$"):
-        lf.dist(x, x, nn.Curvature(1.0))  # type: ignore[arg-type]
-
-
 def test_one_wrong_point_of_many_is_refused() -> None:
     x = lf.project(torch.randn(5, 2))
     x[3, 0] += 1.0
@@ -63,19 +38,15 @@ def test_one_wrong_point_of_many_is_refused() -> None:
         lf.dist0(x)
 
 
-@pytest.mark.parametrize(("public", "argument"), POINTS)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_points_off_the_hyperboloid_are_refused_by_name_and_with_a_remedy(
-    public: str, argument: str, wrong: str
-) -> None:
+def test_points_off_the_hyperboloid_are_refused_with_a_remedy(wrong: str) -> None:
     change, remedy = WRONG[wrong]
-    arguments = valid(public)
-    arguments[argument] = change(arguments[argument])
-    with pytest.raises(ValueError, match=rf"^{argument}: .*; {remedy.format(argument)}"):
-        FUNCTIONS[public][0](**arguments)
+    x = lf.expmap0(torch.rand(2, 3))
+    with pytest.raises(ValueError, match=rf"^y: .*; {remedy.format('y')}"):
+        lf.dist(x, change(x))
     if wrong != "not a number":
         with lorentz.checked(False):  # only the space part is read
-            FUNCTIONS[public][0](**arguments)
+            assert lf.dist(x, change(x)).isfinite().all()
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -107,21 +78,6 @@ def test_good_points_pass_in_every_dtype_and_after_a_conversion() -> None:
     far = lf.expmap0(torch.nn.functional.normalize(torch.randn(50, 4), dim=-1) * 80.0)
     lf.dist(far, far.flip(0))
     lf.dist(x.reshape(10, 5, 5), x[:5], torch.ones(10, 1, 1))
-
-
-def test_geoopts_optimisers_run_checked() -> None:
-    manifold = Lorentz(c=0.5)
-    target = manifold.random_normal(8, 4, std=0.3)
-    for make in (geoopt.optim.RiemannianAdam, geoopt.optim.RiemannianSGD):
-        points = geoopt.ManifoldParameter(manifold.origin(8, 4), manifold=manifold)
-        optimiser = make([points], lr=0.1, **({"momentum": 0.5} if make is geoopt.optim.RiemannianSGD else {}))
-        losses = []
-        for _ in range(10):
-            optimiser.zero_grad()
-            losses.append(manifold.dist2(points, target).sum())
-            losses[-1].backward()
-            optimiser.step()
-        assert losses[-1] < losses[0]
 
 
 def test_what_cannot_be_read_runs_unchecked() -> None:

@@ -9,7 +9,6 @@ from mpmath import mp, mpf
 from torch import Tensor
 
 import lorentz
-from lorentz.models import to_poincare
 
 F64 = torch.float64
 DOUBLE = (F64,)
@@ -44,16 +43,6 @@ def test_addition_is_transport_of_the_logarithm(situation: Situation) -> None:
 
 
 @LAW
-@given(situations(2, dtypes=DOUBLE))
-def test_addition_in_the_ball_is_that_of_moebius(situation: Situation) -> None:
-    c, _, (x, y) = situation
-    p, q = to_poincare(x, c), to_poincare(y, c)
-    pq, pp, qq = (p * q).sum(), (p * p).sum(), (q * q).sum()
-    moebius = ((1 + 2 * c * pq + c * qq) * p + (1 - c * pp) * q) / (1 + 2 * c * pq + c * c * pp * qq)
-    torch.testing.assert_close(to_poincare(lorentz.gyro_add(x, y, c), c), moebius, rtol=1e-9, atol=1e-9)
-
-
-@LAW
 @given(situations(1, dtypes=DOUBLE))
 def test_laws_of_scaling(situation: Situation) -> None:
     c, _, (x,) = situation
@@ -65,13 +54,6 @@ def test_laws_of_scaling(situation: Situation) -> None:
         torch.testing.assert_close(lorentz.dist0(scaled[0], c), abs(r) * lorentz.dist0(x, c), **close)
     torch.testing.assert_close(lorentz.gyro_scale(1, x, c), x)
     torch.testing.assert_close(lorentz.gyro_scale(-1, x, c), inverse(x, c))
-
-
-def test_close_points_far_out_are_as_far_apart_as_dist_says() -> None:
-    x = lorentz.expmap0(torch.tensor([[12.0, 0.0], [17.0, 0.0]]))
-    y = lorentz.project(x[:, 1:] * torch.tensor([1.0, 1.0]) + torch.tensor([0.0, 1e-3]))
-    back = lorentz.gyro_add(lorentz.project(-x[:, 1:]), y)
-    torch.testing.assert_close(lorentz.dist0(back), lorentz.dist(x, y), rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
@@ -97,16 +79,6 @@ def test_a_tensor_of_scales_meets_the_points() -> None:
     torch.testing.assert_close(lorentz.gyro_scale(r, x), rows)
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_scales_that_are_refused() -> None:
-    x = lorentz.expmap0(torch.randn(3, 4))
-    for r in ("twice", None, torch.tensor(1)):
-        with pytest.raises(TypeError, match=r"^r: got"):
-            lorentz.gyro_scale(r, x)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^r: got shape \(3,\), expected a scalar or a last axis of length 1"):
-        lorentz.gyro_scale(torch.rand(3), x)
-
-
 def test_origin_is_where_the_distance_is_zero_and_follows_c() -> None:
     c = torch.tensor(4.0, requires_grad=True)
     o = lorentz.origin(2, 3, c=c)
@@ -115,6 +87,3 @@ def test_origin_is_where_the_distance_is_zero_and_follows_c() -> None:
     assert gradient.item() == pytest.approx(-1.0 / 16.0)  # of 1/sqrt(c)
     assert lorentz.origin(3, dtype=F64).dtype == F64
     assert lorentz.origin(2, 3, c=torch.tensor([[1.0], [4.0]])).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
-    for size in ((), (1,), (3, 1)):
-        with pytest.raises(ValueError, match="size: got"):
-            lorentz.origin(*size)

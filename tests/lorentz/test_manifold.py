@@ -1,37 +1,207 @@
-"""The geoopt manifold: its laws, and an optimisation that needs every digit."""
+"""In the place of geoopt.Lorentz: its methods and keywords, its values on any axis, its checkpoints."""
+
+import copy
+import inspect
+import pickle
+import warnings
 
 import geoopt
 import pytest
 import torch
+from torch import Tensor
 
+import lorentz
 from lorentz.manifold import Lorentz
 
+F64 = torch.float64
+METHODS = [
+    name
+    for name, member in inspect.getmembers(geoopt.Lorentz, inspect.isfunction)
+    if not hasattr(torch.nn.Module, name) and not name.startswith("__")
+]
 
-@pytest.mark.parametrize("c", [0.5, 2.0])
-def test_agrees_with_geoopt(c: float) -> None:
-    ours, theirs = Lorentz(c=c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
-    x, y, z = ours.random_normal(3, 6, 4, dtype=torch.float64)
-    u, v = ours.logmap(x, y), ours.logmap(x, z)
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
+    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
+    ours = inspect.signature(getattr(Lorentz, name)).parameters
+    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
+    for argument, parameter in theirs.items():
+        if argument == "kwargs":
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
+            assert list(ours).index(argument) == list(theirs).index(argument)
+        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
+            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
+
+
+def points(*shape: int) -> Tensor:
+    return torch.as_tensor(Lorentz(k=2.0).random_normal(*shape, std=0.7, dtype=F64))
+
+
+@pytest.mark.usefixtures("any_time")
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_values_are_those_of_geoopt_on_any_axis(dim: int) -> None:
+    ours, theirs = Lorentz(k=2.0), geoopt.Lorentz(k=torch.tensor(2.0, dtype=F64))
+    x, y, z = points(3, 6, 4)
+    u, v, w = ours.logmap(x, y), ours.logmap(x, z), torch.randn(6, 4, dtype=F64)
+    t = torch.linspace(0.1, 0.9, 6, dtype=F64).unsqueeze(-1)
     close = {"rtol": 1e-6, "atol": 1e-6}
-    torch.testing.assert_close(ours.dist(x, y), theirs.dist(x, y), **close)
-    torch.testing.assert_close(ours.dist2(x, y), theirs.dist(x, y).square(), **close)
-    torch.testing.assert_close(ours.dist0(x), theirs.dist0(x), **close)
-    torch.testing.assert_close(u, theirs.logmap(x, y), **close)
-    torch.testing.assert_close(ours.expmap(x, v), theirs.expmap(x, v), **close)
-    torch.testing.assert_close(ours.expmap0(ours.logmap0(x)), x, **close)
-    torch.testing.assert_close(ours.logmap0(x), theirs.logmap0(x), **close)
-    torch.testing.assert_close(ours.transp(x, y, v), theirs.transp(x, y, v), **close)
-    torch.testing.assert_close(ours.inner(x, u, v), theirs.inner(x, u, v), **close)
-    torch.testing.assert_close(ours.inner(x, u, keepdim=True), theirs.inner(x, u, keepdim=True), **close)
-    torch.testing.assert_close(ours.norm(x, u), ours.dist(x, y), **close)
-    w = torch.randn(6, 4, dtype=torch.float64)
-    torch.testing.assert_close(ours.proju(x, w), theirs.proju(x, w), **close)
-    torch.testing.assert_close(ours.egrad2rgrad(x, w), theirs.egrad2rgrad(x, w.clone()), **close)
-    torch.testing.assert_close(torch.as_tensor(ours.k, dtype=torch.float64), theirs.k)
-    ours.assert_check_point_on_manifold(x)
-    ours.assert_check_vector_on_tangent(x, u)
+    for name, arguments in (
+        ("projx", (x,)),
+        ("proju", (x, w)),
+        ("egrad2rgrad", (x, w)),
+        ("expmap", (x, u)),
+        ("retr", (x, u)),
+        ("expmap0", (ours.logmap0(x),)),
+        ("logmap", (x, y)),
+        ("logmap0", (x,)),
+        ("logmap0back", (x,)),
+        ("transp", (x, y, u)),
+        ("transp0", (x, ours.logmap0(y))),
+        ("transp0back", (x, u)),
+        ("transp_follow_expmap", (x, u, v)),
+        ("geodesic_unit", (t, x, u / ours.norm(x, u, keepdim=True))),
+    ):
+        moved = [argument.movedim(-1, dim) for argument in arguments]
+        expected = getattr(theirs, name)(*(argument.clone() for argument in arguments))
+        torch.testing.assert_close(getattr(ours, name)(*moved, dim=dim).movedim(dim, -1), expected, **close, msg=name)
+    for name, arguments in (
+        ("inner", (x, u, v)),
+        ("inner0", (x,)),
+        ("norm", (u,)),
+        ("dist", (x, y)),
+        ("dist2", (x, y)),
+        ("dist0", (x,)),
+    ):
+        expected = getattr(theirs, name)(*arguments) if name != "dist2" else theirs.dist(x, y).square()
+        moved = [argument.movedim(-1, dim) for argument in arguments]
+        torch.testing.assert_close(getattr(ours, name)(*moved, dim=dim), expected, **close, msg=name)
+        kept = getattr(ours, name)(*moved, dim=dim, keepdim=True)
+        torch.testing.assert_close(kept, expected.unsqueeze(dim), **close, msg=name)
+    for pair in zip(ours.expmap_transp(x, u, v), theirs.expmap_transp(x, u, v), strict=True):
+        torch.testing.assert_close(*pair, **close)
+    torch.testing.assert_close(ours.transp_follow_retr(x, u, v), theirs.transp_follow_retr(x, u, v), **close)
+    torch.testing.assert_close(ours.component_inner(x, u, v), theirs.component_inner(x, u, v), **close)
+    torch.testing.assert_close(ours.inner(None, w, x), theirs.inner(None, w, x), **close)
+    normed = {"norm_tan": True}
+    torch.testing.assert_close(ours.expmap(x, w, **normed), theirs.expmap(x, w, **normed), **close)
+    half = ours.geodesic(0.5, x.movedim(-1, dim), y.movedim(-1, dim), dim=dim).movedim(dim, -1)
+    torch.testing.assert_close(ours.dist(x, half), 0.5 * ours.dist(x, y))
+    assert ours._check_point_on_manifold(x.movedim(-1, dim), dim=dim)[0]
+    assert ours._check_vector_on_tangent(x.movedim(-1, dim), u.movedim(-1, dim), dim=dim)[0]
     assert not ours.check_point_on_manifold(x + 1.0)
     assert not ours.check_vector_on_tangent(x, x)
+
+
+def test_scaled_by_geoopt() -> None:
+    plain, doubled = Lorentz(k=2.0), geoopt.Scaled(Lorentz(k=2.0), 2.0)
+    x, y = points(2, 5, 4)
+    torch.testing.assert_close(doubled.dist(x, y), 2.0 * plain.dist(x, y))
+    torch.testing.assert_close(doubled.dist0(x), 2.0 * plain.dist0(x))
+    for manifold in (plain, doubled):
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
+        torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+def test_float64_has_the_number_that_was_given_and_not_a_float32_rounding(learnable: bool) -> None:
+    manifold = Lorentz(c=0.1, learnable=learnable)
+    assert (manifold.dtype, manifold.k.dtype) == (torch.float32, torch.float32)
+    manifold = manifold.bfloat16().double()
+    assert (manifold.dtype, manifold.k.dtype) == (F64, F64)
+    assert float(torch.as_tensor(manifold.c, dtype=F64).detach()) == pytest.approx(0.1, rel=1e-15)
+    assert float(next(iter(manifold.state_dict().values()))) == pytest.approx(
+        float(torch.tensor(0.1, dtype=F64).log()) if learnable else 0.1, rel=1e-15
+    )
+    assert manifold.random_normal(2, 3).dtype == manifold.origin(2, 3).dtype == F64
+    if learnable:  # what has been learned is not overwritten
+        with torch.no_grad():
+            manifold.get_parameter("curvature.log_c").add_(1.0)
+        assert manifold.float().double().c.item() == pytest.approx(0.1 * 2.718281828, rel=1e-6)
+
+
+def test_curvature_of_a_layer_is_followed_with_its_gradient() -> None:
+    curvature = lorentz.nn.Curvature(0.5)
+    manifold, layer = Lorentz(curvature), lorentz.nn.LorentzLinear(3, 3, c=curvature)
+    x, y = lorentz.expmap0(torch.randn(2, 5, 3), 0.5)
+    manifold.dist(x, y).sum().backward()
+    assert float(curvature.raw.grad.abs()) > 0.0
+    assert layer.c == manifold.c == 1.0 / manifold.k
+    with torch.no_grad():
+        curvature.raw.add_(1.0)
+    assert layer.c == manifold.c > 0.6
+    assert [name for name, _ in manifold.named_parameters()] == ["curvature.raw"]
+    with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 4, this manifold has c = "):
+        manifold.load_state_dict({**manifold.state_dict(), "k": torch.tensor(0.25)})
+    manifold.load_state_dict(manifold.state_dict())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda c: Lorentz(c=c), lambda c: Lorentz(c=torch.tensor(c)), lambda c: Lorentz(k=1 / c)]
+)
+def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
+    saved = torch.nn.ModuleDict({"space": make(0.3)}).state_dict()
+    assert float(saved["space.curvature.c"]) == pytest.approx(0.3)
+    torch.nn.ModuleDict({"space": make(0.3)}).load_state_dict(saved)
+    torch.nn.ModuleDict({"space": make(0.3).bfloat16()}).load_state_dict(saved)
+    with pytest.raises(RuntimeError, match=r"c: the checkpoint has c = 0.3, this manifold has c = 0.5; make"):
+        torch.nn.ModuleDict({"space": make(0.5)}).load_state_dict(saved)
+    learned = Lorentz(c=1.0, learnable=True)
+    learned.load_state_dict(make(0.3).state_dict())
+    assert learned.c.item() == pytest.approx(0.3)
+    with pytest.raises(RuntimeError, match=r"log_c: the checkpoint has c = 0.3"):
+        make(0.5).load_state_dict(learned.state_dict())
+
+
+@pytest.mark.parametrize("k", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor(2.0, dtype=F64)])
+def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
+    saved = geoopt.Lorentz(k=k, learnable=True).state_dict()
+    Lorentz(c=0.5).load_state_dict(saved)
+    Lorentz(c=lorentz.nn.Curvature(0.5, learnable=False)).load_state_dict(saved, strict=False)
+    for manifold in (Lorentz(learnable=True), torch.nn.Sequential(Lorentz(learnable=True))):
+        prefix = "0." if isinstance(manifold, torch.nn.Sequential) else ""
+        manifold.load_state_dict({prefix + name: value for name, value in saved.items()})
+        space = manifold[0] if isinstance(manifold, torch.nn.Sequential) else manifold
+        assert space.c.item() == pytest.approx(0.5)
+    with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 0.5, this manifold has c = 2"):
+        Lorentz(c=2.0).load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        Lorentz(c=0.5).load_state_dict({})
+
+
+def test_earlier_names_and_copies_load() -> None:
+    learned, manifold = Lorentz(learnable=True), Lorentz(c=0.5)
+    learned.load_state_dict({"log_c": torch.tensor(0.5)})
+    assert learned.c.item() == pytest.approx(1.6487, rel=1e-4)
+    with pytest.raises(RuntimeError, match=r"_c: the checkpoint has c = 3, this manifold has c = 0.5"):
+        manifold.load_state_dict({"_c": torch.tensor(3.0)})
+    for twin in (copy.deepcopy(manifold), pickle.loads(pickle.dumps(manifold))):
+        twin.load_state_dict({"k": torch.tensor(2.0)})
+        assert twin.c == 0.5
+
+
+def test_the_first_argument_without_a_name_says_how_it_is_read() -> None:
+    with pytest.warns(
+        UserWarning, match=r"Lorentz\(2\): read as c, .* geoopt.Lorentz reads its first argument as k = 1/c"
+    ):
+        manifold = Lorentz(2.0)
+    assert manifold.c == 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (Lorentz(c=2.0), Lorentz(k=0.5), Lorentz(lorentz.nn.Curvature(2.0, learnable=False))):
+            torch.testing.assert_close(torch.as_tensor(same.c), torch.tensor(2.0))
+            torch.testing.assert_close(same.k, geoopt.Lorentz(k=0.5).k.detach())
+        assert Lorentz(1.0).c == 1.0  # the same either way
+
+
+def test_cdist_is_the_distance_of_every_pair() -> None:
+    manifold = Lorentz(k=2.0)
+    x, y = manifold.random_normal(5, 4, dtype=torch.float64), manifold.random_normal(3, 4, dtype=torch.float64)
+    expected = geoopt.Lorentz(k=torch.tensor(2.0, dtype=torch.float64)).dist(x[:, None], y)
+    torch.testing.assert_close(manifold.cdist(x, y), expected, rtol=1e-9, atol=1e-9)
+    assert torch.equal(lorentz.cdist(x, y, 0.5), manifold.cdist(x, y))
 
 
 def test_riemannian_gradient_is_tangent_and_steepest() -> None:
@@ -51,40 +221,3 @@ def test_random_normal_uses_std_and_origin_is_the_origin() -> None:
     assert abs(float(manifold.logmap0(x)[:, 1:].std()) - 0.2) < 0.01
     assert torch.equal(torch.as_tensor(manifold.origin(2, 3)), torch.tensor([[0.5, 0.0, 0.0]] * 2))
     assert float(manifold.dist0(manifold.origin(3))) == 0.0
-
-
-def test_learnable_curvature_stays_positive_and_gets_a_gradient() -> None:
-    manifold = Lorentz(c=2.0, learnable=True)
-    x, y = manifold.random_normal(2, 5, 4)
-    manifold.dist(x, y).sum().backward()
-    (log_c,) = manifold.parameters()
-    assert log_c.grad is not None
-    assert float(log_c.grad.abs()) > 0
-    with pytest.raises(ValueError, match="expected a finite number > 0"):
-        Lorentz(c=0.0)
-
-
-@pytest.mark.parametrize("c", [0.5, 2.0])
-def test_geodesic_and_transport_from_and_to_the_origin(c: float) -> None:
-    ours, theirs = Lorentz(c=c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
-    x, y = ours.random_normal(2, 6, 4, dtype=torch.float64)
-    half = ours.geodesic(0.5, x, y)
-    torch.testing.assert_close(ours.dist(x, half), 0.5 * ours.dist(x, y))
-    torch.testing.assert_close(ours.geodesic(torch.full((6, 1), 0.5), x, y), half)
-    u = ours.logmap(x, y) / ours.dist(x, y, keepdim=True)
-    t = torch.linspace(0.0, 2.0, 6, dtype=torch.float64).unsqueeze(-1)
-    torch.testing.assert_close(ours.dist(x, ours.geodesic_unit(t, x, u), keepdim=True), t)
-    v = ours.logmap0(y)
-    close = {"rtol": 1e-6, "atol": 1e-6}
-    torch.testing.assert_close(ours.transp0(x, v), theirs.transp0(x, v), **close)
-    torch.testing.assert_close(ours.transp0back(x, u), theirs.transp0back(x, u), **close)
-    torch.testing.assert_close(ours.transp0back(x, ours.transp0(x, v)), v)
-
-
-def test_curvature_may_be_a_tensor() -> None:
-    fixed, learned = Lorentz(c=torch.tensor(2.0).double()), Lorentz(c=torch.tensor(2.0).double(), learnable=True)
-    x, y = Lorentz(c=2.0).random_normal(2, 5, 4, dtype=torch.float64)
-    for manifold in (fixed, learned):
-        torch.testing.assert_close(manifold.dist(x, y), Lorentz(c=2.0).dist(x, y))
-    assert list(fixed.state_dict()) == ["curvature.c"]
-    assert [name for name, _ in learned.named_parameters()] == ["curvature.log_c"]

@@ -108,30 +108,6 @@ def test_gradient_is_that_of_the_implicit_function() -> None:
     assert sizes[0] == sizes[1] < 700
 
 
-def test_weights_are_learned_through_it() -> None:
-    weights = torch.zeros(6, dtype=F64, requires_grad=True)
-    x = lorentz.expmap0(2.0 * torch.randn(6, 2, dtype=F64))
-    target = lorentz.frechet_mean(x, torch.tensor([1.0, 2.0, 3.0, 1.0, 0.5, 0.2], dtype=F64))
-    optimiser = torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", max_iter=60)
-
-    def loss() -> Tensor:
-        optimiser.zero_grad()
-        value = lorentz.dist(lorentz.frechet_mean(x, weights.softmax(-1)), target).square()
-        value.backward()
-        return value
-
-    optimiser.step(loss)
-    assert loss().item() < 1e-10
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_weights_that_do_not_fit_are_refused() -> None:
-    x = lorentz.expmap0(torch.randn(2, 5, 3))
-    for shape in ((2, 4), (), (3, 5)):
-        with pytest.raises(ValueError, match=r"^weights: got shape"):
-            lorentz.frechet_mean(x, torch.ones(shape))
-
-
 def test_a_second_import_leaves_the_operator_of_the_first() -> None:
     operator = torch.ops.lorentz.frechet_solution
     again = runpy.run_path(lorentz.means.__file__, run_name="lorentz.means")

@@ -17,67 +17,6 @@ def points(*shape: int) -> torch.Tensor:
     return lf.expmap0(torch.randn(*shape, 6, dtype=torch.float64), 0.8)
 
 
-@pytest.mark.parametrize("magnitude", ["free", "bounded"])
-@pytest.mark.parametrize("with_window", [False, True])
-def test_padding_has_no_influence(magnitude: str, with_window: bool) -> None:
-    module, q, k = attention(magnitude=magnitude), points(3, 4), points(3, 7)
-    mask = torch.arange(7) < torch.tensor([7, 5, 2]).reshape(3, 1, 1, 1)
-    window = torch.randn(1, 1, 4, 7, dtype=torch.float64) if with_window else None
-    out = module(q, k, k, mask=mask, attn_bias=window)
-    other = torch.where(mask.reshape(3, 7, 1), k, points(3, 7))
-    torch.testing.assert_close(module(q, other, other, mask=mask, attn_bias=window), out)
-    cut = None if window is None else window[..., :5]
-    torch.testing.assert_close(module(q[1:2], k[1:2, :5], k[1:2, :5], attn_bias=cut), out[1:2])
-
-
-def test_permutation_of_keys_changes_nothing_and_of_queries_permutes() -> None:
-    module, q, k = attention(), points(2, 5), points(2, 7)
-    out, order, other = module(q, k, k), torch.randperm(7), torch.randperm(5)
-    torch.testing.assert_close(module(q, k[:, order], k[:, order]), out)
-    torch.testing.assert_close(module(q[:, other], k, k), out[:, other])
-
-
-def test_a_row_without_keys_is_the_origin_before_the_output_layer() -> None:
-    module = LorentzMultiheadAttention(6, 2, c=0.8).double()
-    q = points(2, 5).requires_grad_()
-    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool)
-    mask[1, 0, 3] = False
-    out = module(q, q, q, mask=mask)
-    assert torch.equal(out[1, 3], lf.project(torch.zeros(6, dtype=torch.float64), 0.8))
-    (gradient,) = torch.autograd.grad(out[1, 3].sum(), q)
-    assert (gradient == 0).all()
-    per_row = torch.ones(5, 5, dtype=torch.bool)  # a mask without heads: one for all
-    per_row[3] = False
-    assert torch.equal(module(q, q, q, mask=per_row)[:, 3], out[1, 3].expand(2, 7))
-
-
-def test_equal_values_are_returned_whatever_the_weights() -> None:
-    module, q = attention(), points(2, 5)
-    k, one = points(2, 7), points(1, 1).expand(2, 7, 7)
-    torch.testing.assert_close(module(q, k, one), module(q[:, :1], k[:, :1], one[:, :1]).expand(2, 5, 5))
-
-
-def test_leading_axes_are_free() -> None:
-    module, q = attention(), points(2, 3, 2, 5)
-    out = module(q, q, q)
-    assert out.shape == (2, 3, 2, 5, 5)
-    torch.testing.assert_close(out[1, 2, 0], module(*[q[1, 2, 0]] * 3))
-
-
-def test_learns_its_temperature_and_the_precision_block_is_heard() -> None:
-    module = LorentzMultiheadAttention(6, 2)
-    x = lf.expmap0(torch.randn(2, 5, 6))
-    out = module(x, x, x)
-    out.square().sum().backward()
-    assert module.log_temperature.grad is not None
-    assert module.log_temperature.grad.abs() > 0
-    with lorentz.precision("float64"):
-        wide = module(x, x, x)
-    assert wide.dtype == torch.float32
-    assert not torch.equal(wide, out)
-    torch.testing.assert_close(wide, out)
-
-
 def test_dropout_acts_in_training_only() -> None:
     module, x = attention(dropout=0.5), points(2, 9)
     assert torch.equal(module(x, x, x), module(x, x, x))
@@ -85,13 +24,6 @@ def test_dropout_acts_in_training_only() -> None:
     one, other = module(x, x, x), module(x, x, x)
     assert not torch.equal(one, other)
     torch.testing.assert_close(lf.lorentz_inner(one, one), -1 / module.c.double().expand(2, 9))  # type: ignore[union-attr]
-
-
-def test_empty_batches_and_no_queries() -> None:
-    module = attention()
-    empty = points(0, 5)
-    assert module(empty, empty, empty).shape == (0, 5, 5)
-    assert module(points(2, 0), points(2, 3), points(2, 3)).shape == (2, 0, 5)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -121,10 +53,6 @@ def test_key_padding_mask_has_the_meaning_of_torch() -> None:
     both = attention(x, x, x, mask=causal, key_padding_mask=padding)
     assert torch.equal(both, attention(x, x, x, mask=causal & ~padding[:, None, None]))
     torch.testing.assert_close(attention(x[0], x[0], x[0], key_padding_mask=padding[0]), masked[0])
-    dtype = "key_padding_mask: got float32 tensor|checking parameter 'key_padding_mask'"  # the second: make shapes
-    for wrong, message in ((padding.float(), dtype), (padding[:, :3], r"^key_padding_mask: got shape \(3, 3\)")):
-        with pytest.raises((TypeError, ValueError), match=message):
-            attention(x, x, x, key_padding_mask=wrong)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +71,8 @@ def test_logits_start_with_a_deviation_of_about_1_over_keys(dim: int, heads: int
     assert 0.5 < sum(spreads) / 4 < 2
 
 
-def test_the_temperature_can_be_chosen_and_is_checked() -> None:
+def test_the_temperature_can_be_chosen() -> None:
     torch.testing.assert_close(LorentzMultiheadAttention(8, 2, temperature=0.3).log_temperature.exp().item(), 0.3)
-    with pytest.raises(ValueError, match=r"temperature: got 0\.0, expected a finite number > 0"):
-        LorentzMultiheadAttention(8, 2, temperature=0.0)
     assert LorentzMultiheadAttention(8, 2, c=1e6).log_temperature.isfinite()
 
 

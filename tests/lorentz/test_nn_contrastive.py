@@ -95,26 +95,3 @@ def test_autocast_half_precision_and_equal_features_are_finite(device: str) -> N
         found.total.backward()
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in (general, *loss.parameters()))
     assert loss.bfloat16()(v.bfloat16(), v.bfloat16()).total.dtype == torch.float32
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
-def test_numbers_of_any_integer_dtype_are_rows(dtype: torch.dtype) -> None:
-    loss, general, specific = LorentzContrastiveLoss(4), torch.randn(3, 4), torch.randn(3, 4)
-    rows = torch.tensor([0, 0, 1])
-    assert torch.equal(loss(general, specific, rows.to(dtype)).total, loss(general, specific, rows).total)
-    with pytest.raises(TypeError, match=r"general_of: got bool tensor of shape \(3,\), expected integers"):
-        loss(general, specific, rows.bool())
-
-
-def test_bad_arguments() -> None:
-    for build, message in (
-        (lambda: LorentzContrastiveLoss(1), "embed_dim: got 1"),
-        (lambda: LorentzContrastiveLoss(4, temperature=0.01), r"temperature: got 0\.01"),
-        (lambda: LorentzContrastiveLoss(4, entailment_weight=-1.0), "entailment_weight: got -1"),
-        (lambda: LorentzContrastiveLoss(4, min_radius=0.0), r"min_radius: got 0\.0"),
-        (lambda: LorentzContrastiveLoss(4)(torch.ones(2, 3), torch.ones(2, 3)), r"general: got shape \(2, 3\)"),
-        (lambda: LorentzContrastiveLoss(4)(torch.ones(2, 4), torch.ones(3, 4)), r"specific: got shape .* general_of"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build()

@@ -10,7 +10,7 @@ from laws import LAW, curvatures, seeds
 from torch import Tensor
 
 import lorentz.functional as lf
-from lorentz.nn import LorentzConv2d, LorentzGraphConv, LorentzLinear
+from lorentz.nn import LorentzConv2d, LorentzGraphConv
 
 DOUBLE = torch.float64
 PADS = st.integers(1, 2)
@@ -40,20 +40,6 @@ def test_a_convolution_is_the_linear_layer_of_every_window(
     torch.testing.assert_close(layer(x), torch.stack(rows, 1))
 
 
-@pytest.mark.parametrize("c", [0.3, 1.0, 5.0])
-def test_it_is_torchs_convolution_and_a_share_of_the_time(c: float) -> None:
-    moves = {"stride": (2, 1), "padding": (1, 0)}
-    layer = LorentzConv2d(2, 3, (3, 2), **moves, c=c).double()  # type: ignore[arg-type]
-    x = image(2, 6, 5, 2, c=c)
-    channels, inner = x[..., 1:].movedim(-1, 1), layer.linear.linear
-    kernel, of_time = inner.weight[:, 1:].reshape(3, 2, 3, 2), inner.weight[:, 0]
-    ones = torch.ones(1, 1, 3, 2, dtype=DOUBLE)
-    squares = torch.nn.functional.conv2d(channels.square().sum(1, keepdim=True), ones, **moves)  # type: ignore[arg-type]
-    space = torch.nn.functional.conv2d(channels, kernel, inner.bias, **moves)  # type: ignore[arg-type]
-    space = space + of_time.reshape(-1, 1, 1) * (1 / c + squares).sqrt()
-    torch.testing.assert_close(layer(x), lf.project(space.movedim(1, -1), c))
-
-
 def test_groups_are_convolutions_of_their_own_side_by_side() -> None:
     options = {"kernel_size": 3, "padding": 2, "dilation": 2, "c": 0.7}
     layer, x = LorentzConv2d(4, 6, groups=2, **options).double(), image(2, 5, 4, 4, c=0.7)  # type: ignore[arg-type]
@@ -63,25 +49,14 @@ def test_groups_are_convolutions_of_their_own_side_by_side() -> None:
         part.linear = linear
         parts.append(part(lf.project(space, 0.7))[..., 1:])
     torch.testing.assert_close(layer(x), lf.project(torch.cat(parts, -1), 0.7))
-    with pytest.raises(ValueError, match="groups: got 2, expected a divisor of 4 and 3 features"):
-        LorentzConv2d(4, 3, 3, groups=2)
-    with pytest.raises(ValueError, match=r"an image of at least \(5, 5\) points, padding \(0, 0\) included"):
-        LorentzConv2d(4, 3, 3, dilation=2, c=0.7).double()(x)
 
 
-def test_a_window_of_one_point_is_the_linear_layer_and_axes_in_front_are_free() -> None:
+def test_axes_in_front_are_free_and_a_bounded_linear_layer_may_be_inside() -> None:
     layer, x = LorentzConv2d(3, 4, 1).double(), image(2, 7, 5, 6, 3)
-    torch.testing.assert_close(layer(x), layer.linear(x))
     torch.testing.assert_close(layer(x[0, 0]), layer(x)[0, 0])
     assert layer(x[:0]).shape == (0, 7, 5, 6, 5)
     bounded = LorentzConv2d(3, 4, 3, magnitude="bounded", activation=torch.tanh, bias=False)
     assert (bounded(x.float())[..., 1:].norm(dim=-1) <= 2.0).all()
-    assert isinstance(bounded.linear, LorentzLinear)
-
-
-def test_a_shifted_image_gives_a_shifted_one() -> None:
-    layer, x = LorentzConv2d(2, 3, 3).double(), image(1, 9, 9, 2)
-    torch.testing.assert_close(layer(x.roll((1, 2), (1, 2)))[:, 1:, 2:], layer(x)[:, :-1, :-2])
 
 
 def graph(nodes: int, seed: int, share: float = 0.5) -> Tensor:
@@ -140,37 +115,3 @@ def test_weights_of_edges_are_learned_and_half_precision_mixes() -> None:
     assert weights.grad.abs().sum() > 0
     half = weights.detach().bfloat16()
     torch.testing.assert_close(layer(x, half), layer(x, half.float()))
-
-
-def test_arguments_that_do_not_fit_are_refused(unchecked: None) -> None:
-    for arguments, message in (
-        ((0, 3, 3), "in_features: got 0"),
-        ((3, 0, 3), "out_features: got 0"),
-        ((3, 3, 0), "kernel_size: got 0, expected a number >= 1"),
-        ((3, 3, (3, 3, 3)), r"kernel_size: got \(3, 3, 3\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            LorentzConv2d(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="padding: got -1, expected a number >= 0"):
-        LorentzConv2d(3, 3, 3, padding=-1)
-    conv, x = LorentzConv2d(2, 3, 3), image(2, 5, 5, 2).float()
-    with pytest.raises(ValueError, match=r"^x: got shape \(2, 5, 2\), expected a last axis of length 3"):
-        conv(x[..., 0, 1:])
-    with pytest.raises(ValueError, match=r"^x: got shape \(5, 3\), expected \(\*b, h, w, 3\)"):
-        conv(x[0, 0])
-    with pytest.raises(ValueError, match=r"^x: got shape \(2, 2, 5, 3\), .* at least \(3, 3\) points"):
-        conv(x[:, :2])
-    with pytest.raises(TypeError, match=r"^x: got float64 tensor"):
-        conv(x.double())
-    layer, nodes, edges = LorentzGraphConv(2, 3), x[0], torch.ones(5, 5)
-    with pytest.raises(TypeError, match=r"^adjacency: got int64 tensor of shape \(5, 5\), expected floating point"):
-        layer(nodes, edges.long())
-    for wrong in (edges[:, :4], edges[0]):
-        with pytest.raises(ValueError, match=r"^adjacency: got float32 tensor of shape .*, expected \(\*b, i, n\)"):
-            layer(nodes, wrong)
-    with pytest.raises(ValueError, match=r"^adjacency: got shape \(3, 5, 5\), whose leading axes"):
-        layer(x[:, :, 0], edges.expand(3, 5, 5))
-    with pytest.raises(ValueError, match=r"^adjacency: got a sparse matrix for 1 batch axes of x"):
-        layer(nodes, edges.to_sparse())
-    with pytest.raises(ValueError, match=r"^x: got shape \(5, 2\), expected a last axis of length 3"):
-        layer(nodes[0, :, 1:], edges)

@@ -7,18 +7,15 @@ import pytest
 import torch
 from layers import EXAMPLES
 from test_nn_laws import build, call
+from test_nn_training import Block, batch
 from test_precision import Dtypes
 from torch import Tensor, nn
 
 import lorentz.functional as lf
+import lorentz.nn as lnn
 from lorentz.nn import (
     Curvature,
     ExpMap0,
-    LogMap0,
-    LorentzLayerNorm,
-    LorentzLinear,
-    LorentzMultiheadAttention,
-    LorentzResidual,
 )
 
 pytestmark = pytest.mark.usefixtures("any_time")
@@ -28,56 +25,10 @@ Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 HALVES = [torch.bfloat16, torch.float16]
 
 
-class Attend(LorentzMultiheadAttention):
-    """Self-attention, which a Sequential can call."""
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(x, x, x)
-
-
-class Join(LorentzResidual):
-    """A residual connection with the points in reversed order."""
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(x, x.flip(-2))
-
-
-def network(c: float | Curvature, magnitude: str = "free") -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(5, 8),
-        ExpMap0(c),
-        LorentzLinear(8, 8, magnitude=magnitude, c=c),  # type: ignore[arg-type]
-        Attend(8, 2, out_features=8, c=c),
-        LorentzLayerNorm(8, c=c),
-        Join(learnable=True, c=c),
-        LogMap0(c),
-        nn.Linear(8, 3),
-    )
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("magnitude", ["free", "bounded"])
-def test_a_network_in_half_precision_runs_forward_and_backward(dtype: torch.dtype, magnitude: str) -> None:
-    model, v = network(Curvature(0.7), magnitude), 0.5 * torch.randn(2, 6, 5)
-    wide = model(v)
-    half = copy.deepcopy(model).to(dtype)
-    seen: list[torch.dtype] = []
-    for part in half:
-        part.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
-    got = half(v.to(dtype))
-    assert set(seen) == {dtype}
-    torch.testing.assert_close(got.float(), wide, rtol=0.05, atol=0.05)
-    got.float().square().sum().backward()
-    for name, parameter in half.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.dtype == dtype
-        assert torch.isfinite(parameter.grad).all(), name
-
-
 @pytest.mark.parametrize("dtype", HALVES)
 def test_mixed_precision_that_casts_parameters_and_inputs(dtype: torch.dtype) -> None:
     """FSDP keeps float32 parameters, and casts them and the inputs for the time of a step."""
-    model, v = network(Curvature(0.7)), torch.randn(2, 6, 5)
+    model, (v, _) = Block(lnn), batch(4)
     parameters = dict(model.named_parameters())
     cast = {name: parameter.to(dtype) for name, parameter in parameters.items()}
     got = torch.func.functional_call(model, cast, (v.to(dtype),))
@@ -161,11 +112,3 @@ def test_native_layers_are_accurate_near_and_far(layer: str, radius: float) -> N
     # Both cancel before they normalise: the mean in one, a product in the other.
     assert error.median() < 4e-7
     assert error.max() < 1e-4
-
-
-def test_check_point_counts_in_full_precision() -> None:
-    x = lf.expmap0(torch.randn(1000, 4)).bfloat16()
-    assert lf.check_point(x) is x
-    x[:, 0] = 0.5
-    with pytest.raises(ValueError, match="1000 of 1000 points"):
-        lf.check_point(x)

@@ -1,16 +1,12 @@
 """The layers inside torch: training in float32, float64 and under autocast, copies, checkpoints, compile, vmap."""
 
 import copy
-import importlib
 import io
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 import torch
-from layers import EXAMPLES
 from torch import Tensor, nn
-from unchecked import unchecked_lorentz
 
 import lorentz.nn as lnn
 
@@ -39,17 +35,6 @@ class Block(nn.Module):
         x = self.join(x, self.attention(x, x, x, mask=mask))
         x = self.join(x, self.branch(x))
         return self.classify(x).mean(-2)
-
-
-def test_every_layer_is_in_the_block() -> None:
-    convolutions = dict.fromkeys(("LorentzConv2d", "LorentzGraphConv"), "recipes.py")
-    elsewhere = {
-        "LogMap0": "test_nn_dtypes.py",
-        "LorentzEmbedding": "test_nn_embedding.py",
-        **convolutions,
-    }  # trained there
-    layers = {name.split()[0] for name in EXAMPLES} - elsewhere.keys()
-    assert layers <= {type(module).__name__ for module in Block(lnn).modules()}, "add it to Block"
 
 
 def batch(count: int = 96) -> tuple[Tensor, Tensor]:
@@ -137,68 +122,3 @@ def test_keys_of_checkpoints_do_not_change() -> None:
     }
     for module, keys in expected.items():
         assert sorted(module.state_dict()) == sorted(keys), type(module).__name__
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's attention on a CPU has no batching rule
-def test_an_ensemble_runs_by_vmap() -> None:
-    models, (v, _) = [Block(lnn).eval() for _ in range(3)], batch(4)
-    skeleton = copy.deepcopy(models[0])  # functional_call does not restore modules shared under several names
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(skeleton, (parameters, buffers), (v,))
-
-    together = torch.func.vmap(run)(parameters, buffers)
-    torch.testing.assert_close(together, torch.stack([model(v) for model in models]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_gradients_per_sample() -> None:
-    model, (v, target) = Block(lnn).eval(), batch(4)
-    skeleton, parameters = copy.deepcopy(model), dict(model.named_parameters())
-
-    def loss(parameters: dict[str, Tensor], v: Tensor, target: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(torch.func.functional_call(skeleton, parameters, (v,)), target)
-
-    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, v, target)
-    nn.functional.cross_entropy(model(v), target).backward()
-    for name, parameter in parameters.items():
-        assert parameter.grad is not None
-        torch.testing.assert_close(each[name].mean(0), parameter.grad, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def plain() -> Iterator[ModuleType]:
-    """lorentz.nn as users import it."""
-    with unchecked_lorentz():
-        yield importlib.import_module("lorentz.nn")
-
-
-@pytest.mark.parametrize(("autocast", "backend"), [(False, "aot_eager"), (True, "eager")])
-def test_the_whole_block_compiles_into_one_graph(plain: ModuleType, autocast: bool, backend: str) -> None:
-    torch._dynamo.reset()
-    model, (v, target) = Block(plain).eval(), batch(4)
-    mask = torch.rand(4, 1, 1, 5) > 0.3
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
-    gradients = []
-    for run in (model, compiled):
-        model.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            loss = nn.functional.cross_entropy(run(v, mask), target)
-        loss.backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3 if autocast else 1e-4, atol=1e-5)
-
-
-def test_features_as_they_come_are_classified() -> None:
-    """Counts from 0 to 16 of eight prototypes, far beyond any radius that float32 holds after a linear layer."""
-    prototypes = torch.randint(0, 17, (8, 64)).float()
-    labels = torch.randint(0, 8, (400,))
-    x = (prototypes[labels] + 3.0 * torch.randn(400, 64)).clamp(0, 16) * 4.0
-    layers = nn.Sequential(nn.Linear(64, 16), lnn.ExpMap0(), lnn.LorentzMLR(16, 8))
-    optimizer = torch.optim.Adam(layers.parameters(), lr=1e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(layers(x), labels).backward()
-        optimizer.step()
-    assert float((layers(x).argmax(1) == labels).float().mean()) > 0.95

@@ -168,15 +168,3 @@ def test_no_angle_where_there_is_none(drawn: Situation) -> None:
     origin = lf.project(torch.zeros_like(y[1:]), c).to(y.dtype)
     assert float(lf.exterior_angle(origin, y, c)) == 0.0
     assert float(lf.exterior_angle(y, y, c)) == 0.0
-
-
-def test_violation_is_zero_in_the_cone_and_grows_outside() -> None:
-    general = lf.project(torch.tensor([1.0, 0.0]))
-    inside = lf.project(torch.tensor([[2.0, 0.0], [3.0, 0.1]]))
-    outside = lf.project(torch.tensor([[2.0, 2.0], [0.5, 0.0], [-1.0, 0.0]]))
-    assert (lf.entailment_violation(general, inside) == 0).all()
-    violation = lf.entailment_violation(general, outside)
-    assert (violation.diff() > 0).sum() >= 1
-    torch.testing.assert_close(violation[1:], torch.full((2,), math.pi - math.asin(0.2)))
-    # The origin entails everything.
-    assert (lf.entailment_violation(lf.project(torch.zeros(2)), outside) == 0).all()

@@ -77,19 +77,6 @@ def test_the_chain_is_that_of_diffusers(name, options, eta):
     assert (chain[1] - chain[0]).abs().max() > 0.05
 
 
-def test_two_options_of_ddim_differ():
-    """The direction of the clipped estimate, or the prediction as it is."""
-    scheduler = make_scheduler("ddim", STEPS)
-    x = torch.randn(3, 2, 4)
-    ends = [
-        ConditionalDiffusion(lambda x, t, c: net(x), scheduler, eta=0.0, use_clipped_model_output=clipped).sample(
-            x, None, COUNT
-        )
-        for clipped in (True, False)
-    ]
-    assert (ends[0] - ends[1]).abs().max() > 0.05
-
-
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_every_scheduler_clips_the_estimate_of_the_clean_sample(name):
     """Against the textbook's prediction of a denoiser that believes in the clipped sample; and not if it is told so."""

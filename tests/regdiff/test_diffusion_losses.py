@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import ConditionalDiffusion, KLToTarget, make_scheduler
-from regdiff.losses import mean_loss, mse
+from regdiff.losses import mse
 
 
 def half(x, timestep, condition, mask=None):
@@ -98,38 +98,6 @@ def test_kl_trains_a_distribution_over_candidates():
     assert not target.grad[~mask].any()
 
 
-def test_kl_of_a_row_without_candidates_is_zero_and_pushes_nothing():
-    prediction = torch.randn(2, 3, requires_grad=True)
-    mask = torch.tensor([[True, True, False], [False] * 3])
-    values = KLToTarget(2.0)(prediction, torch.tensor([[0.5, 0.5, 0.0], [0.0] * 3]), mask)
-    values.sum().backward()
-    assert values[1] == 0
-    assert prediction.grad[mask].all()
-    assert not prediction.grad[~mask].any()
-
-
-def test_kl_per_register_is_masked_like_any_other():
-    scheduler = make_scheduler("ddim", 6, prediction_type="sample")
-    diffusion = ConditionalDiffusion(half, scheduler, loss_fn=KLToTarget())
-    mask = torch.tensor([[True, False], [True, True]])
-    target = torch.softmax(torch.randn(2, 2, 3), -1)
-    times, noise = torch.tensor([1, 4]), torch.randn(2, 2, 3)
-    rows = [
-        diffusion.loss(target[i : i + 1, mask[i]], None, noise[i : i + 1, mask[i]], times[i : i + 1]) for i in (0, 1)
-    ]
-    loss = diffusion.loss(target, None, noise, times, mask=mask)
-    torch.testing.assert_close(loss, (rows[0] + 2 * rows[1]) / 3)
-
-
-def test_kl_asks_for_clean_samples():
-    for name, kind in KINDS:
-        if kind != "sample":
-            with pytest.raises(ValueError, match=f"loss_fn: KLToTarget .*prediction_type '{kind}', expected 'sample'"):
-                ConditionalDiffusion(half, make_scheduler(name, 4, prediction_type=kind), loss_fn=KLToTarget())
-    with pytest.raises(ValueError, match=r"temperature: got 0\.0"):
-        KLToTarget(0.0)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_losses_per_row_register_and_element_agree(depth, weighted):
@@ -168,13 +136,3 @@ def test_losses_that_say_too_little_are_refused():
     odd = ConditionalDiffusion(half, scheduler, loss_fn=lambda p, t: (p - t).mean(1))
     with pytest.raises(ValueError, match=r"returned shape \(2, 4\), expected \(2,\) .*up to \(2, 3, 4\)"):
         odd.loss(target, None)
-
-
-def test_a_loss_with_a_mask_of_its_own_is_given_it():
-    target, mask = torch.randn(2, 3), torch.tensor([[True, False, True], [False] * 3])
-
-    def loss_fn(prediction, target, mask=None):
-        return ((prediction - target).abs() * mask).sum(1)
-
-    expected = (0.5 * target[0].abs() * mask[0]).sum()
-    torch.testing.assert_close(mean_loss(loss_fn, 0.5 * target, target, mask), expected)

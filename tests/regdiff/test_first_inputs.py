@@ -12,18 +12,6 @@ from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, make_scheduler
 from regdiff.registers import RegisterDenoiser, make_register_generator
 
 
-class Net(nn.Module):
-    """A denoiser of vectors (b, 1) for 50 timesteps, without a condition."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1))
-
-    def forward(self, sample, timestep, condition):
-        angle = timestep[:, None] * (torch.pi / 100)
-        return self.layers(torch.cat([sample, angle.sin(), angle.cos()], dim=-1))
-
-
 def zero(sample, timestep, condition):
     return 0 * sample
 
@@ -49,21 +37,9 @@ def test_outputs_of_models_of_diffusers_are_taken(wrap):
     assert torch.equal(ours.loss(x, None, noise, times), plain.loss(x, None, noise, times))
 
 
-@pytest.mark.parametrize("output", [lambda x: (x, x), lambda x: None, lambda x: {"epsilon": x}])
-def test_other_outputs_are_named(output, unchecked):
-    with pytest.raises(
-        ValueError, match=r"denoiser: returned (tuple|NoneType|dict), expected a tensor like the sample"
-    ):
-        build(lambda s, t, c: output(s)).loss(torch.zeros(2, 3), None)
-
-
 def test_a_scheduler_by_name_has_the_timesteps_of_the_denoiser():
     diffusion = ConditionalDiffusion(RegisterDenoiser(4, steps=12), "euler")
     assert (diffusion.capabilities.name, diffusion.num_train_timesteps) == ("euler", 12)
-    with pytest.raises(
-        ValueError, match=r"got the name 'ddim' for a denoiser without `steps`; make_scheduler\('ddim', T"
-    ):
-        ConditionalDiffusion(zero, "ddim")
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -102,92 +78,6 @@ def test_another_sampler_by_name_keeps_what_was_learned(name):
     x = torch.randn(2, 3)
     ends = [each.sample(x, None, 5, generator=torch.Generator().manual_seed(0)) for each in (ours, plain)]
     assert torch.equal(*ends)
-    with pytest.raises(ValueError, match=r"scheduler: has prediction_type|name: got 'pndm'"):
-        diffusion.with_scheduler("pndm" if flow else "flow")
-
-
-@pytest.mark.parametrize("put", [build, lambda denoiser: setattr(build(), "denoiser", denoiser)])
-def test_a_denoiser_for_other_timesteps_is_refused(put):
-    with pytest.raises(ValueError, match=r"denoiser: is for 12 timesteps \(`steps`\), but the scheduler has 10"):
-        put(RegisterDenoiser(4, steps=12))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda d: d.sample((2, 3), None), r"initial: got tuple, .*torch.randn\(\(2, 3\)\) is a start from pure noise"),
-        (lambda d: d.sample(torch.Size([2, 3]), None), r"initial: got Size, .*torch.randn\(\(2, 3\)\)"),
-        (lambda d: d.sample(torch.zeros(2, 3).numpy(), None), r"initial: got ndarray, .*see torch.as_tensor"),
-        (
-            lambda d: d.loss(torch.zeros(2, 3).numpy(), None),
-            r"target: got ndarray, expected a tensor of floating point",
-        ),
-        (lambda d: d.loss(torch.tensor([[1, 0]]), None), r"target: got torch.int64, expected floating point; .*float"),
-        (lambda d: d.sample(torch.tensor([[1, 0]]), None), r"initial: got torch.int64, expected floating point"),
-        (lambda d: d.sample(torch.randn(2, 3), None, guidance_scale=3.0), r"guidance_scale: got 3.0, but without"),
-        (lambda d: d.sample(torch.randn(2, 3), torch.ones(2, 3), guidance_scale=3.0), r"guidance_scale: got 3.0, but"),
-    ],
-)
-def test_what_is_no_tensor_of_floating_point_is_refused(call, message, unchecked):
-    with pytest.raises(
-        ValueError, match=message.replace("guidance_scale: got 3.0, but without", "condition: holds no")
-    ):
-        call(build())
-
-
-def test_a_null_condition_that_is_given_may_guide():
-    x = torch.randn(2, 3)
-    diffusion = build(lambda s, t, c: s - c, null_condition=torch.zeros(3))
-    assert diffusion.sample(x, torch.ones(2, 3), 3, guidance_scale=2.0).isfinite().all()
-
-
-@pytest.mark.parametrize("double", ["sample", "condition"])
-def test_two_precisions_are_explained(double):
-    given = {"sample": torch.zeros(2, 3, 4), "condition": torch.zeros(2, 3, 4)}
-    given[double] = given[double].double()
-    diffusion = build(RegisterDenoiser(4, steps=10))
-    message = rf"denoiser: got a {double} of torch.float64 with parameters of torch.float32, .*`\.float\(\)`"
-    for call in (diffusion.loss, diffusion.sample):
-        with pytest.raises(ValueError, match=message):
-            call(given["sample"], given["condition"])
-    plain = build(lambda s, t, c: s @ torch.zeros(3, 7))
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):  # other errors stay as they are
-        plain.loss(torch.zeros(2, 4), None)
-
-
-def far(count):
-    """Two modes of deviation 2.83."""
-    return torch.where(torch.rand(count, 1) < 0.5, 2.8, -2.8) + 0.4 * torch.randn(count, 1).clamp(-3, 3)
-
-
-def fitted(**options):
-    kind = {"prediction_type": "v_prediction"}
-    scheduler = make_scheduler("ddim", 50, **kind, **options.pop("scheduler", {}))
-    diffusion = ConditionalDiffusion(Net(), scheduler, eta=0.0, **options)
-    optimizer = torch.optim.Adam(diffusion.parameters(), 5e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, 600)
-    for _ in range(600):
-        optimizer.zero_grad()
-        diffusion.loss(far(256), None).backward()
-        optimizer.step()
-        schedule.step()
-    return diffusion
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"data_range": (-4.0, 4.0)}, {"scheduler": {"clip_sample_range": 4.0}}, {"scheduler": {"clip_sample": False}}],
-)
-def test_data_beyond_one_are_sampled_back(options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        diffusion = fitted(**options)
-    with torch.no_grad():
-        samples = diffusion.sample(torch.randn(4000, 1), None)
-    assert samples.std().item() == pytest.approx(2.83, rel=0.06)
-    assert samples.abs().mean().item() == pytest.approx(2.8, rel=0.08)
-    assert abs(samples.mean().item()) < 0.5
-    assert samples.abs().std().item() < 1.0  # two modes; 1.7 of a normal distribution
 
 
 def test_data_beyond_what_samples_are_clipped_to_warn_once():
@@ -263,8 +153,8 @@ def test_constant_coordinates_are_zero_and_come_back_exactly(tmp_path):
 
 
 def test_ranges_that_are_none(unchecked):
-    tensors = [(torch.zeros(2), torch.tensor([1.0, -1.0])), (torch.zeros(2), torch.ones(3)), 2 * [torch.ones(2)]]
-    for ends in ((1.0, -1.0), (0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, ("a", "b"), (None, 1.0), *tensors):
+    tensors = (torch.zeros(2), torch.tensor([1.0, -1.0]))
+    for ends in ((0.0, 0.0), (-torch.inf, 1.0), (1.0,), 3.0, (None, 1.0), tensors):
         with pytest.raises(ValueError, match=r"data_range: got .*expected \(low, high\) with low below high"):
             build(data_range=ends)
     scheduler = make_scheduler("ddim", 10, prediction_type="sample")

@@ -74,27 +74,6 @@ def test_padding_of_nan_reaches_neither_values_nor_gradients():
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_pooling_ignores_order_and_its_weights_sum_to_one():
-    pooling = GeneralizedPooling(8)
-    x = torch.randn(3, 8, 5)
-    torch.testing.assert_close(pooling(x[:, torch.randperm(8)]), pooling(x))
-    torch.testing.assert_close(pooling(torch.full((1, 5, 2), 3.0)), torch.full((1, 2), 3.0))
-
-
-def test_masked_gradients_are_finite_and_zero_on_padding():
-    prior, x, mask = PriorSampler(6, 8), torch.randn(4, 8, 6).requires_grad_(), random_mask(4, 8)
-    gaussian = prior(x, mask)
-    (gaussian.kl() + gaussian.sample(3).square().sum()).backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert not x.grad[~mask].any()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in prior.parameters())
-
-
-def test_the_mean_has_unit_length():
-    torch.testing.assert_close(PriorSampler(6)(torch.randn(4, 32, 6)).mean.norm(dim=-1), torch.ones(4))
-
-
 def test_kl_against_torch_distributions():
     mean, logvar = torch.randn(5, 7).double(), torch.randn(5, 7).double()
     normal = torch.distributions.Normal(mean, (0.5 * logvar).exp())

@@ -9,16 +9,13 @@ from saved_modules import spread_weights
 from torch import nn
 
 from regdiff import ConditionalDiffusion, KLToTarget, TransformerDenoiser, make_scheduler
-from regdiff.forward import ForwardProcess
 from regdiff.registers import (
-    ConditionGenerator,
     PriorSampler,
     RegisterDenoiser,
     RegisterGenerator,
     Sampling,
     make_register_generator,
 )
-from regdiff.schedule import Schedule
 
 DIM, NUM, STEPS = 8, 3, 5
 
@@ -40,36 +37,17 @@ def test_a_denoiser_that_is_put_in_takes_effect():
     assert ours.denoiser is ours.diffusion.denoiser is other
     after = ours(x).tokens
     assert not torch.allclose(after, before)
-    expected = RegisterGenerator(ours.condition, parts(), ours.prior)
-    expected.diffusion.denoiser = other
-    assert torch.equal(expected.eval()(x).tokens, after)
-    expected.denoiser = lambda sample, timestep, condition: other(sample, timestep, condition)
-    assert torch.equal(expected(x).tokens, after)
+    expected = RegisterGenerator(ours.condition, parts(), ours.prior).eval()
+    for network in (other, lambda sample, timestep, condition: other(sample, timestep, condition)):
+        expected.denoiser = network
+        assert torch.equal(expected(x).tokens, after)
     assert not [name for name, _ in expected.named_parameters() if "denoiser" in name]
-    expected.denoiser = other
-    assert torch.equal(expected(x).tokens, after)
     names = [name for name, _ in ours.named_parameters() if "denoiser" in name]
     assert names == [f"diffusion.denoiser.{name}" for name, _ in other.named_parameters()]
     with pytest.raises(ValueError, match="assembled from parts"):
         ours.save_pretrained("nowhere")  # its options describe the one that was there
     with pytest.raises(ValueError, match="has no diffusion"):
         generator(kind="pooled").denoiser = other
-
-
-def test_one_of_the_same_kind_and_sizes_can_be_put_in_and_saved(tmp_path):
-    ours, other, x = generator(), generator(), torch.randn(2, 6, DIM)
-    ours.denoiser = other.denoiser
-    ours.save_pretrained(tmp_path)
-    assert torch.equal(RegisterGenerator.from_pretrained(tmp_path)(x).tokens, ours(x).tokens)
-
-
-def test_another_scheduler_shares_parameters_and_leaves_the_first_as_it_was():
-    ours, x = generator(), torch.randn(2, 6, DIM)
-    before = ours(x).tokens
-    other = ours.with_scheduler(make_scheduler("unipc", STEPS))
-    assert torch.equal(ours(x).tokens, before)
-    assert ours.diffusion.capabilities.name == "ddim"
-    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
 
 
 @pytest.mark.parametrize("name", ["euler", "unipc", "ddpm"])
@@ -87,23 +65,6 @@ def test_a_scheduler_that_is_set_is_the_one_that_samples_and_is_saved(name, tmp_
     assert all(torch.equal(result, first) for result, first in zip(results, 3 * results[:2], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (("ddim", STEPS, {"prediction_type": "sample"}), "prediction_type 'sample', expected 'epsilon'"),
-        (("ddim", STEPS, {"beta_schedule": "linear"}), "noise schedule of DDIMScheduler differs"),
-        (("ddim", STEPS + 1, {}), "num_train_timesteps 6, expected 5"),
-        (("flow", STEPS, {}), "prediction_type 'flow', expected 'epsilon'"),
-    ],
-)
-def test_a_scheduler_that_the_denoiser_was_not_trained_for_is_not_set(other, message):
-    ours, (name, steps, options) = parts(eta=0.0), other
-    before = ours.scheduler
-    with pytest.raises(ValueError, match=message):
-        ours.scheduler = make_scheduler(name, steps, **options)
-    assert ours.scheduler is before
-
-
 def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
     ours, (x, condition) = parts(), torch.randn(2, 4, NUM, DIM).clamp(-1, 1)
     ours.weighting = "min_snr"
@@ -118,26 +79,12 @@ def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
     assert len(set(losses)) == 1, losses
     ours.weighting = "uniform"
     assert ours.loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0)).item() != losses[0]
-    with pytest.raises(ValueError, match="weighting: got 'snr'"):
-        ours.weighting = "snr"
-    with pytest.raises(ValueError, match="snr_gamma: got 0"):
-        ours.snr_gamma = 0
-    for name, value in (("eta", 1.5), ("condition_dropout", -0.1), ("loss_fn", 3)):
-        with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+    for name, value in (("weighting", "snr"), ("snr_gamma", 0), ("eta", 1.5), ("condition_dropout", -0.1)):
+        with pytest.raises(ValueError, match=f"{name}: got {value!r}"):
             setattr(ours, name, value)
     for name in ("prediction_type", "schedule"):
         with pytest.raises(AttributeError, match=name):
             setattr(ours, name, getattr(ours, name))
-
-
-def test_another_scheduler_keeps_a_process_and_numbers_that_were_put_in():
-    ours, (x, condition) = parts(eta=0.0), torch.randn(2, 4, NUM, DIM)
-    coarse = Schedule.of_alphas_cumprod(ours.alphas_cumprod.half().double())
-    ours.sampling_schedule, ours.process = coarse, ForwardProcess(coarse, "epsilon")
-    other = ours.with_scheduler("ddim")
-    assert torch.equal(other.sample(x, condition), ours.sample(x, condition))
-    assert not torch.equal(other.sample(x, condition), parts(eta=0.0).with_scheduler("ddim").sample(x, condition))
-    assert other.process is ours.process
 
 
 def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
@@ -205,20 +152,6 @@ def test_parameters_of_the_denoiser_and_the_null_condition_are_its_own(null):
     assert not torch.equal(
         diffusion.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0)), end
     )
-
-
-def test_calling_it_is_its_loss_and_trains_it():
-    diffusion = parts().train()
-    target, condition = torch.randn(2, 4, NUM, DIM).clamp(-1, 1)
-    optimiser = torch.optim.Adam(diffusion.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(30):
-        loss = diffusion(target, condition, generator=torch.Generator().manual_seed(0))
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("case", ["plain", "options", "flow"])
@@ -301,9 +234,3 @@ def test_a_state_dict_keeps_the_names_that_every_version_wrote():
             assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
     with pytest.raises(RuntimeError, match="Unexpected key"):
         ours.load_state_dict(state | {"denoiser.other": torch.zeros(1)})
-
-
-def test_parts_made_by_hand_are_all_trained():
-    ours = RegisterGenerator(ConditionGenerator(DIM, NUM, 2), parts(), PriorSampler(DIM))
-    names = [name.split(".")[0] for name, _ in ours.named_parameters()]
-    assert list(dict.fromkeys(names)) == ["condition", "prior", "diffusion"]  # the order in which optimisers keep them

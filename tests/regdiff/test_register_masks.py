@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.registers import ConditionGenerator
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]
@@ -106,16 +105,6 @@ def test_the_loss_and_its_gradients_do_not_see_padding(prediction_type, timestep
         assert all(torch.equal(*pair) for pair in zip(results[0], other, strict=True))
 
 
-def test_a_mask_of_ones_is_no_mask():
-    mask, x, c = torch.ones(2, 3, dtype=torch.bool), torch.randn(2, 3, 2), torch.randn(2, 1, 2)
-    diffusion = build("ddim", eta=0.0)
-    assert torch.equal(diffusion.sample(x, c, mask=mask), diffusion.sample(x, c))
-    seeds = [torch.Generator().manual_seed(0) for _ in range(2)]
-    torch.testing.assert_close(
-        diffusion.loss(x, c, generator=seeds[0], mask=mask), diffusion.loss(x, c, generator=seeds[1])
-    )
-
-
 def test_a_row_or_a_batch_without_registers_counts_nothing():
     diffusion, x, c = build("ddim"), torch.randn(2, 3, 2), torch.randn(2, 1, 2)
     none = torch.zeros(2, 3, dtype=torch.bool)
@@ -125,58 +114,3 @@ def test_a_row_or_a_batch_without_registers_counts_nothing():
     noise, times = torch.randn(2, 3, 2), torch.tensor([2, 3])
     both = diffusion.loss(x, c, noise, times, mask=half)
     torch.testing.assert_close(both, diffusion.loss(x[:1], c[:1], noise[:1], times[:1]))
-
-
-def test_callback_cannot_fill_padding():
-    mask = torch.tensor([[True, False]])
-    x = torch.randn(1, 2, 2)
-    end = build("ddim").sample(x, x[:, :1], mask=mask, callback=lambda i, t, y: y + 1)
-    assert not end[:, 1].any()
-
-
-def test_guidance_doubles_the_mask():
-    shapes = []
-
-    def denoiser(x, t, c, mask):
-        shapes.append(mask)
-        return mixing(x, t, c, mask)
-
-    mask, x = torch.tensor([[True, False], [True, True]]), torch.randn(2, 2, 2)
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6), condition_dropout=0.1)
-    diffusion.sample(x, x[:, :1], 2, mask=mask, guidance_scale=2.0)
-    assert all(torch.equal(given, torch.cat((mask, mask))) for given in shapes)
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        torch.ones(2, 3),
-        torch.ones(2, 4, dtype=torch.bool),
-        torch.ones(3, dtype=torch.bool),
-        torch.ones(2, 3, 1, dtype=torch.bool),
-    ],
-)
-def test_masks_of_a_wrong_shape_are_refused(mask, unchecked):
-    x = torch.randn(2, 3, 2)
-    for call in (ConditionalDiffusion.sample, ConditionalDiffusion.loss):
-        with pytest.raises(ValueError, match=r"mask: got torch\..*expected bool of shape \(2, 3\), True at valid"):
-            call(build("ddim"), x, x, mask=mask)
-
-
-def test_a_denoiser_without_the_keyword_is_told():
-    x, mask = torch.randn(2, 3, 2), torch.ones(2, 3, dtype=torch.bool)
-    diffusion = build("ddim", lambda x, t, c: x)
-    for call in (diffusion.sample, diffusion.loss):
-        with pytest.raises(
-            TypeError, match=r"function has no keyword `mask`.*forward\(sample, timestep, condition, mask"
-        ):
-            call(x, x, mask=mask)
-
-
-def test_the_condition_does_not_see_what_stands_in_padding():
-    torch.manual_seed(0)
-    condition = ConditionGenerator(dim=8, num=4, num_heads=2)
-    x, mask = torch.randn(2, 5, 8), torch.tensor([[True, True, True, False, False], [True] * 5])
-    expected = condition(x, mask)
-    torch.testing.assert_close(condition(x.masked_fill(~mask.unsqueeze(-1), torch.nan), mask), expected)
-    torch.testing.assert_close(condition(x[:1, :3]), expected[:1])

@@ -1,7 +1,5 @@
 """Condition, pooling and the RegisterGenerator that joins the parts."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +7,6 @@ from noise_sources import Reused
 
 from regdiff.registers import (
     ConditionGenerator,
-    Gaussian,
     RegisterGenerator,
     TextualPerturbation,
     adaptive_average_pool,
@@ -51,7 +48,7 @@ def some_mask() -> torch.Tensor:
 def test_condition_by_plain_loops():
     module = ConditionGenerator(DIM, NUM, num_heads=2).double().eval()
     x, mask = features(2).double(), some_mask()[:2]
-    output = module(x, mask)
+    output = module(x.masked_fill(~mask.unsqueeze(-1), torch.nan), mask)
     for row in range(2):
         kept = x[row, mask[row]]
         heads = []
@@ -103,19 +100,6 @@ def test_shapes_terms_and_finite_gradients(variant, train):
     assert all(p.grad.isfinite().all() for p in generator.parameters())
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_eval_is_deterministic_and_independent_of_the_batch(variant):
-    # float64: the first step divides by sqrt(abar), which turns float32 rounding into 1e-5.
-    generator, x, mask = build(variant).double().eval(), features().double(), some_mask()
-    together = generator(x, mask).tokens
-    torch.manual_seed(123)
-    assert torch.equal(generator(x, mask).tokens, together)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    torch.testing.assert_close(generator(x[order], mask[order]).tokens, together[order])
-    torch.testing.assert_close(generator(x[2:3], mask[2:3]).tokens, together[2:3])
-    torch.testing.assert_close(generator(x[2:3, mask[2]]).tokens, together[2:3])  # padding changes nothing
-
-
 @pytest.mark.parametrize("start", ["prior_sample", "prior_mean"])
 def test_registers_without_denoising_are_where_the_diffusion_starts(start):
     whole, alone = build(start=start).double().eval(), build(kind="prior", start=start).double().eval()
@@ -136,15 +120,6 @@ def test_registers_without_denoising_are_where_the_diffusion_starts(start):
         torch.testing.assert_close(drawn, prior.mean[:, None] + prior.std[:, None] * noise)
 
 
-def test_eval_noise_is_the_same_in_every_process_and_is_not_saved():
-    first, second = build(), build()
-    assert torch.equal(first.eval_noise, second.eval_noise)
-    assert not any("eval_noise" in name or "rank" in name for name in first.state_dict())
-    second.load_state_dict(first.state_dict())
-    x = features()
-    assert torch.equal(first.eval()(x).tokens, second.eval()(x).tokens)
-
-
 def test_training_draws_and_a_generator_fixes_them():
     generator, x = build(), features()
     assert not torch.allclose(generator(x).tokens, generator(x).tokens)
@@ -155,56 +130,6 @@ def test_training_draws_and_a_generator_fixes_them():
         assert not torch.allclose(a, c)
     reused = build("reused")
     assert torch.equal(reused(x).tokens, reused(x).tokens)
-
-
-@pytest.mark.parametrize("variant", ["reused", "correct", "gaussian"])
-def test_permuting_query_tokens_permutes_registers(variant):
-    generator, x = build(variant).double().eval(), features().double()
-    before, order = generator(x).tokens, torch.tensor([2, 0, 1])
-    with torch.no_grad():
-        generator.condition.query_tokens.copy_(generator.condition.query_tokens[:, order].clone())
-    if generator.eval_noise is not None:
-        generator.eval_noise = generator.eval_noise[:, order]
-    torch.testing.assert_close(generator(x).tokens, before[:, order])
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("steps", "num"), [(1, 3), (3, 1), (1, 1)])
-def test_one_step_and_one_register(variant, steps, num):
-    options = {"num_sampling_steps": 1} if variant == "few-steps" else {}
-    generator = build(variant, num_registers=num, steps=steps, **options)
-    registers = generator(features())
-    assert registers.tokens.shape == (5, num, DIM)
-    terms = generator.loss(TextualPerturbation()(torch.randn(5, DIM), num), registers)
-    assert all(term.isfinite() for term in terms.values())
-
-
-def test_a_noise_source_may_use_the_start_for_all_noise():
-    generator, x = build("reused"), features()
-    registers = generator(x)
-    assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
-    targets = torch.randn(5, NUM, DIM)
-    loss = 0.0
-    for t in range(4):
-        timesteps = torch.full((5,), t)
-        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
-        loss += F.mse_loss(generator.denoiser(noised, timesteps, registers.condition), registers.start) / 4
-    torch.testing.assert_close(generator.loss(targets, registers)["diffusion"], loss)
-
-
-def test_only_a_sampled_start_trains_the_variance_by_the_registers():
-    for variant, trained in (("correct", True), ("mean-gaussian", False), ("reused", False)):
-        generator = build(variant)
-        generator(features()).tokens.square().sum().backward()
-        assert (generator.prior.logvar_pooled.weight.grad is not None) == trained
-
-
-def test_the_prior_sample_is_mean_plus_fixed_noise_in_eval():
-    generator, x = build().eval(), features()
-    registers = generator(x)
-    prior = registers.prior
-    assert isinstance(prior, Gaussian)
-    torch.testing.assert_close(registers.start, prior.mean[:, None] + prior.std[:, None] * generator.eval_noise[0])
 
 
 def test_the_loss_can_be_learned():
@@ -223,15 +148,6 @@ def test_the_loss_can_be_learned():
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_copies_are_independent():
-    generator, x = build("reused"), features()
-    other = copy.deepcopy(generator)
-    assert other.diffusion.denoiser is other.denoiser
-    with torch.no_grad():
-        other.denoiser.out.weight.add_(1.0)
-    assert not torch.allclose(generator(x).tokens, other(x).tokens)
-
-
 def test_float64_and_autocast():
     generator, x = build().eval(), features()
     single = generator(x).tokens
@@ -244,19 +160,3 @@ def test_float64_and_autocast():
     double = generator.double()(x.double()).tokens
     assert double.dtype == torch.float64
     torch.testing.assert_close(double.float(), single, rtol=1e-3, atol=1e-3)
-
-
-def test_bad_inputs_say_what_is_expected(unchecked):
-    generator, x = build(), features()
-    with pytest.raises(ValueError, match=r"features: got shape \(5, 10, 9\), expected \(b, l >= 1, 8\)"):
-        generator(torch.randn(5, LENGTH, 9))
-    with pytest.raises(ValueError, match=r"mask: got torch.bool of shape \(4, 10\)"):
-        generator(x, torch.ones(4, LENGTH, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"mask: got torch.float32"):
-        generator(x, torch.ones(5, LENGTH))
-    with pytest.raises(ValueError, match=r"targets: got shape \(5, 2, 8\), expected \(5, 3, 8\)"):
-        generator.loss(torch.randn(5, 2, DIM), generator(x))
-    with pytest.raises(ValueError, match="num_heads: got 3 with dim 8"):
-        make_register_generator(DIM, NUM, num_heads=3)
-    with pytest.raises(ValueError, match="num_registers: got 0"):
-        make_register_generator(DIM, 0, num_heads=2)

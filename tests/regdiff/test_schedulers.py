@@ -1,7 +1,6 @@
 """Schedulers by name: their numbers, every cell of the capability table, and every refusal."""
 
 import itertools
-import logging
 
 import pytest
 import torch
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, karras_timesteps, make_scheduler
 from regdiff.schedule import schedule_of, spaced_timesteps
-from regdiff.schedulers import clip_of, described, prediction_type_of, scheduler_of
-from regdiff.solver import clean_sample
+from regdiff.schedulers import prediction_type_of
 
 NAMES = list(SCHEDULERS)
 VP = [name for name in NAMES if "flow" not in SCHEDULERS[name].prediction_types]
@@ -26,17 +24,10 @@ def half(x, timestep, condition):
 @pytest.mark.parametrize("steps", [10, 50, 1000])
 @pytest.mark.parametrize("name", VP)
 def test_the_copy_in_use_has_a_float64_product(name, steps):
-    """The schedule and the weights of the steps agree with abar of the textbook to 1e-12."""
+    """It agrees with abar of the textbook to 1e-12."""
     diffusion = ConditionalDiffusion(half, make_scheduler(name, steps))
     book = torch.tensor(cosine_abar(steps), dtype=torch.float64)
     torch.testing.assert_close(diffusion.alphas_cumprod, book, rtol=1e-12, atol=0)
-    if name in ("lcm", "tcd", "ddpm"):  # whose x also depends on the clean sample through the noise
-        return
-    stages = ConditionalDiffusion(half, make_scheduler(name, steps), eta=0.0).stages(timesteps=(7, 3))
-    # x of pure noise stays pure noise in an ODE's first step: sigma -> sigma'.
-    if name in ("dpmsolver++", "ddim", "euler", "unipc"):
-        after = stages[0].samples[0] * book[7].neg().add(1).sqrt()
-        torch.testing.assert_close(after, book[3].neg().add(1).sqrt(), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])
@@ -53,22 +44,6 @@ def test_a_flow_has_integer_timesteps_up_to_pure_noise(shift):
     torch.testing.assert_close(schedule.sigma, own, rtol=1e-6, atol=0)
     with pytest.raises(AttributeError, match=r"a flow has none; schedule\.signal"):
         _ = ConditionalDiffusion(half, make_scheduler("flow", 4)).alphas_cumprod
-
-
-@pytest.mark.parametrize("name", ["flow", "euler"])
-def test_clipping_that_a_class_does_not_know_is_kept_without_a_warning(name):
-    """diffusers' own `from_config` says that it ignores options which it does not know, and keeps them."""
-    records = []
-    handler = logging.Handler()
-    handler.emit = records.append
-    logger = logging.getLogger("diffusers")
-    logger.addHandler(handler)
-    try:
-        again = scheduler_of(described(make_scheduler(name, 4, clip_sample_range=3.0)))
-    finally:
-        logger.removeHandler(handler)
-    assert clip_of(again) == 3.0
-    assert not records
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -117,18 +92,10 @@ def test_make_scheduler_has_our_defaults_and_takes_options(name, unchecked):
     assert all(scheduler.config[option] == value for option, value in expected.items() if option in scheduler.config)
     kind = SCHEDULERS[name].prediction_types[-1]
     assert prediction_type_of(make_scheduler(name, 30, prediction_type=kind)) == kind
-    with pytest.raises(ValueError, match=r"options: got etta, expected some of .*(shift|beta_schedule)"):
-        make_scheduler(name, 30, etta=1)
-    for steps in (0, 2.5):
-        with pytest.raises(ValueError, match=f"steps: got {steps}, expected an integer of at least 1"):
-            make_scheduler(name, steps)
-    with pytest.raises(ValueError, match=r"options: got (some that diffusers does not know: foo is not|beta_schedule)"):
-        make_scheduler(name, 30, beta_schedule="foo")
     with pytest.raises(ValueError, match=r"options: got etta") as refusal:
         make_scheduler(name, 30, etta=1)
-    assert not any(
-        f" {option}," in str(refusal.value) for option in ("thresholding", "use_karras_sigmas", "invert_sigmas")
-    )
+    refused = ("thresholding", "use_karras_sigmas", "invert_sigmas")
+    assert not any(f" {option}," in str(refusal.value) for option in refused)
 
 
 @given(name=st.sampled_from(["ddim", "flow"]), steps=st.integers(2, 300), data=st.data())
@@ -144,57 +111,6 @@ def test_karras_spacing_gives_trained_timesteps_near_its_levels(name, steps, dat
     free = [int((s.log() - level).abs().argmin()) for level in ramp.log()]
     if len(set(free)) == count:
         assert ladder == free
-
-
-@pytest.mark.parametrize(
-    "kind", [torch.tensor, lambda times: torch.tensor(times).float(), list, lambda times: [*torch.tensor(times)]]
-)
-def test_one_list_of_timesteps_is_computed_once(kind, unchecked):
-    diffusion = ConditionalDiffusion(half, make_scheduler("ddim", 20))
-    assert diffusion.stages(timesteps=kind((9, 4, 0))) is diffusion.stages(timesteps=(9, 4, 0))
-    assert diffusion.sample(torch.randn(2, 3), None, timesteps=kind((9, 4, 0))).isfinite().all()
-
-
-def test_karras_spacing_is_for_any_sampler_and_refuses_what_it_cannot_space(unchecked):
-    diffusion = ConditionalDiffusion(half, make_scheduler("dpmsolver++", 100))
-    ladder = karras_timesteps(diffusion.schedule, 6)
-    assert diffusion.sample(torch.randn(2, 3), None, timesteps=ladder).isfinite().all()
-    assert karras_timesteps(diffusion.schedule, 6, rho=1.0) != ladder
-    for count in (1, 101):
-        with pytest.raises(ValueError, match=f"num_steps: got {count}, expected 2 to 100"):
-            karras_timesteps(diffusion.schedule, count)
-    for ends in ({"rho": 0.0}, {"largest": 0.01}, {"smallest": 0.0}):
-        with pytest.raises(ValueError, match="expected rho > 0 and 0 < smallest < largest"):
-            karras_timesteps(diffusion.schedule, 6, **ends)
-    with pytest.raises(ValueError, match="schedule: got DPMSolverMultistepScheduler, expected the `schedule` of"):
-        karras_timesteps(diffusion.scheduler, 6)
-    with pytest.raises(
-        ValueError, match=r"use_karras_sigmas: got True.*karras_timesteps lists the nearest trained ones"
-    ):
-        make_scheduler("euler", 10, use_karras_sigmas=True)
-
-
-def test_the_velocity_is_the_network_of_edm():
-    """Karras et al. (2022), table 1, data of deviation 1: x_0 = c_skip y + c_out F(c_in y), y = x / signal, F = -v."""
-    schedule, x, v = schedule_of(make_scheduler("ddim", 20)), *torch.randn(2, 20, dtype=torch.float64)
-    s = schedule.sigma / schedule.signal
-    skip, out, into = 1 / (1 + s**2), s / (1 + s**2).sqrt(), 1 / (1 + s**2).sqrt()
-    clean = torch.stack(
-        [
-            clean_sample("v_prediction", v[t], x[t], stage)
-            for t, stage in enumerate(reversed(ConditionalDiffusion(half, make_scheduler("ddim", 20)).stages()))
-        ]
-    )
-    torch.testing.assert_close(clean, skip * x / schedule.signal - out * v, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(into * x / schedule.signal, x, rtol=1e-9, atol=1e-9)
-
-
-def test_names_that_are_unknown():
-    with pytest.raises(ValueError, match=r"name: got 'pndm', expected one of ddpm, ddim, dpmsolver\+\+"):
-        make_scheduler("pndm", 10)
-    with pytest.raises(ValueError, match="scheduler: got pndm, expected one of ddim, ddpm"):
-        capabilities("pndm")
-    assert capabilities("LCMScheduler").name == "lcm"
 
 
 # The capability table, cell by cell.

@@ -1,0 +1,152 @@
+"""Bad input, one case for each check: what was got, what was expected, how to mend it."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from regdiff import ConditionalDiffusion, KLToTarget, capabilities, karras_timesteps, make_scheduler
+from regdiff.registers import (
+    RegisterDenoiser,
+    RegisterGenerator,
+    make_register_generator,
+)
+from regdiff.transformer import TransformerDenoiser
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+X, C = torch.zeros(3, 2, 4), torch.zeros(3, 2, 4)
+FEATURES, TIMES = torch.zeros(5, 10, 8), torch.tensor([0, 1, 2])
+NULLS = {"condition_dropout": 0.5}
+
+
+def build(denoiser: object = lambda x, t, c: 0.5 * x, name: str = "ddim", **options: object) -> ConditionalDiffusion:
+    kind = {key: options.pop(key) for key in ("prediction_type",) if key in options}
+    return ConditionalDiffusion(denoiser, make_scheduler(name, 5, **kind), **options)  # type: ignore[arg-type]
+
+
+def registers(**options: object) -> RegisterGenerator:
+    return make_register_generator(8, 3, 2, steps=5, **options)  # type: ignore[arg-type]
+
+
+def ladder(num_steps: int, **ends: float) -> list[int]:
+    return karras_timesteps(build().schedule, num_steps, **ends)
+
+
+def returns(output: Callable[[Tensor], object]) -> Callable[[], Tensor]:
+    return lambda: build(lambda x, t, c: output(x)).loss(X, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: build(eta=2.0), "eta: got 2"),
+        (lambda: build(snr_gamma=0.0), "snr_gamma: got"),
+        (lambda: build(condition_dropout=1.5), "condition_dropout: got 1.5, expected a probability"),
+        (lambda: build(weighting="snr"), "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
+        (lambda: build(loss_fn="mse"), "loss_fn: got"),
+        (lambda: build(3), "denoiser: got int, expected a network"),
+        (lambda: build(RegisterDenoiser(4, steps=12)), r"denoiser: is for 12 timesteps \(`steps`\), .* has 5"),
+        (lambda: ConditionalDiffusion(torch.tanh, "ddim"), r"got the name 'ddim' for a denoiser without `steps`"),
+        (lambda: KLToTarget(0.0), r"temperature: got 0\.0"),
+        (lambda: build(loss_fn=KLToTarget()), "KLToTarget .*prediction_type 'epsilon', expected 'sample'"),
+        (lambda: make_scheduler("pndm", 10), r"name: got 'pndm', expected one of ddpm, ddim, dpmsolver\+\+"),
+        (lambda: capabilities("pndm"), "scheduler: got pndm, expected one of ddim, ddpm"),
+        (lambda: make_scheduler("ddim", 2.5), "steps: got 2.5, expected an integer of at least 1"),
+        (lambda: make_scheduler("ddim", 9, etta=1), r"options: got etta, expected some of .*beta_schedule"),
+        (lambda: make_scheduler("euler", 9, beta_schedule="foo"), r"options: got some that diffusers does not know"),
+        (lambda: make_scheduler("euler", 9, use_karras_sigmas=True), "use_karras_sigmas: got True.*karras_timesteps"),
+        (lambda: ladder(6), "num_steps: got 6, expected 2 to 5"),
+        (lambda: ladder(3, rho=0.0), "expected rho > 0 and 0 < smallest < largest"),
+        (lambda: karras_timesteps(build().scheduler, 3), "schedule: got DDIMScheduler, expected the `schedule` of"),
+        (lambda: RegisterDenoiser(6, steps=0), "dim, steps, layers: got 6, 0, 2"),
+        (lambda: TransformerDenoiser(8, 5, mlp_ratio=0), "mlp_ratio: got 0, expected an integer of at least 1"),
+        (lambda: TransformerDenoiser(8, 5, num_heads=3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
+        (lambda: make_register_generator(8, 0, 2), "num_registers: got 0"),
+        (lambda: make_register_generator(8, 3, 3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
+        (lambda: registers(kind="pool"), "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
+        (lambda: registers(kind="prior", start="gaussian"), "start: got 'gaussian' with kind 'prior'"),
+        (lambda: registers(start="mean"), "start: got 'mean', expected one of 'prior_mean', 'prior_sample'"),
+        (lambda: registers(loss_timesteps="some"), "loss_timesteps: got 'some', expected one of 'all', 'random'"),
+        (lambda: registers(num_sampling_steps=6), "num_steps: got 6, expected 1 to 5"),
+        (lambda: registers(prediction_type="noise"), "prediction_type: got 'noise', expected one of epsilon, sample"),
+        (lambda: registers(scheduler="flow"), "it predicts the flow"),
+        (lambda: registers(denoiser="unet"), "denoiser: got 'unet', expected one of 'mlp', 'transformer'"),
+        (lambda: registers(guidance_scale=2.0), "guidance_scale: got 2.0 with condition_dropout 0"),
+    ],
+)
+def test_construction(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: build().sample(X, None, num_steps=6), r"num_steps: got 6, expected 1 to 5"),
+        (lambda: build().sample(X, None, num_steps="3"), r"num_steps: got '3', expected 1 to 5, .* an integer"),
+        (lambda: build().sample(X, None, timesteps=[1, 3]), r"strictly descending integers in \[0, 5\)"),
+        (lambda: build().sample(X, None, timesteps=[3.5, 1]), r"timesteps: got \[3.5, 1\], expected .*integers"),
+        (lambda: build().sample(X, None, timesteps=[]), r"timesteps: got \[\]"),
+        (lambda: build().sample(X, None, num_steps=2, timesteps=[1, 0]), r"not both"),
+        (lambda: build().sample(X, None, noise=X[:1]), r"noise: got shape \(1, 2, 4\), expected \(3, 2, 4\)"),
+        (lambda: build(eta=0.0).sample(X, None, noise=X), "eta=0 is deterministic"),
+        (lambda: build().sample(X, {"a": C[:2]}), r"condition: got a tensor of shape \(2, 2, 4\)"),
+        (lambda: build().sample(X * torch.nan, None), r"initial: got nan or infinite values"),
+        (lambda: build().sample((2, 3), None), r"initial: got tuple, .*torch.randn\(\(2, 3\)\) is a start"),
+        (lambda: build().sample(X.long(), None), r"initial: got torch.int64, expected floating point"),
+        (lambda: build().sample(X, None, callback=lambda i, t, y: y[:1]), r"callback: returned shape \(1, 2, 4\)"),
+        (lambda: build().sample(X, None, generator=7), r"generator: got 7, expected a torch.Generator"),
+        (lambda: build().sample(X, C, guidance_scale=math.nan), "guidance_scale: got nan, expected a finite number"),
+        (lambda: build().sample(X, C, guidance_scale="2"), r"guidance_scale: got '2', expected a finite number"),
+        (lambda: build().sample(X, C, guidance_scale=3.0), r"guidance_scale: got 3.0, but without"),
+        (lambda: build(**NULLS).sample(X, None, guidance_scale=3.0), r"condition: holds no floating-point tensor"),
+        (lambda: build().loss(X.numpy(), None), r"target: got ndarray, expected a tensor of floating point"),
+        (lambda: build().loss(X, None, timesteps="every"), r"timesteps: got 'every'"),
+        (lambda: build().loss(X, None, timesteps=[0, 1]), r"timesteps: got shape \(2,\), expected one per row"),
+        (lambda: build().loss(X, None, timesteps=TIMES + 3), r"timesteps: got 5, expected .* \[0, 5\)"),
+        (lambda: build().loss(X, None, timesteps=TIMES.float()), r"timesteps: got torch.float32"),
+        (lambda: build().add_noise(X, X, TIMES - 1), r"timesteps: got -1, expected .* \[0, 5\)"),
+        (lambda: build().loss(X, None, mask=torch.ones(3, 2)), r"mask: got torch\..*expected bool of shape \(3, 2\)"),
+        (lambda: build().loss(X, None, mask=X[0] > 0), r"mask: got torch\..*expected bool of shape \(3, 2\)"),
+        (returns(lambda x: x[..., :1]), r"denoiser: returned shape \(3, 2, 1\), expected \(3, 2, 4\)"),
+        (returns(lambda x: (x, x)), "denoiser: returned tuple, expected a tensor like the sample"),
+        (lambda: registers()(FEATURES[..., 1:]), r"features: got shape \(5, 10, 7\), expected \(b, l >= 1, 8\)"),
+        (lambda: registers()(FEATURES, FEATURES[:4, :, 0] == 0), r"mask: got torch.bool of shape \(4, 10\)"),
+        (lambda: registers()(FEATURES, FEATURES[..., 0]), r"mask: got torch.float32"),
+        (lambda: registers()(FEATURES, register_mask=FEATURES[:, :2, 0] == 0), "register_mask: got .*expected bool"),
+        (lambda: registers()(FEATURES, num_steps=6), "num_steps: got 6, expected 1 to 5, the number of trained"),
+        (lambda: registers()(FEATURES, guidance_scale=2.0), "guidance_scale: got 2.0, but without condition_dropout"),
+        (lambda: registers().loss(FEATURES[:, :2], registers()(FEATURES)), r"targets: got shape \(5, 2, 8\), expected"),
+        (lambda: RegisterDenoiser(4, 5)(X, TIMES, C[:, :, 1:]), r"condition: got shape .*, expected \(3, 2, 4\)"),
+        (lambda: RegisterDenoiser(4, 5)(X, TIMES, C, mask=C[..., 0]), r"mask: got torch.float32"),
+        (lambda: TransformerDenoiser(4, 5, num_heads=2)(X[:, 0], TIMES, C), r"sample: got shape \(3, 4\)"),
+        (lambda: TransformerDenoiser(4, 5, 1, 2, num_registers=1)(X, TIMES, C), "sample: got 2 registers, .*at most 1"),
+        (lambda: TransformerDenoiser(4, 5, num_heads=2)(X, TIMES, C[:2]), r"condition: got .*, expected \(3, m >= 1"),
+        (lambda: TransformerDenoiser(4, 5, num_heads=2)(X, TIMES, (C, C[:, :1, 0] == 0)), "condition mask: got"),
+    ],
+)
+def test_calls(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_denoiser_without_the_keyword_is_told() -> None:
+    for call in (build().sample, build().loss):
+        with pytest.raises(TypeError, match=r"function has no keyword `mask`.*forward\(sample, timestep, condition, m"):
+            call(X, C, mask=torch.ones(3, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("double", ["sample", "condition"])
+def test_two_precisions_are_explained(double: str) -> None:
+    given = {"sample": X, "condition": C}
+    given[double] = given[double].double()
+    diffusion = build(RegisterDenoiser(4, steps=5))
+    message = rf"denoiser: got a {double} of torch.float64 with parameters of torch.float32, .*`\.float\(\)`"
+    for call in (diffusion.loss, diffusion.sample):
+        with pytest.raises(ValueError, match=message):
+            call(given["sample"], given["condition"])
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):  # other errors stay as they are
+        build(lambda s, t, c: s @ torch.zeros(3, 7)).loss(X, None)
