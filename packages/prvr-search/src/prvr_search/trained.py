@@ -158,9 +158,9 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
         )
     if not isinstance(retriever, Retriever):
         raise DataError(
-            f"{name}: compares every word with every frame; an index holds one vector for a query. Pass a "
-            "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
-            f"--stage retriever:{name}"
+            f"{name}: its model is of kind {retriever.config.kind!r}; an index holds one vector for a query, and "
+            "compares it with clips and frames. Pass a retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, "
+            f"gmmformer-*), with this one as a stage: --stage retriever:{name}"
         )
     config = retriever.config
     if config.video_dim != encoder.dim:

@@ -1,7 +1,7 @@
 """Configuration of a retriever.
 
-Blocks, fusions, clip constructions and frame poolings are registered here, with the keys of `model` that they alone
-read. A new one is its module, its entry here, and its test.
+Blocks, fusions, clip constructions, frame poolings and query encoders are registered here, with the keys of `model`
+that they alone read. A new one is its module, its entry here, and its test.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Registry, named_parts, own_modules, registered
+from prvr.config.registry import Chosen, Registry, named_parts, own_modules, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
@@ -27,6 +27,10 @@ CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
 
 POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
 """What queries are compared with of the frames: `(model)` makes a `prvr.models.clips.FramePooling`."""
+
+QUERIES: Registry[Callable[..., Any]] = Registry("query_encoder")
+"""Encoders of queries into one vector: `(model)` makes a `prvr.models.encoders.QueryPart`, whose settings are
+`model.query_encoder`, a `QuerySettings`. It needs "tokens" if words are token numbers, which are read as stored."""
 
 COMPAT: dict[str, Registry[Any]] = {
     name: Registry(f"compat.{name}")
@@ -97,6 +101,21 @@ POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of e
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
 POOLINGS.register(
     "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
+)
+
+
+@dataclass(frozen=True, config=STRICT)
+class QuerySettings:
+    """The encoder of queries. One of your own has settings that derive from these."""
+
+    kind: str = "attention"
+
+
+QUERIES.register(
+    "attention",
+    "prvr.models.encoders:QueryEncoder",
+    "A block, then attention pooling (HLFormer eq. 7).",
+    QuerySettings,
 )
 
 
@@ -263,6 +282,8 @@ class ModelConfig:
     """difference: a linear map of how the features change around each clip and each frame is added to the input of the
     branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
     absolute and features are its controls, the same map of absolute changes or of the features themselves."""
+    query_encoder: Annotated[QuerySettings, Chosen(QUERIES, "attention")] = QuerySettings()
+    """What makes one vector of the words of a query: a name, or a mapping with the name as `kind`, and settings."""
     frame_query: Literal["pooled", "words", "pooled_words", "second"] = "pooled"
     """What frames are compared with. pooled: the vector of the query, as clips; words: each word of a second query
     encoder, the best frame of each counts by the weight of the word (Holmes with two query branches); pooled_words: the
@@ -340,6 +361,8 @@ class ModelConfig:
             )
         if self.frame_pooling == "attention" and self.branches == "clips":
             yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
+        if self.frame_query != "pooled" and self.query_encoder.kind != "attention":
+            yield f"frame_query={self.frame_query!r} needs query_encoder='attention', got {self.query_encoder.kind!r}"
         if self.frame_query != "pooled" and self.branches != "both":
             yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
         if self.frame_pooling == "key_clip" and (self.branches, self.frame_query) != ("both", "pooled"):
@@ -354,6 +377,11 @@ class ModelConfig:
     def unit_rows(self) -> bool:
         """Whether rows of frames and words are scaled to unit length before it reads them."""
         return True
+
+    @property
+    def stored_words(self) -> bool:
+        """Whether it reads words as they are stored: token numbers."""
+        return "tokens" in QUERIES[self.query_encoder.kind].needs
 
     @property
     def frame_lengths(self) -> bool:
@@ -408,7 +436,7 @@ def merge_stages(rows: int, clips: int) -> list[int]:
     return [rows, *(max(clips, count) for count in between), clips]
 
 
-MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS)
+MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS, QUERIES)
 """The registries of the parts of a model."""
 
 
@@ -418,7 +446,9 @@ def model_parts(model: ModelConfig) -> set[tuple[Registry[Any], str]]:
     Examples:
         >>> sorted((registry.what, name) for registry, name in model_parts(ModelConfig(video_dim=4, query_dim=4)))
         ... # doctest: +NORMALIZE_WHITESPACE
-        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'), ('space', 'euclidean')]
+        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'),
+         ('query_encoder', 'attention'), ('space', 'euclidean')]
     """
     chosen = {FUSIONS: model.fusion, CLIPS: model.clip_construction, POOLINGS: model.frame_pooling}
+    chosen[QUERIES] = model.query_encoder.kind
     return set(chosen.items()) | {(BLOCKS, block.space) for block in model.blocks}

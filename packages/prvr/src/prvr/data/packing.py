@@ -40,6 +40,7 @@ class PackSettings:
         dtype: ``float32`` or ``float16``, on disk only.
         unit: scale rows to unit length. False for pictures and token numbers, which are kept as they are.
         keep_length: all the same, frames stay as long as they are, for a model that scales them itself.
+        stored_words: all the same, words stay as they are: token numbers.
     """
 
     clips: int = 32
@@ -49,22 +50,24 @@ class PackSettings:
     dtype: str = "float32"
     unit: bool = True
     keep_length: bool = False
+    stored_words: bool = False
 
     @classmethod
     def of(cls, model: AnyModelConfig, keep_last: bool) -> "PackSettings":
         """How the videos and queries of a model are sampled."""
         sizes = model.num_clips, model.max_frames, model.max_words
-        return cls(*sizes, keep_last, unit=model.unit_rows, keep_length=model.frame_lengths)
+        unit, words = model.unit_rows, model.stored_words and model.unit_rows
+        return cls(*sizes, keep_last, unit=unit, keep_length=model.frame_lengths, stored_words=words)
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
             raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
             raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
-        if self.dtype == "float16" and (self.keep_length or not self.unit):
+        if self.dtype == "float16" and (self.keep_length or self.stored_words or not self.unit):
             raise InputError(
-                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False or "
-                "keep_length=True use float32"
+                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False, "
+                "keep_length=True or stored_words=True use float32"
             )
 
     def video(self, rows: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
@@ -73,7 +76,7 @@ class PackSettings:
 
     def query(self, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "w e"]:
         """The words of a query, from its features as they are stored."""
-        return (normalise_rows(rows.astype(np.float64)) if self.unit else rows)[: self.words]
+        return (rows if self.stored_words or not self.unit else normalise_rows(rows.astype(np.float64)))[: self.words]
 
 
 def pack(
@@ -109,8 +112,9 @@ def pack(
     settings = settings or PackSettings()
     source = _source_files(corpus, split)
     values = asdict(settings)
-    if not settings.keep_length:
-        del values["keep_length"]  # stores that were packed without this setting are the same
+    for name in ("keep_length", "stored_words"):
+        if not values[name]:
+            del values[name]  # stores that were packed without this setting are the same
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
@@ -261,7 +265,8 @@ def _write(
             )
         for name in ids:
             rows = features.read(name)
-            if zeros := len(rows) - int(rows.any(axis=1).sum()):
+            tokens = settings.stored_words and features is queries  # 0 is one like any other
+            if not tokens and (zeros := len(rows) - int(rows.any(axis=1).sum())):
                 zero_rows[name] = zeros
             elif len(rows) > 1 and (rows == rows[0]).all():
                 still.append(name)

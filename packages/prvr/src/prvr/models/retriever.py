@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from prvr.config import CLIPS, COMPAT, POOLINGS, BlockConfig, ModelConfig, validated
+from prvr.config import CLIPS, COMPAT, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks, frame_scores
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryPart, SecondQuery, build_blocks, frame_scores
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
@@ -65,7 +65,7 @@ class Retriever(PretrainedModel):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config, self.backbone = config, None
+        self.config = config
         self.path = LinearPath(config) if config.start == "linear" else None
         self.has_blocks = config.branches != "none"
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
@@ -78,7 +78,8 @@ class Retriever(PretrainedModel):
                 del fusion.guide
                 # A function, no module: the vector belongs to the clips, and is saved once.
                 fusion.guide = clip_layer.get_submodule("fusion.guide").forward
-        self.query = QueryEncoder(config) if self.has_blocks else None
+        part = QUERIES[config.query_encoder.kind].part
+        self.query: QueryPart | None = part(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
         self.pad_frames = COMPAT["padding"][config.compat.padding].part.frames
         self.encoded_frames = COMPAT["merging"][config.compat.merging].part
@@ -89,6 +90,11 @@ class Retriever(PretrainedModel):
         self.registers = build_registers(config)
         second = SecondQuery if config.frame_query == "second" else FrameQuery
         self.frame_query = None if config.frame_query == "pooled" else second(config)
+
+    @property
+    def backbone(self) -> nn.Module | None:
+        """The pretrained part of the query encoder, trained with a learning rate of its own; None without one."""
+        return None if self.query is None else self.query.backbone
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
@@ -132,7 +138,7 @@ class Retriever(PretrainedModel):
         if not self.config.drops_padding and sequences.is_packed:  # as released
             words = words.masked_fill(~word_mask[..., None], 0)
             sequences = Sequences.padded(word_mask)
-        return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
+        return self.frame_query(sentence, words, word_mask, sequences, self.query.get_submodule("positions"))
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
