@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
 import yaml
 from commands import explained
+from search_files import TOY
 from torch import nn
 from training_runs import interrupt, same_end
 from transformers import BertConfig, BertModel
@@ -25,18 +27,20 @@ from prvr.config import (
     LOSSES,
     QUERIES,
     RETRIEVERS,
+    STREAMS,
     ConfigError,
     OptimConfig,
     load_config,
     read_values,
 )
-from prvr.data import open_corpus
+from prvr.data import DataError, open_corpus
 from prvr.models import build_retriever, load_pretrained
 from prvr.papers import read_table
 from prvr.stages import STAGES, Pipeline
 from prvr.toy.toy_corpus import corpus_key, write_corpus
 from prvr.training import RetrievalTask
 from prvr.training.optimizer import parameter_groups
+from prvr_search import open_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-part.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -194,6 +198,12 @@ def test_an_installed_package_may_name_its_module(
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = {
     "own_query_encoder": (QUERIES, "bert", {"query_encoder": {"kind": "bert", "layers": 1}, "hidden": 16}, {}),
+    "own_stream": (
+        STREAMS,
+        "where_it_agrees",
+        {"stream": {"feature": "subtitles", "max_rows": 4, "fusion": "where_it_agrees"}, "hidden": 16},
+        {},
+    ),
     "own_retriever": (
         RETRIEVERS,
         "best_frame",
@@ -217,12 +227,12 @@ def example(request: pytest.FixtureRequest, toy_cache: Path, tmp_path: Path, mon
     shutil.copy(EXAMPLES / f"{module}.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     forget_it()
-    if module == "own_query_encoder":
-        values = runpy.run_path(str(EXAMPLES / f"{module}.py"))
-        values["write_tokens"](open_corpus(corpus.parent, corpus.name))
+    prepare = {"own_query_encoder": "write_tokens", "own_stream": "draw_subtitles"}.get(module)
+    if prepare is not None:
+        runpy.run_path(str(EXAMPLES / f"{module}.py"))[prepare](open_corpus(corpus.parent, corpus.name))
     forget_it()
     config = {"name": "own", "imports": [module], "model": {"video_dim": 0, "query_dim": 0, **model}, "loss": loss}
-    config |= {"data": {"collection": "toy-tiny", "root": "data", "captions_per_video": 1}}
+    config |= {"data": {"collection": "toy-tiny", "root": "data", "captions_per_video": 1, "feature": "frames"}}
     config |= {"train": {"epochs": 2, "batch_size": 30, "checkpoint_every": 1}, "optim": {"backbone_lr": 0.002}}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     yield module, forget_it
@@ -307,4 +317,26 @@ def test_a_pretrained_part_has_a_learning_rate_of_its_own_and_its_weights_are_no
 
 
 WORDS = "embeddings.word_embeddings.weight"
-SETTINGS = {"own_query_encoder": "model.query_encoder.layers", "own_retriever": "model.hidden"}
+SETTINGS = {
+    "own_query_encoder": "model.query_encoder.layers",
+    "own_retriever": "model.hidden",
+    "own_stream": "model.stream.max_rows",
+}
+
+
+@pytest.mark.parametrize("example", ["own_stream"], indirect=True)
+def test_a_run_is_not_resumed_on_another_stream_and_not_searched(
+    example, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--config", "own.yaml", "--output", "run", "--train.epochs", "1", "-q"]) == 0
+    with pytest.raises(DataError, match=r"reads the stream 'subtitles' beside frames, which no library"):
+        open_model(tmp_path / "run", TOY)
+    with h5py.File("data/toy-tiny/FeatureData/subtitles/feature.hdf5", "a") as file:
+        rows = next(iter(file.values()))
+        rows[...] = -rows[...]
+    resumed = ["train", "--resume", "--output", "run", "--import", "own_stream", "-q"]
+    capsys.readouterr()
+    assert main(resumed) == 2
+    assert "begun on other features" in capsys.readouterr().err
+    (tmp_path / "data" / "toy-tiny" / "FeatureData" / "subtitles").rename("elsewhere")
+    assert "Under FeatureData: ['frames']" in explained(["train", "--config", "own.yaml", "--output", "new"], capsys)

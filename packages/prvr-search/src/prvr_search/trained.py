@@ -50,6 +50,11 @@ class WindowEncoder:
     """
 
     def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
+        if retriever.config.stream is not None:
+            raise DataError(
+                f"this model reads the stream {retriever.config.stream.feature!r} beside frames, which no library "
+                "of videos has: search without model.stream"
+            )
         self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
         self._settings = PackSettings.of(retriever.config, keep_last)
         self._repeats = getattr(retriever.config, "clip_construction", None) == "merged"
@@ -173,8 +178,9 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
             f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Pass the text "
             "model that its training captions were encoded with."
         )
+    windows = WindowEncoder(retriever, keep_last, text, device)
     identity = ModelIdentity("trained", name, _fingerprint(retriever, keep_last), encoder.encoder, text.identity)
-    return TrainedModel(WindowEncoder(retriever, keep_last, text, device), identity)
+    return TrainedModel(windows, identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
         FUSIONS,
         POOLINGS,
         QUERIES,
+        STREAMS,
         BlockConfig,
         Compat,
         ModelConfig,
         PathConfig,
         QuerySettings,
         RegisterConfig,
+        StreamConfig,
     )
     from prvr.config.registry import Registry, module_of, own_modules
     from prvr.config.run import DECAYS, Config, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
@@ -62,6 +64,7 @@ __all__ = [
     "POOLINGS",
     "QUERIES",
     "RETRIEVERS",
+    "STREAMS",
     "STRICT",
     "TOKEN_COMPAT",
     "AnyModelConfig",
@@ -80,6 +83,7 @@ __all__ = [
     "RegisterConfig",
     "Registry",
     "RetrieverConfig",
+    "StreamConfig",
     "TokenCompat",
     "TokenModelConfig",
     "TrainConfig",
@@ -110,8 +114,8 @@ __getattr__ = deferred(
         "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
         "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
         "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
-        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES BlockConfig Compat ModelConfig "
-        "PathConfig QuerySettings RegisterConfig",
+        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES STREAMS BlockConfig Compat ModelConfig "
+        "PathConfig QuerySettings RegisterConfig StreamConfig",
         "prvr.config.registry": "Registry module_of own_modules",
         "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
         "prvr.config.strict": "STRICT",

@@ -382,15 +382,11 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
     Raises:
         InputError: the message names the weight, what it needs and what to set instead.
     """
-    lacking: dict[str, list[str]] = {}
     for entry in LOSSES:
         missing = [need for need in entry.needs if need in NEEDS and need not in model.provides]
-        if (weight := loss.weight(entry.name)) > 0 and missing:
-            lacking.setdefault(missing[0], []).append(f"loss.{entry.name}={weight}")
-    for need, names in lacking.items():
-        verb, what = ("needs", "it") if len(names) == 1 else ("need", "them")
-        instead = f": set {what} to 0{' and loss.contrastive to 1' if need == 'pooled' else ''}"
-        raise InputError(f"{' and '.join(names)} {verb} {NEEDS[need]}{instead}")
+        if loss.weight(entry.name) > 0 and missing:
+            instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
+            raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
         kind = getattr(model, "kind", "pooled")
         raise InputError(f"model.kind={kind!r} needs loss.contrastive above 0: no other term compares it with videos")

@@ -32,6 +32,10 @@ QUERIES: Registry[Callable[..., Any]] = Registry("query_encoder")
 """Encoders of queries into one vector: `(model)` makes a `prvr.models.encoders.QueryPart`, whose settings are
 `model.query_encoder`, a `QuerySettings`. It needs "tokens" if words are token numbers, which are read as stored."""
 
+STREAMS: Registry[Callable[..., Any]] = Registry("stream.fusion")
+"""How a second stream joins the frames: `(model)` makes a module that takes queries `(q, d)`, and their cosines, or
+products, with the best frame and with the best row of the stream of each video, `(q, v)` each, to `(q, v)`."""
+
 COMPAT: dict[str, Registry[Any]] = {
     name: Registry(f"compat.{name}")
     for name in (
@@ -102,6 +106,24 @@ POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of 
 POOLINGS.register(
     "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
 )
+STREAMS.register("mean", "prvr.models.streams:mean_of_streams", "(1 - weight) frames + weight stream.")
+
+
+@dataclass(frozen=True, config=STRICT)
+class StreamConfig:
+    """A second stream of rows of each video, beside its frames: of its sound, its subtitles, generated captions."""
+
+    feature: str = Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
+    """A folder or HDF5 file under FeatureData. Its rows have a rate of their own; a video may lack them, and then its
+    frames count alone."""
+    dim: int = Field(default=0, ge=0, le=MANY)
+    """Width of its rows; 0 = that of the data."""
+    max_rows: int = Field(default=128, gt=0, le=65_536)
+    """More rows than this become as many means of neighbours."""
+    fusion: Annotated[str, registered(STREAMS)] = "mean"
+    """How the best row of the stream joins the best frame."""
+    weight: float = Field(default=0.5, ge=0, le=1)
+    """Of the stream, with fusion='mean'."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -291,6 +313,8 @@ class ModelConfig:
     shares nothing with the first (DL-DKD)."""
     word_weights: Literal["learned", "uniform"] = "learned"
     """Weights of words with frame_query='words' or 'pooled_words'. uniform: all the same, without parameters."""
+    stream: StreamConfig | None = None
+    """A second stream, encoded by a branch of its own, of the same blocks."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.2, ge=0, lt=1)
     registers: RegisterConfig = RegisterConfig()
@@ -363,6 +387,10 @@ class ModelConfig:
             yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
         if self.frame_query != "pooled" and self.query_encoder.kind != "attention":
             yield f"frame_query={self.frame_query!r} needs query_encoder='attention', got {self.query_encoder.kind!r}"
+        if self.stream is not None:
+            kinds = {self.branches, self.frame_query, self.start, self.frame_pooling, self.padded_rows}
+            if bad := kinds & {"clips", "words", "pooled_words", "second", "linear", "key_clip", "fixed"}:
+                yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
         if self.frame_query != "pooled" and self.branches != "both":
             yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
         if self.frame_pooling == "key_clip" and (self.branches, self.frame_query) != ("both", "pooled"):
@@ -451,4 +479,6 @@ def model_parts(model: ModelConfig) -> set[tuple[Registry[Any], str]]:
     """
     chosen = {FUSIONS: model.fusion, CLIPS: model.clip_construction, POOLINGS: model.frame_pooling}
     chosen[QUERIES] = model.query_encoder.kind
+    if model.stream is not None:
+        chosen[STREAMS] = model.stream.fusion
     return set(chosen.items()) | {(BLOCKS, block.space) for block in model.blocks}

@@ -197,10 +197,7 @@ class Chosen:
     @property
     def records(self) -> tuple[type, ...]:
         """The settings of all parts."""
-        return tuple(self._record(entry.name) for entry in self.registry)
-
-    def _record(self, name: str) -> type:
-        return self.registry[name].settings or self.registry[self.default].settings
+        return tuple(entry.settings for entry in self.registry)
 
     def __call__(self, value: Any) -> Any:
         """The record of a value, validated."""
@@ -208,7 +205,7 @@ class Chosen:
             return value
         value = {"kind": value} if isinstance(value, str) else value
         name = str(value.get("kind", self.default)) if isinstance(value, Mapping) else self.default
-        return _adapter(self._record(name)).validate_python(value)
+        return _adapter(self.registry[name].settings).validate_python(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self)

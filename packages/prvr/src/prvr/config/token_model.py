@@ -1,7 +1,7 @@
 """Configuration of a whole retriever of another kind: one of your own, or one that compares words with frames."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -38,6 +38,7 @@ class TokenCompat:
 class RetrieverConfig:
     """What every part of prvr reads of the configuration of a retriever; those of one of your own derive from it."""
 
+    stream: ClassVar[None] = None
     kind: str
     """Its name in `RETRIEVERS`."""
     video_dim: int = Field(ge=0, le=MANY)
@@ -94,8 +95,6 @@ class TokenModelConfig(RetrieverConfig):
 
     kind: Literal["tokens"]
     """Distinguishes it from a `ModelConfig`."""
-    video_dim: int = Field(gt=0, le=MANY)
-    query_dim: int = Field(gt=0, le=MANY)
     hidden: int = Field(default=512, gt=0, le=65_536)
     """Width d of words and frames where they are compared."""
     max_frames: int = Field(default=12, gt=0, le=65_536)

@@ -18,8 +18,8 @@ from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 from prvr.reading import short
 
-AnyRetriever = Retriever | TokenRetriever | ClipRetriever | OwnRetriever
-"""With one vector per query; with its words; with its words and a CLIP that is trained along; or one of your own."""
+AnyRetriever = Retriever | OwnRetriever
+"""With one vector per query; or with its words, with a CLIP that is trained along, or one of your own."""
 
 
 def build_retriever(config: AnyModelConfig) -> AnyRetriever:
@@ -33,10 +33,10 @@ def build_retriever(config: AnyModelConfig) -> AnyRetriever:
         >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
         'TokenRetriever'
     """
-    if not (config.video_dim and config.query_dim):
+    if not (config.video_dim and config.query_dim and (config.stream is None or config.stream.dim)):
         raise InputError(
-            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}: 0 stands for the width of the "
-            "data, which are not known here: set both"
+            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}, or model.stream.dim: 0 "
+            "stands for the width of the data, which are not known here: set all"
         )
     if isinstance(config, ModelConfig):
         retriever = Retriever(config)

@@ -17,8 +17,8 @@ _Model = TypeVar("_Model", bound="OwnRetriever")
 class OwnRetriever(PretrainedModel, ABC):
     """A retriever that is trained, resumed, evaluated and saved as those of prvr.
 
-    It encodes texts, encodes videos, and scores each of the one with each of the other. A `prvr.types.TextEmbedding`
-    keeps the words of queries, for a score that reads them.
+    It encodes texts, encodes videos, and scores each of the one with each of the other; all else has a default. A
+    `prvr.types.TextEmbedding` keeps the words of queries, for a score that reads them.
 
     Args:
         config: its settings, which are `model` of a configuration.
@@ -55,7 +55,7 @@ class OwnRetriever(PretrainedModel, ABC):
         return cls(validated(RETRIEVERS[str(values.get("kind"))].settings, values, "model configuration"))
 
     def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
-        """The same videos."""
+        """The same videos; a retriever whose score scales rows may do so here, once."""
         return video
 
     def forward(self, batch: Batch) -> RetrieverOutput:

@@ -140,7 +140,10 @@ def random_batch(
     valid_frames, valid_words = (
         torch.arange(max(lengths)) < torch.tensor(lengths)[:, None] for lengths in (frames, words)
     )
+    rows, stream = 0 if model.stream is None else model.stream.max_rows, model.stream
     return Batch(
+        stream=None if stream is None else torch.randn(videos, rows, stream.dim, device=device),
+        stream_mask=None if stream is None else torch.ones(videos, rows, dtype=torch.bool),
         clips=torch.randn(videos, model.num_clips, model.video_dim, device=device),
         frames=torch.randn(*valid_frames.shape, model.video_dim, device=device),
         frame_mask=valid_frames,

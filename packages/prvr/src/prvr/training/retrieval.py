@@ -270,7 +270,7 @@ class RetrievalTask:
     ) -> dict[str, Tensor]:
         train = self.config.train
         # As long as in one process: dropout draws for padding too, and some released parts average over it.
-        batch = batch.padded(info.frames, info.words)
+        batch = batch.padded(info.frames, info.words, info.stream)
         size = train.chunk_videos or len(batch.clips)
         # Each chunk has seeds of its own, by its place in the batch: whichever process encodes it draws the same.
         firsts = range(info.first, info.first + len(batch.clips), size)
