@@ -19,12 +19,14 @@ from prvr.config import (
     BLOCKS,
     COMPAT,
     LOSSES,
+    STREAMS,
     BlockConfig,
     Compat,
     ConfigError,
     LossConfig,
     ModelConfig,
     RegisterConfig,
+    StreamConfig,
     config_to_dict,
     validated,
 )
@@ -33,6 +35,8 @@ from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlock
 from prvr.models.fusion import PooledAttention
 from prvr.models.rows import Sequences
 from prvr.objective import Objective
+from prvr.training.gradients import backward_in_parts
+from prvr.types import VideoEmbedding
 
 E, L = "euclidean", "lorentz"
 SIZES: dict[str, Any] = {
@@ -535,3 +539,61 @@ def test_clips_and_frames_share_the_guide_of_their_fusion(tmp_path: Path) -> Non
     assert [name for name, _ in alone.named_parameters() if name.endswith("guide.token")] == [
         "frames.layers.0.fusion.guide.token"
     ]
+
+
+def streamed(fusion: str, counts: list[int]) -> tuple[Retriever, prvr.Batch]:
+    """A retriever with a second stream, and videos with some rows of it; padding is filled with nonsense."""
+    retriever = build(stream=StreamConfig("subtitles", dim=5, max_rows=6, fusion=fusion, weight=0.3))
+    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    rows = torch.randn(*mask.shape, 5, dtype=torch.float64).masked_fill(~mask[..., None], 1e3)
+    return retriever, dataclasses.replace(make_batch([5, 12, 3, 7]), stream=rows, stream_mask=mask)
+
+
+@pytest.mark.parametrize("fusion", STREAMS.names)
+def test_a_second_stream_counts_where_a_video_has_one_and_a_video_does_not_depend_on_others(fusion: str) -> None:
+    retriever, batch = streamed(fusion, [2, 0, 6, 1])
+    assert batch.stream is not None and batch.stream_mask is not None  # noqa: PT018
+    with torch.no_grad():
+        text, video, _ = retriever.encode(batch)
+        whole = retriever.score(text, video, dots=True)
+        retriever.stream, stream = None, retriever.stream
+        alone = retriever.score(text, video, dots=True)
+        retriever.stream = stream
+        torch.testing.assert_close(whole.total[:, 1], alone.total[:, 1], rtol=0, atol=0)
+        assert bool((whole.frames != alone.frames).any() and (whole.frames_dot != alone.frames_dot).any())
+        for v, count in enumerate([2, 0, 6, 1]):
+            videos = (batch.clips, batch.frames, batch.frame_mask, batch.stream, batch.stream_mask)
+            clips, frames, mask, rows, valid = (tensor[v : v + 1] for tensor in videos)
+            own = retriever.encode_video(clips, frames, mask, rows[:, : max(1, count)], valid[:, : max(1, count)])
+            score = retriever.score(text, VideoEmbedding.cat([retriever.for_scoring(own)])).total
+            torch.testing.assert_close(score[:, 0], whole.total[:, v], rtol=1e-9, atol=1e-9)
+        two = VideoEmbedding.cat([video[:2], video[2:]])
+        torch.testing.assert_close(retriever.score(text, two).total, whole.total)
+    for bad in (None, batch.stream[..., :3]):
+        with pytest.raises(prvr.InputError, match=r"model.stream reads rows of 'subtitles', 5 wide: these"):
+            retriever.encode_video(batch.clips, batch.frames, batch.frame_mask, bad, batch.stream_mask)
+
+
+def test_the_branch_of_a_second_stream_is_trained_the_same_in_parts() -> None:
+    retriever, batch = streamed("mean", [2, 0, 6, 1])
+    objective = Objective(LossConfig(), retriever.config).double()
+    objective(retriever(batch), batch, generator=torch.Generator().manual_seed(5))["total"].backward()
+    wanted = {name: p.grad.clone() for name, p in retriever.named_parameters() if p.grad is not None}
+    assert sum(name.startswith("stream.branch") and bool(grad.any()) for name, grad in wanted.items()) > 5
+    draws = torch.Generator().manual_seed(5)
+    backward_in_parts(retriever, objective, batch.split(2), batch.labels, seeds=[0, 1], generator=draws)
+    for name, p in retriever.named_parameters():
+        if name in wanted:
+            torch.testing.assert_close(p.grad, wanted[name], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("changes", [{"branches": "clips"}, {"frame_query": "words"}, {"padded_rows": "fixed"}])
+def test_a_second_stream_needs_frames_and_pooled_queries(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"stream joins the frames .* got {next(iter(changes.values()))}"):
+        ModelConfig(**SMALL, stream=StreamConfig("subtitles", dim=5), **changes)
+
+
+@pytest.mark.parametrize("feature", ["..", "a/b", "a\\b", ""])
+def test_a_stream_is_a_name_under_the_features(feature: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.stream\.feature"):
+        prvr.load_config("gmmformer-toy", {"model.stream": {"feature": feature}})

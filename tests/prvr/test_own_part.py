@@ -1,20 +1,46 @@
 """The page of own parts, followed in an empty folder: every file and every command of it."""
 
 import re
+import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import h5py
 import pytest
+import torch
 import yaml
 from commands import explained
+from search_files import TOY
+from torch import nn
+from training_runs import interrupt, same_end
+from transformers import BertConfig, BertModel
 
 from prvr.cli import main
-from prvr.config import BLOCKS, CLIPS, LOSSES, ConfigError, load_config, read_values
-from prvr.models import load_pretrained
+from prvr.cli.options import import_parts
+from prvr.config import (
+    BLOCKS,
+    CLIPS,
+    LOSSES,
+    QUERIES,
+    RETRIEVERS,
+    STREAMS,
+    ConfigError,
+    OptimConfig,
+    load_config,
+    read_values,
+)
+from prvr.data import DataError, open_corpus
+from prvr.models import build_retriever, load_pretrained
 from prvr.papers import read_table
 from prvr.stages import STAGES, Pipeline
+from prvr.toy.toy_corpus import corpus_key, write_corpus
+from prvr.training import RetrievalTask
+from prvr.training.optimizer import parameter_groups
+from prvr_search import open_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-part.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -167,3 +193,150 @@ def test_an_installed_package_may_name_its_module(
     (folder / "mine.yaml").write_text(text, encoding="utf-8")
     assert main(["train", "--config", "mine.yaml", "--print-config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["imports"] == ["short", "myparts"]
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODELS = {
+    "own_query_encoder": (QUERIES, "bert", {"query_encoder": {"kind": "bert", "layers": 1}, "hidden": 16}, {}),
+    "own_stream": (
+        STREAMS,
+        "where_it_agrees",
+        {"stream": {"feature": "subtitles", "max_rows": 4, "fusion": "where_it_agrees"}, "hidden": 16},
+        {},
+    ),
+    "own_retriever": (
+        RETRIEVERS,
+        "best_frame",
+        {"kind": "best_frame", "hidden": 16, "dropout": 0.2},
+        {"contrastive": 1, "triplet": 0, "diversity": 0, "info_nce_clips": 0, "info_nce_frames": 0},
+    ),
+}
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, toy_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An empty folder with an example as a module, a corpus, and a configuration that names the part."""
+    module = request.param
+    registry, name, model, loss = MODELS[module]
+
+    def forget_it() -> None:
+        sys.modules.pop(module, None)
+        registry._entries.pop(name, None)
+
+    corpus = shutil.copytree(write_corpus(toy_cache / corpus_key(), "tiny").folder, tmp_path / "data" / "toy-tiny")
+    shutil.copy(EXAMPLES / f"{module}.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    forget_it()
+    prepare = {"own_query_encoder": "write_tokens", "own_stream": "draw_subtitles"}.get(module)
+    if prepare is not None:
+        runpy.run_path(str(EXAMPLES / f"{module}.py"))[prepare](open_corpus(corpus.parent, corpus.name))
+    forget_it()
+    config = {"name": "own", "imports": [module], "model": {"video_dim": 0, "query_dim": 0, **model}, "loss": loss}
+    config |= {"data": {"collection": "toy-tiny", "root": "data", "captions_per_video": 1, "feature": "frames"}}
+    config |= {"train": {"epochs": 2, "batch_size": 30, "checkpoint_every": 1}, "optim": {"backbone_lr": 0.002}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    yield module, forget_it
+    forget_it()
+
+
+@pytest.mark.parametrize("example", MODELS, indirect=True)
+def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
+    example, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, forget_it = example
+    part = (tmp_path / f"{module}.py").read_text(encoding="utf-8").partition(".register(")[0]
+    assert len(part.splitlines()) < 50
+    run = ["train", "--config", "own.yaml", "--output"]
+    assert main([*run, "straight", "-q"]) == 0
+    select = RetrievalTask.select
+    monkeypatch.setattr(RetrievalTask, "select", lambda task, n: interrupt() if n else select(task, n))
+    assert main([*run, "broken", "-q"]) == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    table = {
+        "title": "own",
+        "imports": [module],
+        "base": "own.yaml",
+        "columns": ["sumr"],
+        "sets": ["toy"],
+        "seeds": [0],
+    }
+    rows = [{"name": str(size), "keys": {"train.epochs": 1, SETTINGS[module]: size}} for size in (1, 2)]
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump({**table, "rows": rows}), encoding="utf-8")
+    commands = (
+        "train --resume --output broken",
+        "evaluate straight",
+        "plot scores straight --output scores.png",
+        "pipeline straight --stage qb_norm --output system",
+        "evaluate system",
+        "papers run table.yaml --output study --data-root data",
+    )
+    for command in commands:
+        forget_it()
+        if "table" not in command:
+            assert re.search(f"uses parts of {module}", explained(shlex.split(command), capsys))
+        assert main([*shlex.split(command), *([] if "table" in command else ["--import", module]), "-q"]) == 0, command
+    assert same_end(tmp_path / "straight", tmp_path / "broken")
+    forget_it()
+    for load, place in ((load_pretrained, "straight/best"), (Pipeline.from_pretrained, "system")):
+        with pytest.raises(ConfigError, match=f"uses parts of {module}"):
+            load(tmp_path / place)
+    import_parts([module])
+    retriever = Pipeline.from_pretrained(tmp_path / "system").first
+    saved = load_pretrained(tmp_path / "broken" / "best")
+    assert all(torch.equal(a, b) for a, b in zip(retriever.parameters(), saved.parameters(), strict=True))
+    assert len(list((tmp_path / "study" / "results").glob("*.json"))) == 2
+
+
+def test_a_pretrained_part_has_a_learning_rate_of_its_own_and_its_weights_are_not_needed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import_parts(["own_query_encoder"])
+    sizes = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+    pretrained = BertModel(sizes, add_pooling_layer=False)
+    pretrained.save_pretrained(tmp_path / "bert")
+    changes = {"kind": "bert", "pretrained": str(tmp_path / "bert")}
+    config = load_config("gmmformer-toy", {"model.query_dim": 1, "model.query_encoder": changes}).model
+    retriever: Any = build_retriever(config)
+    try:
+        assert torch.equal(retriever.backbone.state_dict()[WORDS], pretrained.state_dict()[WORDS])
+        groups = parameter_groups(retriever, nn.Module(), OptimConfig(backbone_lr=1e-5), retriever.backbone)
+        slow = {id(p) for group in groups if group.get("lr") == 1e-5 for p in group["params"]}
+        assert slow == {id(p) for p in retriever.backbone.parameters()}
+        shutil.rmtree(tmp_path / "bert")
+        retriever.save_pretrained(tmp_path / "saved")
+        assert load_pretrained(tmp_path / "saved").config == config
+        with pytest.raises(
+            ConfigError, match=r"'model\.query_encoder\.layer'; did you mean model\.query_encoder\.layers"
+        ):
+            load_config("gmmformer-toy", {"model.query_encoder": {"kind": "bert", "layer": 1}})
+    finally:
+        QUERIES._entries.pop("bert")
+        sys.modules.pop("own_query_encoder")
+
+
+WORDS = "embeddings.word_embeddings.weight"
+SETTINGS = {
+    "own_query_encoder": "model.query_encoder.layers",
+    "own_retriever": "model.hidden",
+    "own_stream": "model.stream.max_rows",
+}
+
+
+@pytest.mark.parametrize("example", ["own_stream"], indirect=True)
+def test_a_run_is_not_resumed_on_another_stream_and_not_searched(
+    example, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--config", "own.yaml", "--output", "run", "--train.epochs", "1", "-q"]) == 0
+    with pytest.raises(DataError, match=r"reads the stream 'subtitles' beside frames, which no library"):
+        open_model(tmp_path / "run", TOY)
+    with h5py.File("data/toy-tiny/FeatureData/subtitles/feature.hdf5", "a") as file:
+        rows = next(iter(file.values()))
+        rows[...] = -rows[...]
+    resumed = ["train", "--resume", "--output", "run", "--import", "own_stream", "-q"]
+    capsys.readouterr()
+    assert main(resumed) == 2
+    assert "begun on other features" in capsys.readouterr().err
+    (tmp_path / "data" / "toy-tiny" / "FeatureData" / "subtitles").rename("elsewhere")
+    assert "Under FeatureData: ['frames']" in explained(["train", "--config", "own.yaml", "--output", "new"], capsys)

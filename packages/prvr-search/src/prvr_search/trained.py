@@ -50,6 +50,11 @@ class WindowEncoder:
     """
 
     def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
+        if retriever.config.stream is not None:
+            raise DataError(
+                f"this model reads the stream {retriever.config.stream.feature!r} beside frames, which no library "
+                "of videos has: search without model.stream"
+            )
         self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
         self._settings = PackSettings.of(retriever.config, keep_last)
         self._repeats = getattr(retriever.config, "clip_construction", None) == "merged"
@@ -158,9 +163,9 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
         )
     if not isinstance(retriever, Retriever):
         raise DataError(
-            f"{name}: compares every word with every frame; an index holds one vector for a query. Pass a "
-            "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
-            f"--stage retriever:{name}"
+            f"{name}: its model is of kind {retriever.config.kind!r}; an index holds one vector for a query, and "
+            "compares it with clips and frames. Pass a retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, "
+            f"gmmformer-*), with this one as a stage: --stage retriever:{name}"
         )
     config = retriever.config
     if config.video_dim != encoder.dim:
@@ -173,8 +178,9 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
             f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Pass the text "
             "model that its training captions were encoded with."
         )
+    windows = WindowEncoder(retriever, keep_last, text, device)
     identity = ModelIdentity("trained", name, _fingerprint(retriever, keep_last), encoder.encoder, text.identity)
-    return TrainedModel(WindowEncoder(retriever, keep_last, text, device), identity)
+    return TrainedModel(windows, identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:

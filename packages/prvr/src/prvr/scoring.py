@@ -48,8 +48,8 @@ def normalised(video: VideoEmbedding) -> VideoEmbedding:
     if video.unit:
         return video
     clips, frames = (None if t is None else unit_rows(t) for t in (video.clips, video.frames))
-    path = None if video.path is None else normalised(video.path)
-    return replace(video, clips=clips, frames=frames, path=path, unit=True)
+    path, stream = (None if part is None else normalised(part) for part in (video.path, video.stream))
+    return replace(video, clips=clips, frames=frames, path=path, stream=stream, unit=True)
 
 
 def max_scores(

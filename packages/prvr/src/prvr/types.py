@@ -231,6 +231,8 @@ class Batch:
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         video_ids, query_ids: ids, for messages and losses.
         captions, moments: see `Labels`.
+        stream: `(v, s, g)` rows of a second stream, see `prvr.config.StreamConfig`.
+        stream_mask: `(v, s)` boolean, True = valid; a video may have no valid row.
         teacher: `(q, v)` scores of the teacher, see `Labels`.
         teacher_frames: `(q, l)` its cosines with frames; those past the end of a video are arbitrary.
         counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
@@ -262,6 +264,8 @@ class Batch:
     counts: Counts | None = None
     captions: Sequence[str] = ()
     moments: Float[Tensor, "q 3"] | None = None
+    stream: Float[Tensor, "v s g"] | None = None
+    stream_mask: Bool[Tensor, "v s"] | None = None
 
     def __post_init__(self) -> None:
         videos, queries = len(self.clips), len(self.words)
@@ -278,6 +282,8 @@ class Batch:
             "teacher_frames": (queries, frames),
             "moments": (queries, 3),
         }
+        if self.stream is not None:
+            shapes["stream_mask"] = videos, self.stream.shape[1]
         for name, shape in shapes.items():
             tensor: Tensor | None = getattr(self, name)
             if tensor is not None and tensor.shape != shape:
@@ -328,10 +334,12 @@ class Batch:
         """Copy in page-locked memory, which a GPU reads asynchronously."""
         return _pinned(self)
 
-    def padded(self, frames: int, words: int) -> "Batch":
-        """Copy whose frames and words are padded to at least these lengths."""
+    def padded(self, frames: int, words: int, stream: int = 0) -> "Batch":
+        """Copy whose frames, words and rows of a second stream are padded to at least these lengths."""
         return replace(
             self,
+            stream=None if self.stream is None else pad_to(self.stream, stream),
+            stream_mask=None if self.stream_mask is None else pad_to(self.stream_mask, stream),
             frames=pad_to(self.frames, frames),
             teacher_frames=None if self.teacher_frames is None else pad_to(self.teacher_frames, frames),
             frame_mask=pad_to(self.frame_mask, frames),
@@ -373,6 +381,8 @@ class Batch:
                 teacher_frames=None if self.teacher_frames is None else self.teacher_frames[q],
                 captions=self.captions[q],
                 moments=None if self.moments is None else self.moments[q],
+                stream=None if self.stream is None else self.stream[v],
+                stream_mask=None if self.stream_mask is None else self.stream_mask[v],
                 counts=self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v]),
             )
             parts.append(part)
@@ -486,6 +496,7 @@ class VideoEmbedding:
         clip_spans: `(v, c, 2)` where each clip begins and ends, as shares of the video; None = clips are equal parts.
         merged: in training, what the clips were merged from; None without merging.
         path: the rows of a linear path beside the blocks, as its frames; None without one.
+        stream: those of a second stream, as its frames; None without one.
     """
 
     clips: Float[Tensor, "v c d"] | None = None
@@ -496,6 +507,7 @@ class VideoEmbedding:
     clip_spans: Float[Tensor, "v c 2"] | None = None
     merged: Merged | None = None
     path: "VideoEmbedding | None" = None
+    stream: "VideoEmbedding | None" = None
 
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
@@ -530,9 +542,13 @@ class VideoEmbedding:
                 for part, t in zip(parts, frames, strict=bool(frames))
             ]
         joined = {name: cat_padded(tensors) for name, tensors in present.items() if tensors}
-        paths = [part.path for part in parts if part.path is not None]
-        path = VideoEmbedding.cat(paths) if len(paths) == len(parts) > 0 else None
-        return VideoEmbedding(**joined, merged=None, path=path, unit=all(part.unit for part in parts))
+
+        def beside(name: str) -> "VideoEmbedding | None":
+            each = [one for part in parts if (one := getattr(part, name)) is not None]
+            return VideoEmbedding.cat(each) if len(each) == len(parts) > 0 else None
+
+        unit = all(part.unit for part in parts)
+        return VideoEmbedding(**joined, merged=None, path=beside("path"), stream=beside("stream"), unit=unit)
 
 
 @dataclass(frozen=True)

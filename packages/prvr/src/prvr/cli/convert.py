@@ -225,11 +225,8 @@ def clip_keys(clip: str, preset: str) -> list[str]:
     """
     from prvr.encoders.hub import import_transformers, read_config
 
-    sizes, model, like = (
-        import_transformers().CLIPConfig.from_dict(read_config(clip)),
-        load_config(preset).model,
-        load_config(PIXELS).model,
-    )
+    sizes, model = import_transformers().CLIPConfig.from_dict(read_config(clip)), load_config(preset).model
+    like: Any = load_config(PIXELS).model
     values = {
         "clip": clip,
         "video_dim": 3 * sizes.vision_config.image_size**2,

@@ -32,16 +32,27 @@ if TYPE_CHECKING:
         COMPAT,
         FUSIONS,
         POOLINGS,
+        QUERIES,
+        STREAMS,
         BlockConfig,
         Compat,
         ModelConfig,
         PathConfig,
+        QuerySettings,
         RegisterConfig,
+        StreamConfig,
     )
     from prvr.config.registry import Registry, module_of, own_modules
     from prvr.config.run import DECAYS, Config, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
     from prvr.config.strict import STRICT
-    from prvr.config.token_model import TOKEN_COMPAT, AnyModelConfig, TokenCompat, TokenModelConfig
+    from prvr.config.token_model import (
+        RETRIEVERS,
+        TOKEN_COMPAT,
+        AnyModelConfig,
+        RetrieverConfig,
+        TokenCompat,
+        TokenModelConfig,
+    )
 
 __all__ = [
     "BLOCKS",
@@ -51,6 +62,9 @@ __all__ = [
     "FUSIONS",
     "LOSSES",
     "POOLINGS",
+    "QUERIES",
+    "RETRIEVERS",
+    "STREAMS",
     "STRICT",
     "TOKEN_COMPAT",
     "AnyModelConfig",
@@ -65,8 +79,11 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "PathConfig",
+    "QuerySettings",
     "RegisterConfig",
     "Registry",
+    "RetrieverConfig",
+    "StreamConfig",
     "TokenCompat",
     "TokenModelConfig",
     "TrainConfig",
@@ -97,11 +114,12 @@ __getattr__ = deferred(
         "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
         "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
         "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
-        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS BlockConfig Compat ModelConfig "
-        "PathConfig RegisterConfig",
+        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES STREAMS BlockConfig Compat ModelConfig "
+        "PathConfig QuerySettings RegisterConfig StreamConfig",
         "prvr.config.registry": "Registry module_of own_modules",
         "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
         "prvr.config.strict": "STRICT",
-        "prvr.config.token_model": "TOKEN_COMPAT AnyModelConfig TokenCompat TokenModelConfig",
+        "prvr.config.token_model": "RETRIEVERS TOKEN_COMPAT AnyModelConfig RetrieverConfig TokenCompat "
+        "TokenModelConfig",
     },
 )

@@ -13,9 +13,9 @@ from pydantic_core import to_jsonable_python
 
 from prvr.config.losses import LOSSES, LossConfig, with_weights
 from prvr.config.model import MODEL_PARTS, ModelConfig, model_parts
-from prvr.config.registry import missing_modules
+from prvr.config.registry import Chosen, missing_modules
 from prvr.config.run import Config
-from prvr.config.token_model import TokenModelConfig
+from prvr.config.token_model import RETRIEVERS
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
@@ -206,6 +206,8 @@ def records_of(kind: Any) -> tuple[Any, ...]:
         ['ModelConfig', 'TokenModelConfig']
     """
     if get_origin(kind) is Annotated:
+        if chosen := [mark for mark in kind.__metadata__ if isinstance(mark, Chosen)]:
+            return chosen[0].records
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
         return tuple(record for part in get_args(kind) for record in records_of(part))
@@ -236,12 +238,6 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def _key(place: tuple[int | str, ...]) -> str:
-    """The dotted key of a location of pydantic, without the tag of the record that a model was validated as."""
-    named = place[:1] == ("model",) and place[1:2] in (("pooled",), ("tokens",))
-    return ".".join(str(part) for part in (place[:1] + place[2:] if named else place))
-
-
 def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configuration") -> _T:
     """A configuration record from nested dictionaries.
 
@@ -261,13 +257,15 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
     except ValidationError as error:
         lines = []
         for problem in error.errors():
-            key = _key(problem["loc"])
+            key = ".".join(map(str, problem["loc"]))
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-                tokens = problem["loc"][:2] == ("model", "tokens")
-                keys = config_leaves(TokenModelConfig, "model.") if tokens else config_leaves(kind)
+                keys, where, model = config_leaves(kind), "", values.get("model")
+                if key.startswith("model.") and isinstance(model, Mapping) and "kind" in model:
+                    keys = config_leaves(RETRIEVERS[str(model["kind"])].settings, "model.")
+                    where = f" of a model of kind {model['kind']}"
                 close = get_close_matches(key, keys, n=2)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
-                lines.append(f"unknown key {key!r}{' of a model of kind tokens' * tokens}{hint}")
+                lines.append(f"unknown key {key!r}{where}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:

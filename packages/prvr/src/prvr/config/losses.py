@@ -25,7 +25,7 @@ LOSSES: Registry[Callable[..., Any]] = Registry("loss")
 loss and the configuration of the model, and makes a `prvr.losses.Term`."""
 
 NEEDS = {
-    "pooled": "a model with one vector per query, which model.kind='tokens' is not",
+    "pooled": "a model with one vector per query, which one of this model.kind is not",
     "diffusion": "model.registers.kind='diffusion'",
     "frame_rows": "model.clip_construction='frames'",
     "merged": "model.clip_construction='merged', with frames one by one",
@@ -388,6 +388,7 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
             instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
             raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
-        raise InputError("model.kind='tokens' needs loss.contrastive above 0: no other term compares it with videos")
+        kind = getattr(model, "kind", "pooled")
+        raise InputError(f"model.kind={kind!r} needs loss.contrastive above 0: no other term compares it with videos")
     if not active_losses(loss, model):
         raise InputError("every loss weight is 0: turn at least one term on, for example loss.triplet=1")

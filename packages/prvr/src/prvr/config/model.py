@@ -1,7 +1,7 @@
 """Configuration of a retriever.
 
-Blocks, fusions, clip constructions and frame poolings are registered here, with the keys of `model` that they alone
-read. A new one is its module, its entry here, and its test.
+Blocks, fusions, clip constructions, frame poolings and query encoders are registered here, with the keys of `model`
+that they alone read. A new one is its module, its entry here, and its test.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Registry, named_parts, own_modules, registered
+from prvr.config.registry import Chosen, Registry, named_parts, own_modules, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
@@ -27,6 +27,14 @@ CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
 
 POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
 """What queries are compared with of the frames: `(model)` makes a `prvr.models.clips.FramePooling`."""
+
+QUERIES: Registry[Callable[..., Any]] = Registry("query_encoder")
+"""Encoders of queries into one vector: `(model)` makes a `prvr.models.encoders.QueryPart`, whose settings are
+`model.query_encoder`, a `QuerySettings`. It needs "tokens" if words are token numbers, which are read as stored."""
+
+STREAMS: Registry[Callable[..., Any]] = Registry("stream.fusion")
+"""How a second stream joins the frames: `(model)` makes a module that takes queries `(q, d)`, and their cosines, or
+products, with the best frame and with the best row of the stream of each video, `(q, v)` each, to `(q, v)`."""
 
 COMPAT: dict[str, Registry[Any]] = {
     name: Registry(f"compat.{name}")
@@ -97,6 +105,39 @@ POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of e
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
 POOLINGS.register(
     "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
+)
+STREAMS.register("mean", "prvr.models.streams:mean_of_streams", "(1 - weight) frames + weight stream.")
+
+
+@dataclass(frozen=True, config=STRICT)
+class StreamConfig:
+    """A second stream of rows of each video, beside its frames: of its sound, its subtitles, generated captions."""
+
+    feature: str = Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
+    """A folder or HDF5 file under FeatureData. Its rows have a rate of their own; a video may lack them, and then its
+    frames count alone."""
+    dim: int = Field(default=0, ge=0, le=MANY)
+    """Width of its rows; 0 = that of the data."""
+    max_rows: int = Field(default=128, gt=0, le=65_536)
+    """More rows than this become as many means of neighbours."""
+    fusion: Annotated[str, registered(STREAMS)] = "mean"
+    """How the best row of the stream joins the best frame."""
+    weight: float = Field(default=0.5, ge=0, le=1)
+    """Of the stream, with fusion='mean'."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class QuerySettings:
+    """The encoder of queries. One of your own has settings that derive from these."""
+
+    kind: str = "attention"
+
+
+QUERIES.register(
+    "attention",
+    "prvr.models.encoders:QueryEncoder",
+    "A block, then attention pooling (HLFormer eq. 7).",
+    QuerySettings,
 )
 
 
@@ -263,6 +304,8 @@ class ModelConfig:
     """difference: a linear map of how the features change around each clip and each frame is added to the input of the
     branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
     absolute and features are its controls, the same map of absolute changes or of the features themselves."""
+    query_encoder: Annotated[QuerySettings, Chosen(QUERIES, "attention")] = QuerySettings()
+    """What makes one vector of the words of a query: a name, or a mapping with the name as `kind`, and settings."""
     frame_query: Literal["pooled", "words", "pooled_words", "second"] = "pooled"
     """What frames are compared with. pooled: the vector of the query, as clips; words: each word of a second query
     encoder, the best frame of each counts by the weight of the word (Holmes with two query branches); pooled_words: the
@@ -270,6 +313,8 @@ class ModelConfig:
     shares nothing with the first (DL-DKD)."""
     word_weights: Literal["learned", "uniform"] = "learned"
     """Weights of words with frame_query='words' or 'pooled_words'. uniform: all the same, without parameters."""
+    stream: StreamConfig | None = None
+    """A second stream, encoded by a branch of its own, of the same blocks."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.2, ge=0, lt=1)
     registers: RegisterConfig = RegisterConfig()
@@ -340,6 +385,12 @@ class ModelConfig:
             )
         if self.frame_pooling == "attention" and self.branches == "clips":
             yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
+        if self.frame_query != "pooled" and self.query_encoder.kind != "attention":
+            yield f"frame_query={self.frame_query!r} needs query_encoder='attention', got {self.query_encoder.kind!r}"
+        if self.stream is not None:
+            kinds = {self.branches, self.frame_query, self.start, self.frame_pooling, self.padded_rows}
+            if bad := kinds & {"clips", "words", "pooled_words", "second", "linear", "key_clip", "fixed"}:
+                yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
         if self.frame_query != "pooled" and self.branches != "both":
             yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
         if self.frame_pooling == "key_clip" and (self.branches, self.frame_query) != ("both", "pooled"):
@@ -354,6 +405,11 @@ class ModelConfig:
     def unit_rows(self) -> bool:
         """Whether rows of frames and words are scaled to unit length before it reads them."""
         return True
+
+    @property
+    def stored_words(self) -> bool:
+        """Whether it reads words as they are stored: token numbers."""
+        return "tokens" in QUERIES[self.query_encoder.kind].needs
 
     @property
     def frame_lengths(self) -> bool:
@@ -408,7 +464,7 @@ def merge_stages(rows: int, clips: int) -> list[int]:
     return [rows, *(max(clips, count) for count in between), clips]
 
 
-MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS)
+MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS, QUERIES)
 """The registries of the parts of a model."""
 
 
@@ -418,7 +474,11 @@ def model_parts(model: ModelConfig) -> set[tuple[Registry[Any], str]]:
     Examples:
         >>> sorted((registry.what, name) for registry, name in model_parts(ModelConfig(video_dim=4, query_dim=4)))
         ... # doctest: +NORMALIZE_WHITESPACE
-        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'), ('space', 'euclidean')]
+        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'),
+         ('query_encoder', 'attention'), ('space', 'euclidean')]
     """
     chosen = {FUSIONS: model.fusion, CLIPS: model.clip_construction, POOLINGS: model.frame_pooling}
+    chosen[QUERIES] = model.query_encoder.kind
+    if model.stream is not None:
+        chosen[STREAMS] = model.stream.fusion
     return set(chosen.items()) | {(BLOCKS, block.space) for block in model.blocks}

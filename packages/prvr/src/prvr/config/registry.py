@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
 
 from prvr.errors import InputError, unknown_name
 from prvr.extensions import SIBLING, extensions
@@ -176,3 +178,39 @@ def missing_modules(names: Any) -> list[str]:
 def registered(registry: Registry[Any]) -> AfterValidator:
     """Refuses names that are not registered."""
     return AfterValidator(lambda name: registry[name].name)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Marks a field whose record is of the class that was registered as the settings of the part that it names.
+
+    The value is a mapping with the key `kind`, the name of the part alone, or the record.
+
+    Args:
+        registry: the parts.
+        default: the one of a mapping without the key.
+    """
+
+    registry: Registry[Any]
+    default: str
+
+    @property
+    def records(self) -> tuple[type, ...]:
+        """The settings of all parts."""
+        return tuple(entry.settings for entry in self.registry)
+
+    def __call__(self, value: Any) -> Any:
+        """The record of a value, validated."""
+        if isinstance(value, self.records):
+            return value
+        value = {"kind": value} if isinstance(value, str) else value
+        name = str(value.get("kind", self.default)) if isinstance(value, Mapping) else self.default
+        return _adapter(self.registry[name].settings).validate_python(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self)
+
+
+@cache
+def _adapter(record: type) -> TypeAdapter[Any]:
+    return TypeAdapter(record)

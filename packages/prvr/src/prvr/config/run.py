@@ -1,16 +1,16 @@
 """The configuration of a run: model, losses, optimiser, data, training."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.losses import LOSSES, TAUGHT, LossConfig, expect_losses_fit
 from prvr.config.model import ModelConfig
-from prvr.config.registry import Registry, own_modules, registered
+from prvr.config.registry import Chosen, Registry, own_modules, registered
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
-from prvr.config.token_model import TokenModelConfig
+from prvr.config.token_model import RETRIEVERS, AnyModelConfig
 from prvr.errors import InputError
 
 DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
@@ -27,7 +27,7 @@ class OptimConfig:
     name: Literal["bert_adam", "adamw"] = "adamw"
     lr: float = Field(default=3e-4, gt=0, le=100)
     backbone_lr: float = Field(default=1e-7, gt=0, le=100)
-    """Of the CLIP that is trained along (`model.clip`); other retrievers have no such part."""
+    """Of a pretrained part that is trained along: the CLIP of `model.clip`, the `backbone` of a part of your own."""
     weight_decay: float = Field(default=0.01, ge=0, le=100)
     decay: Annotated[str, registered(DECAYS)] = "matrices"
     """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
@@ -196,20 +196,12 @@ class FitConfig:
     takes minutes, see `prvr.training.linear_baseline`."""
 
 
-def _kind(model: Any) -> str:
-    """Tag of the record of a model; without `kind` it is a `ModelConfig`."""
-    kind = model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)
-    return "tokens" if kind == "tokens" else "pooled"
-
-
 @dataclass(frozen=True, config=STRICT)
 class Config:
     """The configuration of a run."""
 
     name: str
-    model: Annotated[
-        Annotated[ModelConfig, Tag("pooled")] | Annotated[TokenModelConfig, Tag("tokens")], Discriminator(_kind)
-    ]
+    model: Annotated[AnyModelConfig, Chosen(RETRIEVERS, "pooled")]
     loss: LossConfig = Field(default_factory=LossConfig)
     optim: OptimConfig = OptimConfig()
     data: DataConfig = DataConfig()

@@ -1,6 +1,7 @@
-"""Configuration of a retriever that compares words with frames (DiffusionRet, first stage)."""
+"""Configuration of a whole retriever of another kind: one of your own, or one that compares words with frames."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -10,7 +11,11 @@ from prvr.config.registry import Registry, named_parts, own_modules, registered
 from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 
-__all__ = ["TOKEN_COMPAT", "AnyModelConfig", "TokenCompat", "TokenModelConfig"]
+__all__ = ["RETRIEVERS", "TOKEN_COMPAT", "AnyModelConfig", "RetrieverConfig", "TokenCompat", "TokenModelConfig"]
+
+RETRIEVERS: Registry[Callable[..., Any]] = Registry("retriever")
+"""Whole retrievers, by `model.kind`: a class that makes one of its settings, which are the configuration of the model.
+One of your own is a `prvr.models.OwnRetriever` whose settings derive from `RetrieverConfig`."""
 
 TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
 """Parts of which the released retriever has other ones, by the field of `TokenCompat` that names them.
@@ -29,8 +34,60 @@ class TokenCompat:
     norms: Annotated[str, registered(TOKEN_COMPAT["norms"])] = "clip"
 
 
-@dataclass(frozen=True, config=STRICT)
-class TokenModelConfig:
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RetrieverConfig:
+    """What every part of prvr reads of the configuration of a retriever; those of one of your own derive from it."""
+
+    stream: ClassVar[None] = None
+    kind: str
+    """Its name in `RETRIEVERS`."""
+    video_dim: int = Field(ge=0, le=MANY)
+    """Width of frame features; 0 = that of the data."""
+    query_dim: int = Field(ge=0, le=MANY)
+    """Width of word features; 0 = that of the data."""
+    hidden: int = Field(default=384, gt=0, le=65_536)
+    """Width of the space in which queries are compared with videos."""
+    max_frames: int = Field(default=128, gt=0, le=65_536)
+    max_words: int = Field(default=30, gt=0, le=65_536)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Whether rows of frames and words are scaled to unit length before it reads them."""
+        return True
+
+    @property
+    def stored_words(self) -> bool:
+        """Whether it reads words as they are stored: token numbers."""
+        return not self.unit_rows
+
+    @property
+    def frame_lengths(self) -> bool:
+        """Whether it reads frames as long as they are stored, and scales them itself."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """Width of the space in which queries are compared with videos."""
+        return self.hidden
+
+    @property
+    def num_clips(self) -> int:
+        """Clips that are packed beside the frames, at least one; a field of this name sets it."""
+        return 1
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What losses may ask of this model, see `prvr.config.LOSSES`: by default nothing but total scores."""
+        return frozenset()
+
+    @property
+    def own_modules(self) -> list[str]:
+        """The modules of others that registered its parts."""
+        return own_modules([RETRIEVERS[self.kind]])
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class TokenModelConfig(RetrieverConfig):
     """A retriever that keeps words and frames and compares each with each.
 
     It is a `prvr.models.TokenRetriever`, or with `clip` a `prvr.models.ClipRetriever`.
@@ -38,18 +95,16 @@ class TokenModelConfig:
 
     kind: Literal["tokens"]
     """Distinguishes it from a `ModelConfig`."""
-    video_dim: int = Field(gt=0, le=MANY)
-    query_dim: int = Field(gt=0, le=MANY)
     hidden: int = Field(default=512, gt=0, le=65_536)
     """Width d of words and frames where they are compared."""
+    max_frames: int = Field(default=12, gt=0, le=65_536)
+    max_words: int = Field(default=32, gt=0, le=65_536)
     heads: int = Field(default=8, gt=0, le=65_536)
     depth: int = Field(default=4, ge=0, le=256)
     """Layers of the temporal transformer."""
     word_depth: int = Field(default=0, ge=0, le=256)
     """Layers of the same kind over the words, after their projection. CLIP's words know of each other; vectors of
     single words do not, and a sentence of them is a bag of words without this."""
-    max_frames: int = Field(default=12, gt=0, le=65_536)
-    max_words: int = Field(default=32, gt=0, le=65_536)
     frame_projection: Literal["none", "linear"] = "none"
     """linear: frame features pass a linear map to `hidden`; none: they are that wide."""
     word_projection: Literal["none", "linear"] = "linear"
@@ -74,26 +129,6 @@ class TokenModelConfig:
     def unit_rows(self) -> bool:
         """Whether rows of frames and words are scaled to unit length before it reads them; not those of a CLIP."""
         return self.clip is None
-
-    @property
-    def frame_lengths(self) -> bool:
-        """Whether it reads frames as long as they are stored, and scales them itself: no."""
-        return False
-
-    @property
-    def width(self) -> int:
-        """Width of the space in which words are compared with frames."""
-        return self.hidden
-
-    @property
-    def num_clips(self) -> int:
-        """Clips that are packed beside the frames: none is read, a store has at least one."""
-        return 1
-
-    @property
-    def provides(self) -> frozenset[str]:
-        """What losses may ask of this model, see `prvr.config.LOSSES`: it has neither branches nor registers."""
-        return frozenset()
 
     @property
     def own_modules(self) -> list[str]:
@@ -122,5 +157,7 @@ class TokenModelConfig:
         return self
 
 
-AnyModelConfig = ModelConfig | TokenModelConfig
-"""Configuration of a retriever of either kind."""
+RETRIEVERS.register("pooled", "prvr.models.retriever:Retriever", "One vector for a query.", ModelConfig)
+RETRIEVERS.register("tokens", "prvr.models.token_retriever:TokenRetriever", "Words with frames.", TokenModelConfig)
+AnyModelConfig = ModelConfig | RetrieverConfig
+"""Configuration of a retriever of any kind."""

@@ -115,9 +115,25 @@ class Corpus:
         path = self.text_file("dense_labels")
         return read_relevance(path) if path.is_file() else {}
 
-    def open_features(self) -> FeatureReader:
-        """Opens the frame features."""
-        return open_features(self.feature_folder)
+    def open_features(self, stream: str | None = None) -> FeatureReader:
+        """Opens the frame features, or those of a second stream.
+
+        Raises:
+            DataError: there are none, or they are damaged.
+        """
+        return open_features(self.feature_folder if stream is None else self.stream_folder(stream))
+
+    def stream_folder(self, stream: str) -> Path:
+        """The folder or HDF5 file of a second stream.
+
+        Raises:
+            DataError: there is none of this name.
+        """
+        features = self.folder / "FeatureData"
+        if not (features / stream).exists():
+            names = _folders(features) + _matrices(features)
+            raise DataError(f"{features / stream}: no such folder or file. Under FeatureData: {names}.")
+        return features / stream
 
     def open_queries(self) -> FeatureReader:
         """Opens the query features."""
@@ -149,10 +165,8 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
             f"{folder}: no such folder. Expected ROOT/{collection}/FeatureData and TextData; "
             f"under ROOT: {_folders(folder.parent)}."
         )
-    features = folder / "FeatureData" / (feature or _choose_feature(folder / "FeatureData", collection))
-    if not features.exists():
-        names = _folders(features.parent) + _matrices(features.parent)
-        raise DataError(f"{features}: no such folder or file. Under FeatureData: {names}.")
+    name = feature or _choose_feature(folder / "FeatureData", collection)
+    features = Corpus(folder, collection, folder, folder).stream_folder(name)
     query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
     if features.is_file() or not query_file.is_file():
         same = (query_file.with_name(f"{features.stem}{end}{features.suffix}") for end in ("", "_text"))

@@ -46,12 +46,14 @@ class BatchInfo:
         first: where among the videos its own part begins.
         frames: number of frames of the longest video.
         words: number of words of the longest query.
+        stream: number of rows of the longest second stream.
     """
 
     labels: Labels
     first: int
     frames: int
     words: int
+    stream: int = 0
 
 
 class VideoLoader:
@@ -155,6 +157,7 @@ class VideoLoader:
                 first=self.shard.of(len(items)).start,
                 frames=int(packed.frame_counts[videos].max()),
                 words=int(packed.word_counts[np.concatenate(queries)].max()),
+                stream=max((int(runs.counts[videos].max()) for runs in packed.runs[3:]), default=0),
             )
 
     def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
@@ -166,9 +169,10 @@ class VideoLoader:
         queries = [self.queries_of(*item) for item in items]
         labels = self._labels_of(queries, videos.tolist())
         query_indices = np.concatenate(queries)
-        of_clips, of_frames, of_words = self.resident or packed.runs
+        of_clips, of_frames, of_words, *more = self.resident or packed.runs
         clips, (frames, frame_mask) = of_clips.padded(videos)[0], of_frames.padded(videos)
         words, word_mask = of_words.padded(query_indices)
+        stream, stream_mask = more[0].padded(videos) if more else (None, None)
         counts = None
         if (device := clips.device).type != "cpu":
             labels = labels.pin_memory().to(device) if device.type == "cuda" else labels.to(device)
@@ -190,6 +194,8 @@ class VideoLoader:
             teacher=labels.teacher,
             teacher_frames=labels.teacher_frames,
             counts=counts,
+            stream=stream,
+            stream_mask=stream_mask,
         )
 
     def _labels_of(self, queries: Sequence[np.ndarray], videos: Sequence[int]) -> Labels:

@@ -132,7 +132,7 @@ class DeviceRuns:
         """As `prvr.data.packed.Runs.padded`."""
         device, counts = self.rows.device, self.offsets[indices + 1] - self.offsets[indices]
         start, count = sent(torch.from_numpy(np.stack([self.offsets[indices], counts])), device)[..., None]
-        position = torch.arange(int(counts.max()), device=device)
+        position = torch.arange(max(1, int(counts.max())), device=device)
         mask = position < count
         index = (start + position).masked_fill(~mask, 0)  # any row: what it brings is overwritten
         rows = self.rows.index_select(0, index.flatten()).float()

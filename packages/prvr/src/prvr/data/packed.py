@@ -69,7 +69,7 @@ class Runs:
     def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """Some runs, at least one, with zeros up to the longest, float32, and their mask; each row is copied once."""
         matrix, counts = self.matrix, self.counts[indices]
-        longest = int(counts.max())
+        longest = max(1, int(counts.max()))  # runs of a second stream may be empty
         padded = np.zeros((len(indices), longest, matrix.shape[1]), np.float32)  # empty pages are never touched
         for rows, first, count in zip(padded, self.start[indices].tolist(), counts.tolist(), strict=True):
             rows[:count] = matrix[first : first + count]
@@ -271,7 +271,7 @@ class PackedSplit:
     @cached_property
     def constant(self) -> tuple[str, ...]:
         """Sentences on features that tell nothing apart: all rows of all videos, or of all queries, are the same."""
-        _, frames, words = self.runs
+        frames, words = self.runs[1:3]
         return tuple(
             f"All {name} features of {self.name} are {'equal' if first.any() else 'zero'}: {what} cannot be told apart."
             for name, what, runs in (("frame", "videos", frames), ("word", "queries", words))
@@ -289,18 +289,20 @@ class PackedSplit:
         return np.split(order, np.cumsum(np.bincount(self.query_to_video, minlength=len(self)))[:-1])
 
     @cached_property
-    def runs(self) -> tuple[Runs, Runs, Runs]:
-        """Clips, frames and words as stored: clips and frames have a run per video, words one per query."""
+    def runs(self) -> tuple[Runs, ...]:
+        """Clips, frames and words as stored, and a second stream, if any: of words a run per query, else per video."""
         files = self.files
 
         def runs(name: str, offsets: np.ndarray, which: np.ndarray) -> Runs:
             return Runs(files, name, offsets[which], offsets[which + 1])
 
         clips = np.arange(len(files.text["video_ids"]) + 1) * int(files.about["settings"]["clips"])
+        stream = files.index.get("stream_offsets")
         return (
             runs("clips", clips, self._videos),
             runs("frames", files.index["frame_offsets"], self._videos),
             runs("words", files.index["word_offsets"], self._queries),
+            *([] if stream is None else [runs("stream", stream, self._videos)]),
         )
 
     def queries_of(self, video: int) -> Int[np.ndarray, " k"]:
@@ -316,7 +318,7 @@ class PackedSplit:
         self, indices: Int[np.ndarray, " b"]
     ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
-        clips, frames, _ = self.runs
+        clips, frames = self.runs[:2]
         return clips.padded(indices)[0], *frames.padded(indices)
 
     def query(self, index: int) -> Float[Tensor, "w e"]:
@@ -327,11 +329,16 @@ class PackedSplit:
         """Words of some queries, with zeros up to the longest, and their mask."""
         return self.runs[2].padded(indices)
 
-    def video_batches(self, size: int) -> Iterator[VideoBatch]:
-        """All videos in order, ``size`` at a time (the last batch may be smaller)."""
+    def video_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+        """All videos in order, ``size`` at a time (the last batch may be smaller): each a `VideoBatch`.
+
+        With a second stream, its padded rows (b s g) and their mask (b s) stand before the numbers of the videos.
+        """
         for start in range(0, len(self), size):
             indices = np.arange(start, min(start + size, len(self)))
-            yield VideoBatch(*self.padded_videos(indices), torch.from_numpy(indices))
+            videos, numbers = self.padded_videos(indices), torch.from_numpy(indices)
+            stream = [tensor for runs in self.runs[3:] for tensor in runs.padded(indices)]
+            yield (*videos, *stream, numbers) if stream else VideoBatch(*videos, numbers)
 
     def query_batches(self, size: int) -> Iterator[QueryBatch]:
         """All queries in order, ``size`` at a time (the last batch may be smaller)."""

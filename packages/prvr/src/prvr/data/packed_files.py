@@ -1,6 +1,7 @@
 """The files of a packed split: flat memory-mapped matrices with hashes."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,9 @@ from prvr.reading import LARGE, read_json
 FORMAT = 5
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
-FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
+STREAM = "stream"
+"""The matrix of a second stream, which few have."""
+FILES = (*(f"{name}.bin" for name in (*MATRICES, STREAM)), "index.npz", "text.json", HEADER)
 _MEND = "Delete this folder, it is built again from the data."
 VERIFY_LIMIT = 512 * 2**20  # bytes whose hashes are computed when the files are opened; above, call verify()
 
@@ -22,14 +25,14 @@ VERIFY_LIMIT = 512 * 2**20  # bytes whose hashes are computed when the files are
 class PackedWriter:
     """Streams a packed split into an empty folder: rows are appended, only offsets are kept in memory."""
 
-    def __init__(self, folder: Path, dtype: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, dtype: str, more: Sequence[str] = ()) -> None:
+        self.folder, self._matrices = folder, (*MATRICES, *more)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self._files: dict[str, BinaryIO] = {}
-        self._shape = {name: [0, 0] for name in MATRICES}
+        self._shape = {name: [0, 0] for name in self._matrices}
 
     def __enter__(self) -> "PackedWriter":
-        self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in MATRICES}
+        self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in self._matrices}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,7 +52,7 @@ class PackedWriter:
         with (self.folder / "index.npz").open("wb") as file:
             np.savez(file, allow_pickle=False, **index)
         (self.folder / "text.json").write_text(json.dumps(text), encoding="utf-8", newline="\n")
-        paths = [self.folder / name for name in FILES if name != HEADER]
+        paths = [path for name in FILES if name != HEADER and (path := self.folder / name).is_file()]
         files = {path.name: {"size": path.stat().st_size, "sha256": hash_file(path)} for path in paths}
         header = {"format": FORMAT, "dtype": self.dtype.name, "shapes": self._shape, "files": files, "about": about}
         (self.folder / HEADER).write_text(signed(header), encoding="utf-8", newline="\n")

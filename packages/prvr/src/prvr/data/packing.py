@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from prvr.data.corpus import TEXT_FILES, Corpus, Split
 from prvr.data.features import FeatureReader, feature_files
 from prvr.data.layout import Moment
 from prvr.data.packed import PackedSplit, PackSource, longest_durations
-from prvr.data.packed_files import FILES, FORMAT, PackedFiles, PackedWriter
+from prvr.data.packed_files import FILES, FORMAT, STREAM, PackedFiles, PackedWriter
 from prvr.data.sampling import normalise_rows, sample_video
 from prvr.errors import DataError, InputError
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+_ADDED = ("keep_length", "stored_words", "stream")  # stores that were packed without these settings are the same
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class PackSettings:
         dtype: ``float32`` or ``float16``, on disk only.
         unit: scale rows to unit length. False for pictures and token numbers, which are kept as they are.
         keep_length: all the same, frames stay as long as they are, for a model that scales them itself.
+        stored_words: all the same, words stay as they are: token numbers.
+        stream: folder or HDF5 file under FeatureData of a second stream; None: there is none.
+        stream_rows: most rows of it kept per video.
     """
 
     clips: int = 32
@@ -49,22 +53,28 @@ class PackSettings:
     dtype: str = "float32"
     unit: bool = True
     keep_length: bool = False
+    stored_words: bool = False
+    stream: str | None = None
+    stream_rows: int = 128
 
     @classmethod
     def of(cls, model: AnyModelConfig, keep_last: bool) -> "PackSettings":
         """How the videos and queries of a model are sampled."""
         sizes = model.num_clips, model.max_frames, model.max_words
-        return cls(*sizes, keep_last, unit=model.unit_rows, keep_length=model.frame_lengths)
+        unit, words = model.unit_rows, model.stored_words and model.unit_rows
+        settings = cls(*sizes, keep_last, unit=unit, keep_length=model.frame_lengths, stored_words=words)
+        stream = model.stream
+        return settings if stream is None else replace(settings, stream=stream.feature, stream_rows=stream.max_rows)
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
             raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
             raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
-        if self.dtype == "float16" and (self.keep_length or not self.unit):
+        if self.dtype == "float16" and (self.keep_length or self.stored_words or not self.unit):
             raise InputError(
-                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False or "
-                "keep_length=True use float32"
+                "PackSettings: float16 rounds token numbers beyond 2048 and ends at 65504: with unit=False, "
+                "keep_length=True or stored_words=True use float32"
             )
 
     def video(self, rows: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
@@ -73,7 +83,7 @@ class PackSettings:
 
     def query(self, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "w e"]:
         """The words of a query, from its features as they are stored."""
-        return (normalise_rows(rows.astype(np.float64)) if self.unit else rows)[: self.words]
+        return (rows if self.stored_words or not self.unit else normalise_rows(rows.astype(np.float64)))[: self.words]
 
 
 def pack(
@@ -107,10 +117,10 @@ def pack(
             where it should be.
     """
     settings = settings or PackSettings()
-    source = _source_files(corpus, split)
-    values = asdict(settings)
-    if not settings.keep_length:
-        del values["keep_length"]  # stores that were packed without this setting are the same
+    source = _source_files(corpus, split, settings.stream)
+    values = {key: value for key, value in asdict(settings).items() if value or key not in _ADDED}
+    if settings.stream is None:
+        del values["stream_rows"]
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
@@ -140,8 +150,8 @@ def pack(
         about = {"collection": corpus.name, "split": split, "settings": values, "source": source}
         with corpus.open_features() as videos, corpus.open_queries() as queries, temporary_folder(target) as folder:
             check_widths(videos.dim, queries.dim)
-            with PackedWriter(folder, settings.dtype) as writer:
-                _write(writer, corpus.split(split), videos, queries, settings, about, progress)
+            with PackedWriter(folder, settings.dtype, [STREAM] if settings.stream else []) as writer:
+                _write(writer, corpus, corpus.split(split), videos, queries, settings, about, progress)
             if not publish(folder, target, _is_good):
                 logger.info("%s: already packed by another process; using that", target)
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
@@ -221,12 +231,13 @@ def _is_good(folder: Path) -> bool:
     return True
 
 
-def _source_files(corpus: Corpus, split: str) -> list[list[str | int]]:
+def _source_files(corpus: Corpus, split: str, stream: str | None) -> list[list[str | int]]:
     """Names, sizes and times of the files that a packed split is made from."""
     if not corpus.caption_file(split).is_file():
         corpus.split(split)  # raises, and names the splits
     files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
     files += [path for path in map(corpus.text_file, TEXT_FILES) if path.is_file()]
+    files += [] if stream is None else feature_files(corpus.stream_folder(stream))
     try:
         stats = [path.stat() for path in files]
     except OSError as error:
@@ -237,6 +248,7 @@ def _source_files(corpus: Corpus, split: str) -> list[list[str | int]]:
 
 def _write(
     writer: PackedWriter,
+    corpus: Corpus,
     split: Split,
     videos: FeatureReader,
     queries: FeatureReader,
@@ -261,7 +273,8 @@ def _write(
             )
         for name in ids:
             rows = features.read(name)
-            if zeros := len(rows) - int(rows.any(axis=1).sum()):
+            tokens = settings.stored_words and features is queries  # 0 is one like any other
+            if not tokens and (zeros := len(rows) - int(rows.any(axis=1).sum())):
                 zero_rows[name] = zeros
             elif len(rows) > 1 and (rows == rows[0]).all():
                 still.append(name)
@@ -306,6 +319,19 @@ def _write(
         "frame_offsets": _offsets(lengths["frames"]),
         "word_offsets": _offsets(lengths["words"]),
     }
+    if settings.stream is not None:
+        lengths[STREAM] = []
+        with corpus.open_features(settings.stream) as stream:
+            for video in split.video_ids:
+                rows = np.empty((0, stream.dim), np.float32)
+                if video in stream:
+                    rows = sample_video(stream.read(video), 1, settings.stream_rows, settings.keep_last)[1]
+                append(STREAM, rows)
+        index[f"{STREAM}_offsets"] = _offsets(lengths[STREAM])
+        lack = f"{where}: {lengths[STREAM].count(0)} of {len(index_of)} videos have no {settings.stream}."
+        if not any(lengths[STREAM]):
+            raise DataError(f"{lack} Name its rows by the ids of the videos.")
+        notes += [lack] if 0 in lengths[STREAM] else []
     text = {
         "video_ids": split.video_ids,
         "query_ids": [caption.id for caption in captions],

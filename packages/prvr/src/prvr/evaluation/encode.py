@@ -43,7 +43,7 @@ def encode_split(
 
     def encoded(model: Encoder, inputs: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
-            videos = [model.encode_video(*batch[:3]) for batch in batches_on(where, inputs.video_batches(video_batch))]
+            videos = [model.encode_video(*batch[:-1]) for batch in batches_on(where, inputs.video_batches(video_batch))]
             texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, inputs.query_batches(query_batch))]
             return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
 

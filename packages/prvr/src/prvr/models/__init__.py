@@ -11,13 +11,17 @@ from prvr.models.auto import (
     reconfigured,
 )
 from prvr.models.clip_retriever import ClipRetriever
+from prvr.models.encoders import QueryPart
 from prvr.models.layers import TokenWeights, project_bounds
+from prvr.models.own_retriever import OwnRetriever
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 
 __all__ = [
     "AnyRetriever",
     "ClipRetriever",
+    "OwnRetriever",
+    "QueryPart",
     "Retriever",
     "TokenRetriever",
     "TokenWeights",

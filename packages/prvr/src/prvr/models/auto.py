@@ -7,22 +7,23 @@ from typing import Any
 
 import torch
 
-from prvr.config import ModelConfig, TokenModelConfig, config_to_dict, validated
+from prvr.config import RETRIEVERS, AnyModelConfig, ModelConfig, TokenModelConfig, config_to_dict, validated
 from prvr.config.load import set_key
 from prvr.data.hashes import check_hashes
 from prvr.errors import InputError
 from prvr.models.clip_retriever import ClipRetriever, start_from_clip
+from prvr.models.own_retriever import OwnRetriever
 from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 from prvr.reading import short
 
-AnyRetriever = Retriever | TokenRetriever | ClipRetriever
-"""With one vector per query; with its words; or with its words and a CLIP that is trained along."""
+AnyRetriever = Retriever | OwnRetriever
+"""With one vector per query; or with its words, with a CLIP that is trained along, or one of your own."""
 
 
-def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
-    """A retriever to be trained; one of tokens starts from the CLIP that `init_from` or `clip` names.
+def build_retriever(config: AnyModelConfig) -> AnyRetriever:
+    """A retriever to be trained, with the weights of the pretrained part that it names.
 
     Raises:
         prvr.data.DataError: that CLIP cannot be loaded.
@@ -32,13 +33,20 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
         >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
         'TokenRetriever'
     """
-    if not (config.video_dim and config.query_dim):
+    if not (config.video_dim and config.query_dim and (config.stream is None or config.stream.dim)):
         raise InputError(
-            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}: 0 stands for the width of the "
-            "data, which are not known here: set both"
+            f"model.video_dim={config.video_dim} and model.query_dim={config.query_dim}, or model.stream.dim: 0 "
+            "stands for the width of the data, which are not known here: set all"
         )
     if isinstance(config, ModelConfig):
-        return Retriever(config)
+        retriever = Retriever(config)
+        if retriever.query is not None:
+            retriever.query.load_backbone()
+        return retriever
+    if not isinstance(config, TokenModelConfig):
+        retriever = RETRIEVERS[config.kind].part(config)
+        retriever.load_backbone()
+        return retriever
     if config.clip is not None:
         return _with_clip(config, config.clip) if isinstance(config.clip, str) else ClipRetriever(config)
     retriever = TokenRetriever(config)
@@ -75,8 +83,9 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     place = pretrained_folder(folder)
     check_hashes(place)
     values = read_model_config(place)
-    tokens = TokenRetriever if values.get("clip") is None else ClipRetriever
-    return (tokens if values.get("kind") == "tokens" else Retriever).from_pretrained(place)
+    kind = str(values.get("kind", "pooled"))
+    with_clip = kind == "tokens" and values.get("clip") is not None
+    return (ClipRetriever if with_clip else RETRIEVERS[kind].part).from_pretrained(place)
 
 
 def clips_alone(retriever: Retriever) -> Retriever:

@@ -1,6 +1,8 @@
 """The query encoders and a video branch: input projection, positions, blocks, fusion."""
 
+from abc import ABC, abstractmethod
 from itertools import groupby
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +34,34 @@ def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: 
     return COMPAT["window"][config.compat.window].part(config, [block.width for block in blocks], length)
 
 
-class QueryEncoder(nn.Module):
-    """Words -> one vector: projection, positions, one block, attention pooling (HLFormer eq. 7)."""
+class QueryPart(nn.Module, ABC):
+    """Words to one vector, see `prvr.config.QUERIES`.
+
+    Args:
+        config: the configuration of the retriever; `query_encoder` of it holds the settings of this part.
+
+    Attributes:
+        backbone: a pretrained part, which is trained at `optim.backbone_lr`; None without one.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.settings: Any = config.query_encoder
+        self.backbone: Any = None
+
+    @abstractmethod
+    def forward(self, words: Float[Tensor, "q w e"], sequences: Sequences) -> Float[Tensor, "q d"]:
+        """One vector `(q, d)` per query, from its words `(q, w, e)`; `sequences.mask` says which are valid."""
+
+    def load_backbone(self) -> None:
+        """Loads pretrained weights into a new encoder; a saved one has its own."""
+
+
+class QueryEncoder(QueryPart):
+    """Words -> one vector: projection, positions, one block, attention pooling (HLFormer eq. 7)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
         self.project = InputProjection(config.query_dim, config.hidden, config.input_dropout)
         self.positions = Positions(config.max_words, config.hidden, config.input_dropout)
         self.block = build_blocks(config, (BlockConfig(),))

@@ -8,14 +8,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from prvr.config import CLIPS, COMPAT, POOLINGS, BlockConfig, ModelConfig, validated
+from prvr.config import CLIPS, COMPAT, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, SecondQuery, build_blocks, frame_scores
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryPart, SecondQuery, build_blocks, frame_scores
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
+from prvr.models.streams import SecondStream
 from prvr.scoring import key_clip_scores, max_scores, normalised
 from prvr.types import Batch, Merged, RetrieverOutput, Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
@@ -65,7 +66,7 @@ class Retriever(PretrainedModel):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config, self.backbone = config, None
+        self.config = config
         self.path = LinearPath(config) if config.start == "linear" else None
         self.has_blocks = config.branches != "none"
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
@@ -78,7 +79,8 @@ class Retriever(PretrainedModel):
                 del fusion.guide
                 # A function, no module: the vector belongs to the clips, and is saved once.
                 fusion.guide = clip_layer.get_submodule("fusion.guide").forward
-        self.query = QueryEncoder(config) if self.has_blocks else None
+        part = QUERIES[config.query_encoder.kind].part
+        self.query: QueryPart | None = part(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
         self.pad_frames = COMPAT["padding"][config.compat.padding].part.frames
         self.encoded_frames = COMPAT["merging"][config.compat.merging].part
@@ -89,6 +91,12 @@ class Retriever(PretrainedModel):
         self.registers = build_registers(config)
         second = SecondQuery if config.frame_query == "second" else FrameQuery
         self.frame_query = None if config.frame_query == "pooled" else second(config)
+        self.stream = None if config.stream is None else SecondStream(config)
+
+    @property
+    def backbone(self) -> nn.Module | None:
+        """The pretrained part of the query encoder, trained with a learning rate of its own; None without one."""
+        return None if self.query is None else self.query.backbone
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
@@ -132,10 +140,15 @@ class Retriever(PretrainedModel):
         if not self.config.drops_padding and sequences.is_packed:  # as released
             words = words.masked_fill(~word_mask[..., None], 0)
             sequences = Sequences.padded(word_mask)
-        return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
+        return self.frame_query(sentence, words, word_mask, sequences, self.query.get_submodule("positions"))
 
     def encode_video(
-        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
+        self,
+        clips: Float[Tensor, "v c f"],
+        frames: Float[Tensor, "v l f"],
+        frame_mask: Bool[Tensor, "v l"],
+        stream: Float[Tensor, "v s g"] | None = None,
+        stream_mask: Bool[Tensor, "v s"] | None = None,
     ) -> VideoEmbedding:
         """Clip and frame embeddings of each video.
 
@@ -143,11 +156,15 @@ class Retriever(PretrainedModel):
             clips: `(v, c, f)`, exactly `config.num_clips` of them.
             frames: `(v, l, f)`, at most `config.max_frames`.
             frame_mask: `(v, l)` True = valid.
+            stream: `(v, s, g)` rows of `config.stream`.
+            stream_mask: `(v, s)` True = valid; a video may have no valid row.
 
         Raises:
             ValueError: another number of clips, too many frames, or a width other than `config.video_dim`.
         """
         video = replace(self._encode_video(clips, frames, frame_mask)[0], merged=None)
+        if self.stream is not None:
+            return replace(video, stream=self.stream(stream, stream_mask))
         if self.path is None or not self.has_blocks or self.path.gate == 1:  # then nothing reads it
             return video
         return replace(video, path=self.path.encode_video(frames, frame_mask))
@@ -237,6 +254,8 @@ class Retriever(PretrainedModel):
                 frames, frames_dot = frame_scores(self.frame_query, text, video, dots)
             elif video.frames is not None:
                 frames, frames_dot = max_scores(vectors, video.frames, video.frame_mask, dots, unit=unit)
+        if self.stream is not None and video.stream is not None and frames is not None:
+            frames, frames_dot = self.stream.score(vectors, video.stream, frames, frames_dot)
         if clips is not None and frames is not None:
             total = self.config.clip_weight * clips + self.config.frame_weight * frames
         elif (total := frames if clips is None else clips) is None:
@@ -265,7 +284,10 @@ class Retriever(PretrainedModel):
             words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
         text = self._encode_text(words, mask, batch.valid_words)
         text = text[:queries] if len(text) > queries else text
-        return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
+        video, registers = self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
+        if self.stream is not None:
+            video = replace(video, stream=self.stream(batch.stream, batch.stream_mask))
+        return text, video, registers
 
     def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """The input of the losses, from encoded queries, videos and registers."""

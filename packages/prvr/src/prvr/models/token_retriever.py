@@ -1,22 +1,18 @@
 """The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from abc import abstractmethod
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import TOKEN_COMPAT, TokenModelConfig, validated
+from prvr.config import TOKEN_COMPAT, TokenModelConfig
 from prvr.errors import InputError
 from prvr.models.layers import TokenWeights, expect_fits
-from prvr.models.pretrained import PretrainedModel
+from prvr.models.own_retriever import OwnRetriever
 from prvr.scoring import at_least_float32
 from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
-
-_Model = TypeVar("_Model", bound="TokenRetrieverBase")
 
 
 def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -114,7 +110,7 @@ def last_word(
     return words.gather(1, at[:, None, None].expand(-1, 1, words.shape[2]))[:, 0]
 
 
-class TokenRetrieverBase(PretrainedModel, ABC):
+class TokenRetrieverBase(OwnRetriever):
     """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
 
     Second derivatives on a CPU are taken as those of `Retriever`.
@@ -127,10 +123,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
     """
 
     def __init__(self, config: TokenModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.registers = None
-        self.backbone: Any = None
+        super().__init__(config)
         self.build_inputs(config)
         width, eps = config.hidden, TOKEN_COMPAT["norms"][config.compat.norms].part
         self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
@@ -138,11 +131,6 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         self.weigh_frames = TokenWeights(width)
         self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
-
-    @classmethod
-    def from_config_file(cls: type[_Model], values: Mapping[str, Any]) -> _Model:
-        """A new retriever as `config.json` describes it."""
-        return cls(validated(TokenModelConfig, values, "model configuration"))
 
     @abstractmethod
     def build_inputs(self, config: TokenModelConfig) -> None:
@@ -214,14 +202,6 @@ class TokenRetrieverBase(PretrainedModel, ABC):
             text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
         )
         return Scores(total)
-
-    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
-        """The same videos: how much a frame counts follows from its length, so that none is scaled before."""
-        return video
-
-    def forward(self, batch: Batch) -> RetrieverOutput:
-        """Encode a batch and score every query with every video in it."""
-        return self.output(*self.encode(batch))
 
     def encode(self, batch: Batch) -> tuple[TextEmbedding, VideoEmbedding, None]:
         """Queries and videos of a batch; there are no registers."""

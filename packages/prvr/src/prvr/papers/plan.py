@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.table import Table as RichTable
@@ -140,11 +140,14 @@ def random_batch(
     valid_frames, valid_words = (
         torch.arange(max(lengths)) < torch.tensor(lengths)[:, None] for lengths in (frames, words)
     )
+    rows, stream = 0 if model.stream is None else model.stream.max_rows, model.stream
     return Batch(
+        stream=None if stream is None else torch.randn(videos, rows, stream.dim, device=device),
+        stream_mask=None if stream is None else torch.ones(videos, rows, dtype=torch.bool),
         clips=torch.randn(videos, model.num_clips, model.video_dim, device=device),
         frames=torch.randn(*valid_frames.shape, model.video_dim, device=device),
         frame_mask=valid_frames,
-        words=torch.randn(*valid_words.shape, model.query_dim, device=device),
+        words=(torch.zeros if model.stored_words else torch.randn)(*valid_words.shape, model.query_dim, device=device),
         word_mask=valid_words,
         query_to_video=owner,
         video_ids=tuple(map(str, range(videos))),
@@ -164,8 +167,9 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
     """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates."""
     with torch.random.fork_rng(devices=[]):
         retriever = build_retriever(model).to("meta")
-    if retriever.backbone is not None:
-        retriever.backbone.set_attn_implementation("eager")  # others look at numbers of the mask
+    backbone: Any = retriever.backbone
+    if hasattr(backbone, "set_attn_implementation"):
+        backbone.set_attn_implementation("eager")  # others look at numbers of the mask
     objective = Objective(loss, model, retriever.registers).to("meta")
     batch = _longest(model, videos, captions, "meta")
     with FlopCounterMode(display=False) as counter:

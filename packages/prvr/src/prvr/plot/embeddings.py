@@ -184,7 +184,7 @@ def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
             "model.registers.kind='diffusion' does"
         )
     with inputs.opened() as packed, evaluation_mode(first, inputs.device, inputs.config.train.seed):
-        clips = next(packed.video_batches(settings.videos)).clips.to(inputs.device)
+        clips = next(packed.video_batches(settings.videos))[0].to(inputs.device)
         ids = packed.video_ids[: len(clips)]
         generated = first.generate_registers(clips, return_chain=True)
         values = torch.cat([generated.start[None], generated.chain]).float().cpu().numpy()

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from prvr.config.registry import Registry
-from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
+from prvr.data.packed import PackedSplit, QueryBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
 from prvr.types import Direction, Encoder, Features, FirstStage, JointRows
 
@@ -24,8 +24,8 @@ BOTH: frozenset[Direction] = frozenset(["t2v", "v2t"])
 class SplitInputs(Protocol):
     """The videos and queries of a split as an encoder reads them; a `prvr.data.PackedSplit` is one."""
 
-    def video_batches(self, size: int, /) -> Iterator[VideoBatch]:
-        """All videos in order, `size` at a time."""
+    def video_batches(self, size: int, /) -> Iterator[tuple[Tensor, ...]]:
+        """All videos in order, `size` at a time: what `encode_video` takes, and their numbers."""
         ...
 
     def query_batches(self, size: int, /) -> Iterator[QueryBatch]:

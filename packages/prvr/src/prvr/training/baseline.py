@@ -53,7 +53,7 @@ def linear_baseline(
     if isinstance(retriever, Retriever) and retriever.path is not None:
         return {"linear path": path_alone(retriever)} if retriever.has_blocks else {}
     corpus = run_corpus(config)
-    if fit.baseline == "never" or not model.unit_rows or not corpus.caption_file("train").is_file():
+    if fit.baseline == "never" or model.stored_words or not corpus.caption_file("train").is_file():
         return {}
     sizes = ("video_dim", "query_dim", "num_clips", "max_frames", "max_words")
     same: dict[str, Any] = {name: getattr(model, name) for name in sizes}

@@ -47,7 +47,10 @@ def features_digest(config: Config) -> str | None:
         return None
     corpus = run_corpus(config)
     files = [*feature_files(corpus.feature_folder), corpus.query_file]
-    return digest({file.name: hash_sample(file) for file in files})[:16]
+    hashes: dict[str, Any] = {file.name: hash_sample(file) for file in files}
+    if (stream := config.model.stream) is not None:
+        hashes["stream"] = [hash_sample(file) for file in feature_files(corpus.stream_folder(stream.feature))]
+    return digest(hashes)[:16]
 
 
 def environment(accelerator: Accelerator, precision: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, TokenModelConfig, load_config
+from prvr.config import Config, load_config
 from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
@@ -116,8 +116,10 @@ def train(
         batches = training_batches(config, splits.train, run.accelerator, scores)
 
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
-        if retriever is None:  # a resumed run has saved what it started from: a CLIP need not be there, a fit is done
-            starts = config.model.clip is not None if isinstance(config.model, TokenModelConfig) else fitted(config)
+        if (
+            retriever is None
+        ):  # a resumed run has saved what it started from: a backbone need not be there, a fit is done
+            starts = fitted(config) or getattr(config.model, "clip", None) is not None or config.model.own_modules
             saved = starts and run.folder.state.exists() and run.folder.best.is_dir()
             retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits)
         if objective is None:
@@ -268,7 +270,7 @@ class RetrievalTask:
     ) -> dict[str, Tensor]:
         train = self.config.train
         # As long as in one process: dropout draws for padding too, and some released parts average over it.
-        batch = batch.padded(info.frames, info.words)
+        batch = batch.padded(info.frames, info.words, info.stream)
         size = train.chunk_videos or len(batch.clips)
         # Each chunk has seeds of its own, by its place in the batch: whichever process encodes it draws the same.
         firsts = range(info.first, info.first + len(batch.clips), size)

@@ -114,10 +114,13 @@ def with_widths(config: Config) -> Config:
         TrainingError, prvr.data.DataError: as `run_corpus`.
     """
     model = config.model
-    if model.video_dim and model.query_dim:
-        return config
-    video, query = run_corpus(config).dims()
-    return replace(config, model=replace(model, video_dim=model.video_dim or video, query_dim=model.query_dim or query))
+    if model.stream is not None and not model.stream.dim:
+        with run_corpus(config).open_features(model.stream.feature) as rows:
+            model = replace(model, stream=replace(model.stream, dim=rows.dim))
+    if not (model.video_dim and model.query_dim):
+        video, query = run_corpus(config).dims()
+        model = replace(model, video_dim=model.video_dim or video, query_dim=model.query_dim or query)
+    return replace(config, model=model)
 
 
 def open_split(config: Config, split: str) -> PackedSplit:
