@@ -259,13 +259,18 @@ class Retriever(PretrainedModel):
         config, queries = self.config, len(batch.words)
         words, mask = batch.words, batch.word_mask
         if config.padded_rows == "fixed":
-            lengths = (batch.frames.shape[1], config.max_frames), (words.shape[1], config.max_words)
-            batch = batch.padded(*(config.padded_length(*length) for length in lengths))
+            batch = self.padded(batch)
             more = -queries % len(batch.clips)  # rows of padding, cut off below, so that few numbers of queries occur
             words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
         text = self._encode_text(words, mask, batch.valid_words)
         text = text[:queries] if len(text) > queries else text
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
+
+    def padded(self, batch: Batch) -> Batch:
+        """A batch in the few shapes of `config.padded_rows="fixed"`."""
+        config = self.config
+        lengths = (batch.frames.shape[1], config.max_frames), (batch.words.shape[1], config.max_words)
+        return batch.padded(*(config.padded_length(*length) for length in lengths))
 
     def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """The input of the losses, from encoded queries, videos and registers."""

@@ -1,8 +1,10 @@
 """The released optimiser, parameter groups that know stacked tensors, and the learning rate's schedule."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -47,6 +49,13 @@ def warmup_cosine(progress: float, warmup: float) -> float:
 
 
 _SCHEDULES: dict[str, Callable[[float, float], float]] = {"linear": warmup_linear, "cosine": warmup_cosine}
+
+
+class Rule(NamedTuple):
+    """Tensors that a step updates alike: by the settings and the learning rate of a group."""
+
+    group: dict[str, Any]
+    params: list[nn.Parameter]
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -112,6 +121,9 @@ class BertAdam(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "warmup": warmup}
         defaults |= {"max_grad_norm": max_grad_norm, "total_steps": total_steps, "schedule": "linear", "stacked": 0}
         super().__init__(params, defaults)
+        self.fused = all(p.device.type != "cpu" for group in self.param_groups for p in group["params"])
+        """Whether a step is one pass over parameters and moments, by learning rates on their device."""
+        self.captured, self.rates = False, list[Tensor]()
         if flat := [
             tuple(p.shape) for group in self.param_groups for p in group["params"] if p.ndim < group["stacked"]
         ]:
@@ -120,35 +132,36 @@ class BertAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every tensor that has a gradient; a closure is not supported."""
-        # Tensors of all groups that are updated alike are updated together: fewer kernels.
-        groups_by_rule: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            grads = [p.grad for p in params if p.grad is not None]
-            for p, grad in zip(params, _clipped(grads, group["max_grad_norm"], group["stacked"]), strict=True):
+        rules = self.rules()
+        rates = self.rates[: len(rules)] if self.captured else self.count(rules)
+        for rule, rate in zip(rules, rates, strict=True):
+            _update(rule, rate, [self.state[p] for p in rule.params])
+
+    def rules(self) -> list[Rule]:
+        """Tensors that have a gradient, those together that the next step updates alike."""
+        rules: dict[tuple[int, int], list[nn.Parameter]] = {}
+        for number, group in enumerate(self.param_groups):
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
                 state = self.state[p]
                 if not state:
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
-                rule = (_scheduled(group, state["step"]), *group["betas"], group["eps"], group["weight_decay"])
-                rule_params, rule_grads = groups_by_rule.setdefault((*rule, p.device, p.dtype), ([], []))
-                rule_params.append(p)
-                rule_grads.append(grad)
-                state["step"] += 1
-        for (lr, beta1, beta2, eps, decay, *_), (params, grads) in groups_by_rule.items():
-            first = [self.state[p]["exp_avg"] for p in params]
-            second = [self.state[p]["exp_avg_sq"] for p in params]
-            torch._foreach_lerp_(first, grads, 1 - beta1)
-            torch._foreach_mul_(second, beta2)
-            torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
-            denominator = torch._foreach_sqrt(second)
-            torch._foreach_add_(denominator, eps)
-            update = torch._foreach_div(first, denominator)
-            if decay > 0:
-                torch._foreach_add_(update, params, alpha=decay)
-            torch._foreach_add_(params, update, alpha=-lr)
+                rules.setdefault((number, state["step"]), []).append(p)
+        return [Rule(self.param_groups[number], params) for (number, _), params in rules.items()]
+
+    def count(self, rules: Sequence[Rule]) -> Sequence[float | Tensor]:
+        """Counts a step of the tensors of these rules; returns its learning rates, as tensors if `fused`."""
+        numbers = [_scheduled(group, self.state[params[0]]["step"]) for group, params in rules]
+        for p in itertools.chain.from_iterable(rule.params for rule in rules):
+            self.state[p]["step"] += 1
+        if not self.fused:
+            return numbers
+        self.rates += [torch.zeros((), device=rule.params[0].device) for rule in rules[len(self.rates) :]]
+        return [rate.fill_(number) for rate, number in zip(self.rates, numbers, strict=False)]
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""
@@ -159,6 +172,79 @@ class BertAdam(torch.optim.Optimizer):
 def _scheduled(group: dict[str, Any], step: int) -> float:
     total = group["total_steps"]
     return group["lr"] if total is None else group["lr"] * _SCHEDULES[group["schedule"]](step / total, group["warmup"])
+
+
+class DeviceRates:
+    """The learning rates of an optimiser as tensors, so that a captured step reads those of its replay.
+
+    Args:
+        optimizer: of `build_optimizer`.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.rates = optimizer, list[Tensor]()
+        if isinstance(optimizer, BertAdam):
+            optimizer.fused = True
+        else:
+            self.rates = [group["params"][0].new_zeros((), dtype=torch.float32) for group in optimizer.param_groups]
+
+    def rules(self) -> list[Rule]:
+        """What a step with the present gradients updates alike, for `set`."""
+        return self.optimizer.rules() if isinstance(self.optimizer, BertAdam) else []
+
+    def fit(self, rules: Iterable[Rule]) -> bool:
+        """Whether tensors that were updated alike still are: they have taken as many steps."""
+        return all(len({self.optimizer.state[p]["step"] for p in rule.params}) == 1 for rule in rules)
+
+    def set(self, rules: Sequence[Rule]) -> None:
+        """Counts the next step on the host, and sets its rates."""
+        if isinstance(self.optimizer, BertAdam):
+            self.optimizer.count(rules)
+        for rate, group in zip(self.rates, self.optimizer.param_groups, strict=False):
+            rate.fill_(group["lr"])
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Within it, `optimizer.step` reads the rates that were set."""
+        groups = self.optimizer.param_groups
+        if isinstance(self.optimizer, BertAdam):
+            self.optimizer.captured = True
+        before = [dict(group) for group in groups]
+        for group, rate in zip(groups, self.rates, strict=False):
+            group |= {"lr": rate, "capturable": True, "fused": True, "foreach": False}
+        try:
+            yield
+        finally:
+            for group, values in zip(groups, before, strict=True):
+                group |= values
+            if isinstance(self.optimizer, BertAdam):
+                self.optimizer.captured = False
+
+
+def _update(rule: Rule, rate: float | Tensor, states: Sequence[Mapping[str, Any]]) -> None:
+    """The update of BertAdam; on a GPU, and by a rate that is a tensor, in one pass over parameters and moments."""
+    group, params = rule
+    beta1, beta2 = group["betas"]
+    grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
+    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+    if isinstance(rate, Tensor):
+        # AdamW at a step so late that its corrections are 1.
+        late = [torch.full((), 1e9, device=rate.device)] * len(params)
+        torch._fused_adamw_(
+            *(params, grads, first, second, [], late),
+            **{"lr": rate, "beta1": beta1, "beta2": beta2, "weight_decay": group["weight_decay"], "eps": group["eps"]},
+            **{"amsgrad": False, "maximize": False},
+        )
+        return
+    torch._foreach_lerp_(first, grads, 1 - beta1)
+    torch._foreach_mul_(second, beta2)
+    torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
+    denominator = torch._foreach_sqrt(second)
+    torch._foreach_add_(denominator, group["eps"])
+    update = torch._foreach_div(first, denominator)
+    if group["weight_decay"] > 0:
+        torch._foreach_add_(update, params, alpha=group["weight_decay"])
+    torch._foreach_add_(params, update, alpha=-rate)
 
 
 def _clipped(

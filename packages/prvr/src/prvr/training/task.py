@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from prvr.training.captured import Graphs, Recorder
 from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
 from prvr.training.run_folder import RunConfig
@@ -124,6 +125,24 @@ class StepMetrics:
         return f"the loss is finite, its gradient is not (in {', '.join(bad[:_SHOWN])}{more})"
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """What the first half of a step leaves to the second, beside `.grad`.
+
+    Args:
+        terms, names, norms, sent: as `StepMetrics` has them, on the device.
+        groups: the parameters that have a gradient, by network.
+        totals: the norms of the gradients of each group.
+    """
+
+    terms: tuple[str, ...]
+    names: list[str]
+    norms: Float[Tensor, " p"]
+    sent: Float[Tensor, " t"]
+    groups: list[list[nn.Parameter]]
+    totals: list[Float[Tensor, ""]]
+
+
 class TrainingStep:
     """Takes steps, and leaves out the update of those whose numbers are not finite, where it knows in time.
 
@@ -152,6 +171,7 @@ class TrainingStep:
         self.config, self.task, self.optimizer, self.scheduler = config, task, optimizer, scheduler
         self.lag = int(config.train.on_nonfinite == "stop" and device.type == "cuda")
         """How many steps later the numbers are read."""
+        self.graphs = Graphs(self, Recorder()) if getattr(task, "captures", False) else None
         networks = task.networks.values()
         self._names = {p: name for network in networks for name, p in network.named_parameters()}
         trained = [p for group in optimizer.param_groups for p in group["params"]]
@@ -176,6 +196,24 @@ class TrainingStep:
             step: in its epoch.
             generator: for draws on the device, seeded for this step; None = the global one.
         """
+        if self.graphs is None:
+            compute, update = partial(self.compute, batch, epoch, step, generator), self.update
+        else:
+            compute, update = self.graphs(batch, epoch, step, generator)
+        grads = compute()
+        metrics = StepMetrics(step, examples, grads.terms, grads.names, grads.norms, grads.sent)
+        if self.lag and grads.sent.is_cuda:
+            metrics.sent = grads.sent.to("cpu", non_blocking=True)  # into pinned memory
+            metrics.arrived = torch.cuda.Event()
+            metrics.arrived.record()
+        if self.lag or metrics.finite:
+            update(grads)
+            if self.scheduler is not None:
+                self.scheduler.step()
+        return metrics
+
+    def compute(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None) -> Gradients:
+        """The loss terms and gradients of a batch; arguments as of a call."""
         self.optimizer.zero_grad(set_to_none=True)
         terms = self.task.backward(batch, epoch, step, generator)
         groups = [[p for p in group if p.grad is not None] for group in self._groups]
@@ -184,20 +222,12 @@ class TrainingStep:
         total = totals[0] if len(totals) == 1 else torch.linalg.vector_norm(torch.stack(totals))
         sent = torch.stack([*(term.detach().float() for term in terms.values()), total.float()])
         names = [self._names[p] for group in groups for p in group]
-        metrics = StepMetrics(step, examples, tuple(terms), names, torch.cat(norms), sent)
-        if self.lag and sent.is_cuda:
-            metrics.sent = sent.to("cpu", non_blocking=True)  # into pinned memory
-            metrics.arrived = torch.cuda.Event()
-            metrics.arrived.record()
-        if self.lag or metrics.finite:
-            self._update(groups, totals)
-        return metrics
+        return Gradients(tuple(terms), names, torch.cat(norms), sent, groups, totals)
 
-    def _update(self, groups: list[list[nn.Parameter]], norms: list[Tensor]) -> None:
+    def update(self, grads: Gradients) -> None:
+        """Clips the gradients and updates the parameters, by the learning rate as it stands."""
         optim = self.config.optim
         if self.scheduler is not None or optim.clip == "whole":  # BertAdam, which has no scheduler, clips each tensor
-            for group, norm in zip(groups, norms, strict=True):
+            for group, norm in zip(grads.groups, grads.totals, strict=True):
                 torch.nn.utils.clip_grads_with_norm_(group, optim.max_grad_norm, norm)
         self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
