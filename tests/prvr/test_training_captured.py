@@ -1,9 +1,10 @@
 """Steps that a GPU repeats as graphs: the functions that are captured, called at once instead."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import create_autospec
+from unittest.mock import create_autospec, patch
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from test_models import make_batch
 from test_models_presets import SYSTEMS, small_config
 from test_pretended_gpu import On
 
-from prvr.config import Config
+from prvr.config import Config, OptimConfig, load_config
 from prvr.data import PackedSplit, VideoLoader
 from prvr.errors import TrainingError
 from prvr.models import build_retriever
@@ -96,3 +97,123 @@ def test_captured_steps_have_the_losses_of_eager_ones(name: str) -> None:
         assert ours.values == pytest.approx(theirs.values, rel=1e-6, abs=1e-8)
         assert ours.parameters == theirs.parameters
     assert recorder.calls["replays"] > recorder.calls["captures"] > 1
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURED if name != "ral-tvr"])  # which matches on the host
+def test_a_graph_of_every_system_reads_nothing_of_the_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched(AtOnce):
+        """Within what is captured the host may neither wait for the GPU nor seed a generator."""
+
+        def capture(self, function: Callable[[], None], generator: torch.Generator | None) -> Callable[[], None]:
+            def watched() -> None:
+                gpu.reads.clear()
+                with patch("torch.manual_seed", side_effect=AssertionError):
+                    function()
+                assert not gpu.reads
+
+            return super().capture(watched, generator)
+
+    recorder = Watched()
+    monkeypatch.setattr("prvr.training.task.Recorder", lambda: recorder)
+    with Accelerator() as gpu:
+        step = training_step(fixed_config(name), DEVICE, None)
+        batch = batch_of(0, torch.float32).to(DEVICE)
+        numbers = [take(step, number, batch, 30) for number in range(3)]
+        assert all(each.finite for each in numbers)
+    assert recorder.calls == {"forgets": 1, "eager": 2, "captures": 1, "replays": 2}
+
+
+def test_adamw_and_a_whole_clip_are_captured_too() -> None:
+    optim = OptimConfig(name="adamw", lr=1e-3, max_grad_norm=0.5, weight_decay=0.1)
+    config, recorder = fixed_config("hlformer-tvr", optim=optim), AtOnce()
+    eager = training_step(config, torch.device("cpu"), None)
+    captured = training_step(config, torch.device("cpu"), recorder)
+    for number in range(6):
+        ours, theirs = (take(step, number, batch_of(0), 30) for step in (captured, eager))
+        assert captured.learning_rate == eager.learning_rate
+        assert ours.values == pytest.approx(theirs.values, rel=1e-6, abs=1e-8)
+    assert recorder.calls["replays"] == 10
+    ours, theirs = (step.optimizer.state_dict()["param_groups"] for step in (captured, eager))
+    assert ours == theirs
+
+
+def test_a_step_that_is_not_finite_is_left_out_and_not_counted() -> None:
+    config = fixed_config("hlformer-tvr")
+    config = replace(config, train=replace(config.train, on_nonfinite="skip"))
+    step = training_step(config, torch.device("cpu"), recorder := AtOnce())
+    good = batch_of(0)
+    bad = replace(good, clips=good.clips * torch.nan)
+    take(step, 0, good, 30)  # its learning rate is 0
+    for number, batch in enumerate((good, bad, good), 1):
+        before = copy.deepcopy((step.task.networks["model"].state_dict(), step.optimizer.state_dict()["state"]))
+        assert take(step, number, batch, 30).finite == (batch is good)
+        after = (step.task.networks["model"].state_dict(), step.optimizer.state_dict()["state"])
+        unchanged = all(torch.equal(after[0][name], tensor) for name, tensor in before[0].items())
+        assert unchanged == (batch is bad)
+        steps = {state["step"] for state in after[1].values()}
+        assert steps == {1 + number - (number > 1)}
+    assert recorder.calls == {"forgets": 1, "eager": 2, "captures": 2, "replays": 5}
+
+
+def test_tensors_that_have_taken_unequal_steps_are_not_updated_by_one_rate() -> None:
+    config = fixed_config("hlformer-tvr")
+    step = training_step(config, torch.device("cpu"), recorder := AtOnce())
+    for number in range(2):
+        take(step, number, batch_of(0), 30)
+    step.optimizer.state[step.optimizer.param_groups[0]["params"][0]]["step"] = 0
+    for number in range(2, 4):
+        take(step, number, batch_of(0), 30)
+    assert recorder.calls == {"forgets": 1, "eager": 4, "captures": 4, "replays": 4}
+    assert {state["step"] for state in step.optimizer.state_dict()["state"].values()} == {2, 4}
+
+
+def test_batches_of_many_shapes_are_eager_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    step = training_step(fixed_config("hlformer-tvr"), torch.device("cpu"), recorder := AtOnce())
+    with caplog.at_level("INFO"):
+        for number in range(2 * MOST + 4):
+            videos = number % (MOST + 2) + 2
+            take(step, number, make_batch([12] * videos), 30)
+    assert recorder.calls["replays"] == 2 * MOST
+    assert sum("have more than 8 shapes" in line for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("graphs", ["auto", "on"])
+def test_what_cannot_be_captured_is_eager_or_refused(graphs: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(AtOnce):
+        def capture(self, function: Callable[[], None], generator: torch.Generator | None) -> Callable[[], None]:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    config = fixed_config("hlformer-tvr")
+    step = training_step(config, torch.device("cpu"), Failing())
+    step.config = replace(config, train=replace(config.train, cuda_graph=graphs))
+    take(step, 0, batch_of(0), 30)
+    if graphs == "on":
+        with pytest.raises(TrainingError, match=r"train\.cuda_graph='on': a step could not be captured: operation"):
+            take(step, 1, batch_of(0), 30)
+        return
+    eager = training_step(config, torch.device("cpu"), None)
+    expected = [take(eager, number, batch_of(0), 30).values for number in range(3)]
+    assert [take(step, number, batch_of(0), 30).values for number in (1, 2)] == [
+        pytest.approx(values, rel=1e-6, abs=1e-8) for values in expected[1:]
+    ]
+    assert sum("steps are not captured" in line for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("hlformer-tvr", {}, ""),
+        ("hlformer-tvr", {"model.padded_rows": "drop"}, "model.padded_rows='fixed'"),
+        ("hlformer-tvr", {"train.chunk_videos": 4}, "train.chunk_videos is set"),
+        ("gmmformer-v2-tvr", {}, "the host computes a part of loss.matching"),
+        ("diffusionret-msrvtt", {}, "model.padded_rows='fixed'"),
+    ],
+)
+def test_why_steps_are_not_captured(name: str, changes: dict[str, object], reason: str) -> None:
+    fixed = {} if name.startswith("diffusionret") else {"model.padded_rows": "fixed"}
+    config = load_config(name, fixed | {"train.cuda_graph": "on"} | changes)
+    assert reason in eager_reason(config, On(DEVICE))
+    assert bool(reason) == bool(eager_reason(config, On(DEVICE)))
+    assert eager_reason(config, On(torch.device("cpu"))) == "the run computes on cpu"
+    with pytest.raises(TrainingError, match=r"train\.cuda_graph='on': the run computes on cpu"):
+        training_step(config, torch.device("cpu"), None)

@@ -226,16 +226,19 @@ def _update(rule: Rule, rate: float | Tensor, states: Sequence[Mapping[str, Any]
     group, params = rule
     beta1, beta2 = group["betas"]
     grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
-    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-    if isinstance(rate, Tensor):
-        # AdamW at a step so late that its corrections are 1.
-        late = [torch.full((), 1e9, device=rate.device)] * len(params)
-        torch._fused_adamw_(
-            *(params, grads, first, second, [], late),
-            **{"lr": rate, "beta1": beta1, "beta2": beta2, "weight_decay": group["weight_decay"], "eps": group["eps"]},
-            **{"amsgrad": False, "maximize": False},
-        )
+    tensors: list[Any] = [params, grads, *([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))]
+    if isinstance(rate, Tensor):  # AdamW, at a step so late that its corrections are 1
+        late = [rate.new_full((), 1e9)] * len(params)
+        numbers = {
+            "lr": rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": group["weight_decay"],
+            "eps": group["eps"],
+        }
+        torch._fused_adamw_(*tensors, [], late, **numbers, amsgrad=False, maximize=False)
         return
+    _, _, first, second = tensors
     torch._foreach_lerp_(first, grads, 1 - beta1)
     torch._foreach_mul_(second, beta2)
     torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
