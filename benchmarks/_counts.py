@@ -64,10 +64,7 @@ def _gru(x: Tensor, state: Tensor, weights: list[Tensor], *rest: Any) -> tuple[T
 def like_a_gpu() -> Iterator[None]:
     """On the meta device: the fused operators that a GPU has."""
     dropped = lambda x, p=0.5, training=True, inplace=False: torch.native_dropout(x, p, True)[0] if training else x  # noqa: E731
-    fused = torch._fused_adamw_
     with (
-        # Without shapes for a learning rate that is a tensor.
-        patch.object(torch, "_fused_adamw_", lambda *args, lr, **options: fused(*args, lr=0.0, **options)),
         patch.object(torch.nn.functional, "dropout", dropped),
         patch.object(torch.nn.modules.rnn._VF, "gru", _gru),
         patch.object(torch.nn.utils.clip_grad, "_has_foreach_support", lambda *args: True),

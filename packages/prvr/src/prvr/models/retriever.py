@@ -6,7 +6,6 @@ from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from prvr.config import CLIPS, COMPAT, POOLINGS, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
@@ -256,14 +255,9 @@ class Retriever(PretrainedModel):
 
         Losses train the blocks: a path beside them is left out.
         """
-        config, queries = self.config, len(batch.words)
-        words, mask = batch.words, batch.word_mask
-        if config.padded_rows == "fixed":
+        if self.config.padded_rows == "fixed":
             batch = self.padded(batch)
-            more = -queries % len(batch.clips)  # rows of padding, cut off below, so that few numbers of queries occur
-            words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
-        text = self._encode_text(words, mask, batch.valid_words)
-        text = text[:queries] if len(text) > queries else text
+        text = self._encode_text(batch.words, batch.word_mask, batch.valid_words)
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 
     def padded(self, batch: Batch) -> Batch:

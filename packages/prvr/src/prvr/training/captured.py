@@ -7,19 +7,22 @@ of shapes; learning rates; and the seeds of generators, which torch reads anew i
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from prvr.errors import TrainingError
-from prvr.training.optimizer import DeviceRates, Rule
+from prvr.training.optimizer import BertAdam
 from prvr.types import tensors_of, with_tensors
 
 if TYPE_CHECKING:
-    from prvr.training.task import Gradients, TrainingStep
+    from prvr.training.task import StepMetrics, TrainingStep
+
+    Halves = tuple[Callable[[], StepMetrics], Callable[[StepMetrics], None]]
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +66,10 @@ class Recorder:
 
 
 class Graphs:
-    """The graphs of a run, one for each bucket of shapes.
+    """The graphs of a run, two for each bucket of shapes: of the gradients, and of the update, which may be left out.
 
     The first step of a bucket is computed eagerly, which makes what is made once, such as the moments of the optimiser.
-    The second is captured, then it and the following ones are replayed, with the same numbers. With
-    `train.on_nonfinite: skip` the update has a graph of its own, so that it can be left out.
+    The second is captured; it and those that follow are replayed, with the numbers that they have eagerly.
 
     Args:
         step: whose two halves are captured.
@@ -75,99 +77,103 @@ class Graphs:
     """
 
     def __init__(self, step: "TrainingStep", recorder: Recorder) -> None:
-        self.step, self.recorder, self.rates = step, recorder, DeviceRates(step.optimizer)
-        self.most, self.full, self.options, self.buckets = MOST, False, None, dict[Any, Bucket]()
+        self.step, self.recorder, self.most = step, recorder, MOST
+        self.options, self.buckets = None, dict[Any, Bucket]()
 
-    def __call__(
-        self, batch: Any, epoch: int, number: int, generator: torch.Generator | None
-    ) -> "tuple[Callable[[], Gradients], Callable[[Gradients], None]]":
-        """The two halves of a step, as `TrainingStep` has them."""
-        options, fixed = self.step.task.fixed(batch, epoch)
+    def __call__(self, batch: Any, *place: Any) -> "Halves":
+        """The two halves of a step, as `TrainingStep` has them; `place` is epoch, step and generator."""
+        task: Any = self.step.task
+        options, fixed = task.fixed(batch, place[0])
         if options != self.options:
-            self._forget()
+            self._forget(self.most)
             self.options = options
-        shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in tensors_of(fixed).items())
-        key, arguments = (*shapes, fixed.counts), (epoch, number, generator)
-        bucket = self.buckets.get(key)
-        if bucket is not None and self.rates.fit(bucket.rules):
+        key = (fixed.counts, *((name, tensor.shape, tensor.dtype) for name, tensor in tensors_of(fixed).items()))
+        bucket = self.buckets.get(key) or Bucket(self.step, self.recorder)
+        if bucket.fits():
             try:
-                return bucket.halves(fixed, *arguments)
+                return bucket.replayed(fixed, *place)
             except RuntimeError as error:
-                if self.step.config.train.cuda_graph == "on":
+                if task.config.train.cuda_graph == "on":
                     raise TrainingError(f"train.cuda_graph='on': a step could not be captured: {error}") from error
                 logger.warning("train.cuda_graph: steps are not captured, since one could not be: %s", error)
-                self._forget()
-                self.most, self.full = 0, True
+                self._forget(0)
+        elif key not in self.buckets and len(self.buckets) < self.most:
+            self.buckets[key] = bucket
+            if len(self.buckets) == self.most:
+                logger.info("train.cuda_graph: batches have %d shapes, those of further ones are eager", self.most)
+        return bucket.eager(fixed, *place)
 
-        def update(grads: "Gradients") -> None:
-            rules = self.rates.rules()
-            self.rates.set(rules)
-            self.recorder.eager(partial(self.update, grads))
-            if key in self.buckets or len(self.buckets) < self.most:
-                self.buckets[key] = Bucket(self, rules)
-            elif not self.full:
-                logger.info("train.cuda_graph: batches have more than %d shapes, further ones are eager", self.most)
-                self.full = True
-
-        return partial(self.recorder.eager, partial(self.step.compute, (fixed, None), *arguments)), update
-
-    def update(self, grads: "Gradients") -> None:
-        """The second half of a step, by rates that were set before."""
-        with self.rates.read():
-            self.step.update(grads)
-
-    def _forget(self) -> None:
+    def _forget(self, most: int) -> None:
+        self.most = most
         self.buckets.clear()
         self.recorder.forget()
 
 
 class Bucket:
-    """The graph of a bucket of shapes, or the two of a step whose update may be left out.
+    """The graphs of a bucket of shapes."""
 
-    Args:
-        graphs: all of them.
-        rules: what a step updates alike.
-    """
+    rules: Mapping[Any, Sequence[Any]]
+    rates: Sequence[Tensor] = ()
+    replays: Sequence[Callable[[], None]] = ()
+    metrics: "StepMetrics"
 
-    def __init__(self, graphs: Graphs, rules: list[Rule]) -> None:
-        self.graphs, self.rules = graphs, rules
-        self.replays: list[Callable[[], None]] = []
+    def __init__(self, step: "TrainingStep", recorder: Recorder) -> None:
+        self.step, self.recorder, self.optimizer = step, recorder, cast(Any, step.optimizer)
 
-    def halves(
-        self, batch: Any, epoch: int, number: int, generator: torch.Generator | None
-    ) -> "tuple[Callable[[], Gradients], Callable[[Gradients], None]]":
-        """As `Graphs` returns them, for a batch of these shapes."""
+    def fits(self) -> bool:
+        """Whether a step was taken, and tensors that it updated alike have taken equally many since."""
+        states = self.optimizer.state
+        return bool(self.rates) and all(len({states[p]["step"] for p in own}) == 1 for own in self.rules.values())
+
+    def eager(self, batch: Any, *place: Any) -> "Halves":
+        """The halves of a step that is computed at once, as it would be replayed."""
+
+        def update(metrics: "StepMetrics") -> None:
+            self.rules = self.optimizer.rules() if isinstance(self.optimizer, BertAdam) else {}
+            self.rates = [torch.full((), rate, device=metrics.norms.device) for rate in self._next_rates()]
+            self.recorder.eager(partial(self._update, metrics))
+
+        return partial(self.recorder.eager, partial(self.step.compute, (batch, None), *place)), update
+
+    def replayed(self, batch: Any, *place: Any) -> "Halves":
+        """The halves of a step that is captured at first."""
         if not self.replays:
-            self._capture(batch, epoch, number, generator)
+            self.tensors = {name: tensor.clone() for name, tensor in tensors_of(batch).items()}
+            fixed = (with_tensors(batch, self.tensors), None)
+
+            def compute() -> None:
+                self.metrics = self.step.compute(fixed, *place)
+
+            halves = (compute, lambda: self._update(self.metrics))
+            self.replays = [self.recorder.capture(half, place[-1]) for half in halves]
         for name, tensor in tensors_of(batch).items():
             self.tensors[name].copy_(tensor)
-        return self._compute, self._update
 
-    def _capture(self, batch: Any, *arguments: Any) -> None:
-        graphs = self.graphs
-        self.tensors = {name: tensor.clone() for name, tensor in tensors_of(batch).items()}
-        fixed = (with_tensors(batch, self.tensors), None)
+        def gradients() -> "StepMetrics":
+            self.replays[0]()
+            return replace(self.metrics, norms=self.metrics.norms.clone())  # read after the next step is queued
 
-        def compute() -> None:
-            self.grads = graphs.step.compute(fixed, *arguments)
-
-        def update() -> None:
-            graphs.update(self.grads)
-
-        def whole() -> None:
-            compute()
-            update()
-
-        parts = [whole] if graphs.step.lag else [compute, update]
-        self.replays = [graphs.recorder.capture(part, arguments[-1]) for part in parts]
-
-    def _compute(self) -> "Gradients":
-        if len(self.replays) == 1:
-            self.graphs.rates.set(self.rules)
-        self.replays[0]()
-        return replace(self.grads, norms=self.grads.norms.clone())  # read when the next step has been queued
-
-    def _update(self, grads: "Gradients") -> None:
-        if len(self.replays) > 1:
-            self.graphs.rates.set(self.rules)
+        def update(metrics: "StepMetrics") -> None:
+            for rate, number in zip(self.rates, self._next_rates(), strict=True):
+                rate.fill_(number)
             self.replays[1]()
+
+        return gradients, update
+
+    def _next_rates(self) -> list[float]:
+        """Counts the next step on the host; returns its learning rates."""
+        counted = [self.optimizer.count(number, params) for (number, _), params in self.rules.items()]
+        return counted or [group["lr"] for group in self.optimizer.param_groups]
+
+    def _update(self, metrics: "StepMetrics") -> None:
+        """The second half of a step, by the rates as they stand."""
+        groups = self.optimizer.param_groups
+        numbers, self.optimizer.rates = [group["lr"] for group in groups], self.rates
+        for group, rate in zip(groups, self.rates, strict=False):
+            group["lr"] = rate
+        try:
+            self.step.update(metrics)
+        finally:
+            self.optimizer.rates = None
+            for group, number in zip(groups, numbers, strict=True):
+                group["lr"] = number

@@ -1,11 +1,10 @@
 """The released optimiser, parameter groups that know stacked tensors, and the learning rate's schedule."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,13 +48,6 @@ def warmup_cosine(progress: float, warmup: float) -> float:
 
 
 _SCHEDULES: dict[str, Callable[[float, float], float]] = {"linear": warmup_linear, "cosine": warmup_cosine}
-
-
-class Rule(NamedTuple):
-    """Tensors that a step updates alike: by the settings and the learning rate of a group."""
-
-    group: dict[str, Any]
-    params: list[nn.Parameter]
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -121,9 +113,8 @@ class BertAdam(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "warmup": warmup}
         defaults |= {"max_grad_norm": max_grad_norm, "total_steps": total_steps, "schedule": "linear", "stacked": 0}
         super().__init__(params, defaults)
-        self.fused = all(p.device.type != "cpu" for group in self.param_groups for p in group["params"])
-        """Whether a step is one pass over parameters and moments, by learning rates on their device."""
-        self.captured, self.rates = False, list[Tensor]()
+        self.rates: Sequence[Tensor] | None = None
+        """Learning rates of the `rules` of a step that is captured, which does not count itself."""
         if flat := [
             tuple(p.shape) for group in self.param_groups for p in group["params"] if p.ndim < group["stacked"]
         ]:
@@ -132,13 +123,12 @@ class BertAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every tensor that has a gradient; a closure is not supported."""
-        rules = self.rules()
-        rates = self.rates[: len(rules)] if self.captured else self.count(rules)
-        for rule, rate in zip(rules, rates, strict=True):
-            _update(rule, rate, [self.state[p] for p in rule.params])
+        for index, ((number, _), params) in enumerate(self.rules().items()):
+            rate = self.count(number, params) if self.rates is None else self.rates[index]
+            _update(self.param_groups[number], params, rate, [self.state[p] for p in params])
 
-    def rules(self) -> list[Rule]:
-        """Tensors that have a gradient, those together that the next step updates alike."""
+    def rules(self) -> dict[tuple[int, int], list[nn.Parameter]]:
+        """The tensors that have a gradient, by the number of their group and of their steps: they are updated alike."""
         rules: dict[tuple[int, int], list[nn.Parameter]] = {}
         for number, group in enumerate(self.param_groups):
             for p in group["params"]:
@@ -151,17 +141,14 @@ class BertAdam(torch.optim.Optimizer):
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
                 rules.setdefault((number, state["step"]), []).append(p)
-        return [Rule(self.param_groups[number], params) for (number, _), params in rules.items()]
+        return rules
 
-    def count(self, rules: Sequence[Rule]) -> Sequence[float | Tensor]:
-        """Counts a step of the tensors of these rules; returns its learning rates, as tensors if `fused`."""
-        numbers = [_scheduled(group, self.state[params[0]]["step"]) for group, params in rules]
-        for p in itertools.chain.from_iterable(rule.params for rule in rules):
+    def count(self, number: int, params: Sequence[nn.Parameter]) -> float:
+        """Counts a step of tensors of a group that are updated alike; returns its learning rate."""
+        rate = _scheduled(self.param_groups[number], self.state[params[0]]["step"])
+        for p in params:
             self.state[p]["step"] += 1
-        if not self.fused:
-            return numbers
-        self.rates += [torch.zeros((), device=rule.params[0].device) for rule in rules[len(self.rates) :]]
-        return [rate.fill_(number) for rate, number in zip(self.rates, numbers, strict=False)]
+        return rate if params[0].device.type == "cpu" else float(np.float32(rate))  # as a tensor of rates has it
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""
@@ -174,79 +161,27 @@ def _scheduled(group: dict[str, Any], step: int) -> float:
     return group["lr"] if total is None else group["lr"] * _SCHEDULES[group["schedule"]](step / total, group["warmup"])
 
 
-class DeviceRates:
-    """The learning rates of an optimiser as tensors, so that a captured step reads those of its replay.
-
-    Args:
-        optimizer: of `build_optimizer`.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer, self.rates = optimizer, list[Tensor]()
-        if isinstance(optimizer, BertAdam):
-            optimizer.fused = True
-        else:
-            self.rates = [group["params"][0].new_zeros((), dtype=torch.float32) for group in optimizer.param_groups]
-
-    def rules(self) -> list[Rule]:
-        """What a step with the present gradients updates alike, for `set`."""
-        return self.optimizer.rules() if isinstance(self.optimizer, BertAdam) else []
-
-    def fit(self, rules: Iterable[Rule]) -> bool:
-        """Whether tensors that were updated alike still are: they have taken as many steps."""
-        return all(len({self.optimizer.state[p]["step"] for p in rule.params}) == 1 for rule in rules)
-
-    def set(self, rules: Sequence[Rule]) -> None:
-        """Counts the next step on the host, and sets its rates."""
-        if isinstance(self.optimizer, BertAdam):
-            self.optimizer.count(rules)
-        for rate, group in zip(self.rates, self.optimizer.param_groups, strict=False):
-            rate.fill_(group["lr"])
-
-    @contextmanager
-    def read(self) -> Iterator[None]:
-        """Within it, `optimizer.step` reads the rates that were set."""
-        groups = self.optimizer.param_groups
-        if isinstance(self.optimizer, BertAdam):
-            self.optimizer.captured = True
-        before = [dict(group) for group in groups]
-        for group, rate in zip(groups, self.rates, strict=False):
-            group |= {"lr": rate, "capturable": True, "fused": True, "foreach": False}
-        try:
-            yield
-        finally:
-            for group, values in zip(groups, before, strict=True):
-                group |= values
-            if isinstance(self.optimizer, BertAdam):
-                self.optimizer.captured = False
-
-
-def _update(rule: Rule, rate: float | Tensor, states: Sequence[Mapping[str, Any]]) -> None:
-    """The update of BertAdam; on a GPU, and by a rate that is a tensor, in one pass over parameters and moments."""
-    group, params = rule
+def _update(
+    group: Mapping[str, Any], params: list[Any], rate: float | Tensor, states: Sequence[Mapping[str, Any]]
+) -> None:
+    """The update of BertAdam; not on a CPU, and by a rate that is a tensor, in one pass over parameters and moments."""
     beta1, beta2 = group["betas"]
-    grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
-    tensors: list[Any] = [params, grads, *([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))]
-    if isinstance(rate, Tensor):  # AdamW, at a step so late that its corrections are 1
-        late = [rate.new_full((), 1e9)] * len(params)
-        numbers = {
-            "lr": rate,
-            "beta1": beta1,
-            "beta2": beta2,
-            "weight_decay": group["weight_decay"],
-            "eps": group["eps"],
-        }
-        torch._fused_adamw_(*tensors, [], late, **numbers, amsgrad=False, maximize=False)
+    grads: list[Any] = [*_clipped([p.grad for p in params], group["max_grad_norm"], group["stacked"])]
+    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+    decay, eps = group["weight_decay"], group["eps"]
+    if params[0].device.type != "cpu" or isinstance(rate, Tensor):  # AdamW, so late that its corrections are 1
+        late = [torch.full((), 1e9, device=params[0].device)] * len(params)
+        numbers: Any = {"lr": rate, "beta1": beta1, "beta2": beta2, "weight_decay": decay, "eps": eps}
+        torch._fused_adamw_(params, grads, first, second, [], late, **numbers, amsgrad=False, maximize=False)
         return
-    _, _, first, second = tensors
     torch._foreach_lerp_(first, grads, 1 - beta1)
     torch._foreach_mul_(second, beta2)
     torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
     denominator = torch._foreach_sqrt(second)
-    torch._foreach_add_(denominator, group["eps"])
+    torch._foreach_add_(denominator, eps)
     update = torch._foreach_div(first, denominator)
-    if group["weight_decay"] > 0:
-        torch._foreach_add_(update, params, alpha=group["weight_decay"])
+    if decay > 0:
+        torch._foreach_add_(update, params, alpha=decay)
     torch._foreach_add_(params, update, alpha=-rate)
 
 
@@ -335,7 +270,7 @@ def build_optimizer(
         options |= {"max_grad_norm": optim.max_grad_norm, "warmup": optim.warmup, "total_steps": total_steps}
         return BertAdam(groups, **options), None
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    adamw = torch.optim.AdamW(groups, fused=True if on_gpu else None, **options)
+    adamw = torch.optim.AdamW(groups, fused=on_gpu, capturable=on_gpu, **options)
     share = _SCHEDULES[optim.schedule]
     # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
     return adamw, LambdaLR(adamw, lambda step: share((step + 1) / (total_steps + 1), optim.warmup))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -85,6 +85,7 @@ class StepMetrics:
         parameters: names of the tensors that have a gradient.
         norms: the norm of the gradient of each parameter, on the device: fetched only if something is wrong.
         sent: the loss terms and the norm of the whole gradient, on the host or on their way to it.
+        totals: the norms of the gradients of each network, on the device.
         arrived: when `sent` is on the host; None = already, or reading waits for it.
     """
 
@@ -94,6 +95,7 @@ class StepMetrics:
     parameters: Sequence[str]
     norms: Float[Tensor, " p"]
     sent: Float[Tensor, " t"]
+    totals: Sequence[Float[Tensor, ""]] = ()
     arrived: torch.cuda.Event | None = None
 
     @cached_property
@@ -123,24 +125,6 @@ class StepMetrics:
             return f"the norm of the gradient is not finite ({self._numbers[-1]}), though each of its parts is"
         more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
         return f"the loss is finite, its gradient is not (in {', '.join(bad[:_SHOWN])}{more})"
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """What the first half of a step leaves to the second, beside `.grad`.
-
-    Args:
-        terms, names, norms, sent: as `StepMetrics` has them, on the device.
-        groups: the parameters that have a gradient, by network.
-        totals: the norms of the gradients of each group.
-    """
-
-    terms: tuple[str, ...]
-    names: list[str]
-    norms: Float[Tensor, " p"]
-    sent: Float[Tensor, " t"]
-    groups: list[list[nn.Parameter]]
-    totals: list[Float[Tensor, ""]]
 
 
 class TrainingStep:
@@ -200,34 +184,36 @@ class TrainingStep:
             compute, update = partial(self.compute, batch, epoch, step, generator), self.update
         else:
             compute, update = self.graphs(batch, epoch, step, generator)
-        grads = compute()
-        metrics = StepMetrics(step, examples, grads.terms, grads.names, grads.norms, grads.sent)
-        if self.lag and grads.sent.is_cuda:
-            metrics.sent = grads.sent.to("cpu", non_blocking=True)  # into pinned memory
+        metrics = replace(compute(), step=step, examples=examples)
+        if self.lag and metrics.sent.is_cuda:
+            metrics.sent = metrics.sent.to("cpu", non_blocking=True)  # into pinned memory
             metrics.arrived = torch.cuda.Event()
             metrics.arrived.record()
         if self.lag or metrics.finite:
-            update(grads)
+            update(metrics)
             if self.scheduler is not None:
                 self.scheduler.step()
         return metrics
 
-    def compute(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None) -> Gradients:
+    def compute(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None) -> StepMetrics:
         """The loss terms and gradients of a batch; arguments as of a call."""
         self.optimizer.zero_grad(set_to_none=True)
         terms = self.task.backward(batch, epoch, step, generator)
-        groups = [[p for p in group if p.grad is not None] for group in self._groups]
+        groups = self._with_gradient()
         norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
         totals = [torch.linalg.vector_norm(part) for part in norms]
         total = totals[0] if len(totals) == 1 else torch.linalg.vector_norm(torch.stack(totals))
         sent = torch.stack([*(term.detach().float() for term in terms.values()), total.float()])
         names = [self._names[p] for group in groups for p in group]
-        return Gradients(tuple(terms), names, torch.cat(norms), sent, groups, totals)
+        return StepMetrics(step, "", tuple(terms), names, torch.cat(norms), sent, totals)
 
-    def update(self, grads: Gradients) -> None:
-        """Clips the gradients and updates the parameters, by the learning rate as it stands."""
+    def update(self, metrics: StepMetrics) -> None:
+        """Clips the gradients of a step and updates the parameters, by the learning rate as it stands."""
         optim = self.config.optim
         if self.scheduler is not None or optim.clip == "whole":  # BertAdam, which has no scheduler, clips each tensor
-            for group, norm in zip(grads.groups, grads.totals, strict=True):
+            for group, norm in zip(self._with_gradient(), metrics.totals, strict=True):
                 torch.nn.utils.clip_grads_with_norm_(group, optim.max_grad_norm, norm)
         self.optimizer.step()
+
+    def _with_gradient(self) -> list[list[nn.Parameter]]:
+        return [[p for p in group if p.grad is not None] for group in self._groups]
