@@ -122,7 +122,7 @@ class Retriever(PretrainedModel):
             return self.path.encode_text(words, word_mask)
         if self.config.padded_rows == "fixed":
             words = words.masked_fill(~word_mask[..., None], 0)
-            sequences = Sequences.fixed(word_mask)
+            sequences = Sequences.padded(word_mask)
         else:
             sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
         sentence = self.query(words, sequences)
@@ -191,8 +191,6 @@ class Retriever(PretrainedModel):
 
     def _sequences(self, mask: Bool[Tensor, "v l"], valid: int | None) -> Sequences:
         """How rows of frames are computed, as `config.padded_rows` says."""
-        if self.config.padded_rows == "fixed":
-            return Sequences.fixed(mask)
         return Sequences.packed(mask, valid) if self.config.drops_padding else Sequences.padded(mask)
 
     def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:

@@ -1,8 +1,8 @@
-"""Training steps as CUDA graphs: the host starts one graph where it would start thousands of kernels.
+"""Training steps as CUDA graphs: the host starts a graph where it would start thousands of kernels.
 
-A graph repeats, on the same memory, what was started while it was captured: forward and backward pass, clipping, the
-optimiser and bounds. So whatever differs between steps is a tensor that the host fills before: the batch, of a bucket
-of shapes; learning rates; and the seeds of generators, which torch reads anew in every replay.
+A graph repeats, on the same memory, what was started while it was captured. So whatever differs between steps is a
+tensor that the host fills before: the batch, of a bucket of shapes; learning rates; and the seeds of generators, which
+torch reads anew in every replay.
 """
 
 import gc
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from prvr.errors import TrainingError
 from prvr.training.optimizer import BertAdam
 from prvr.types import tensors_of, with_tensors
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST = 8
-"""Buckets of shapes that have a graph; batches of further shapes are computed eagerly."""
+"""Buckets of shapes that have graphs; batches of further shapes are computed eagerly."""
 T = TypeVar("T")
 
 
@@ -37,11 +36,11 @@ class Recorder:
     def __init__(self) -> None:
         self.stream, self.graphs = torch.cuda.Stream(), list[torch.cuda.CUDAGraph]()
 
-    def eager(self, function: Callable[[], T]) -> T:
+    def eager(self, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function where it may be captured later: not on the default stream."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            result = function()
+            result = function(*arguments)
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
@@ -60,8 +59,7 @@ class Recorder:
 
     def forget(self) -> None:
         """Frees all graphs."""
-        if self.graphs:
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
         self.graphs.clear()
 
 
@@ -85,26 +83,22 @@ class Graphs:
         task: Any = self.step.task
         options, fixed = task.fixed(batch, place[0])
         if options != self.options:
-            self._forget(self.most)
+            self._forget()
             self.options = options
         key = (fixed.counts, *((name, tensor.shape, tensor.dtype) for name, tensor in tensors_of(fixed).items()))
-        bucket = self.buckets.get(key) or Bucket(self.step, self.recorder)
+        bucket = self.buckets.setdefault(key, Bucket(self.step, self.recorder))
+        if len(self.buckets) > self.most:
+            self.buckets.popitem()
         if bucket.fits():
             try:
                 return bucket.replayed(fixed, *place)
             except RuntimeError as error:
-                if task.config.train.cuda_graph == "on":
-                    raise TrainingError(f"train.cuda_graph='on': a step could not be captured: {error}") from error
                 logger.warning("train.cuda_graph: steps are not captured, since one could not be: %s", error)
-                self._forget(0)
-        elif key not in self.buckets and len(self.buckets) < self.most:
-            self.buckets[key] = bucket
-            if len(self.buckets) == self.most:
-                logger.info("train.cuda_graph: batches have %d shapes, those of further ones are eager", self.most)
+                self.most = 0
+                self._forget()
         return bucket.eager(fixed, *place)
 
-    def _forget(self, most: int) -> None:
-        self.most = most
+    def _forget(self) -> None:
         self.buckets.clear()
         self.recorder.forget()
 
@@ -129,16 +123,18 @@ class Bucket:
         """The halves of a step that is computed at once, as it would be replayed."""
 
         def update(metrics: "StepMetrics") -> None:
+            self.replays = ()
             self.rules = self.optimizer.rules() if isinstance(self.optimizer, BertAdam) else {}
-            self.rates = [torch.full((), rate, device=metrics.norms.device) for rate in self._next_rates()]
-            self.recorder.eager(partial(self._update, metrics))
+            self.rates = [torch.full((), rate, device=metrics.norms.device) for rate in self._count()]
+            self.recorder.eager(self._update, metrics)
 
-        return partial(self.recorder.eager, partial(self.step.compute, (batch, None), *place)), update
+        return partial(self.recorder.eager, self.step.compute, (batch, None), *place), update
 
     def replayed(self, batch: Any, *place: Any) -> "Halves":
         """The halves of a step that is captured at first."""
+        tensors = tensors_of(batch)
         if not self.replays:
-            self.tensors = {name: tensor.clone() for name, tensor in tensors_of(batch).items()}
+            self.tensors = {name: tensor.clone() for name, tensor in tensors.items()}
             fixed = (with_tensors(batch, self.tensors), None)
 
             def compute() -> None:
@@ -146,7 +142,7 @@ class Bucket:
 
             halves = (compute, lambda: self._update(self.metrics))
             self.replays = [self.recorder.capture(half, place[-1]) for half in halves]
-        for name, tensor in tensors_of(batch).items():
+        for name, tensor in tensors.items():
             self.tensors[name].copy_(tensor)
 
         def gradients() -> "StepMetrics":
@@ -154,13 +150,13 @@ class Bucket:
             return replace(self.metrics, norms=self.metrics.norms.clone())  # read after the next step is queued
 
         def update(metrics: "StepMetrics") -> None:
-            for rate, number in zip(self.rates, self._next_rates(), strict=True):
+            for rate, number in zip(self.rates, self._count(), strict=True):
                 rate.fill_(number)
             self.replays[1]()
 
         return gradients, update
 
-    def _next_rates(self) -> list[float]:
+    def _count(self) -> list[float]:
         """Counts the next step on the host; returns its learning rates."""
         counted = [self.optimizer.count(number, params) for (number, _), params in self.rules.items()]
         return counted or [group["lr"] for group in self.optimizer.param_groups]

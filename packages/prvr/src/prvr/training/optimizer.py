@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -148,7 +147,7 @@ class BertAdam(torch.optim.Optimizer):
         rate = _scheduled(self.param_groups[number], self.state[params[0]]["step"])
         for p in params:
             self.state[p]["step"] += 1
-        return rate if params[0].device.type == "cpu" else float(np.float32(rate))  # as a tensor of rates has it
+        return rate
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""

@@ -177,15 +177,16 @@ def resume(output: Path | str, **options: Any) -> RunResult:
 
 def eager_reason(config: Config, accelerator: Accelerator) -> str:
     """Why the steps of a run cannot be captured as CUDA graphs; empty if they can."""
-    model, train = config.model, config.train
-    read = {"video_ids", "query_ids", "captions"}
-    names = [name for name in active_losses(config.loss, model) if name == "matching" or read & set(LOSSES[name].needs)]
+    on_host = {"video_ids", "query_ids", "captions"}
     reasons = {
         f"the run computes on {accelerator.device}": accelerator.device.type != "cuda",
         "several processes train": accelerator.num_processes > 1,
-        "train.chunk_videos is set, and each chunk draws by a seed of its own": train.chunk_videos is not None,
-        "batches have many shapes without model.padded_rows='fixed'": getattr(model, "padded_rows", "") != "fixed",
-        f"the host computes a part of loss.{', loss.'.join(names)}": bool(names),
+        "train.chunk_videos is set, and each chunk draws by a seed of its own": config.train.chunk_videos,
+        "batches have many shapes without model.padded_rows='fixed'": getattr(config.model, "padded_rows", "")
+        != "fixed",
+    } | {
+        f"the host computes a part of loss.{name}": name == "matching" or on_host.intersection(LOSSES[name].needs)
+        for name in active_losses(config.loss, config.model)
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
