@@ -137,8 +137,7 @@ class GeneralizedPooling(nn.Module):
             states, _ = self.gru(codes)
         else:
             # The backward direction starts at each sequence's own last rank, hence packing, by lengths on the CPU.
-            on_cpu = torch.arange(longest, longest - count, -1, device="cpu")
-            packed = pack_padded_sequence(codes, on_cpu, batch_first=True)
+            packed = pack_padded_sequence(codes, [*range(longest, longest - count, -1)], batch_first=True)
             states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
         ahead, back = states.chunk(2, dim=-1)  # of both directions (k, l, c)
         scores = self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
