@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,16 +18,13 @@ from torch import Tensor
 from prvr.training.optimizer import BertAdam
 from prvr.types import tensors_of, with_tensors
 
-if TYPE_CHECKING:
-    from prvr.training.task import StepMetrics, TrainingStep
-
-    Halves = tuple[Callable[[], StepMetrics], Callable[[StepMetrics], None]]
-
 logger = logging.getLogger(__name__)
 
 MOST = 8
 """Buckets of shapes that have graphs; batches of further shapes are computed eagerly."""
 T = TypeVar("T")
+Halves = tuple[Callable[[], Any], Callable[[Any], None]]
+"""What computes the gradients of a step and returns its `StepMetrics`, and what takes these and updates."""
 
 
 class Recorder:
@@ -70,15 +67,15 @@ class Graphs:
     The second is captured; it and those that follow are replayed, with the numbers that they have eagerly.
 
     Args:
-        step: whose two halves are captured.
+        step: the `TrainingStep` whose two halves are captured.
         recorder: captures them.
     """
 
-    def __init__(self, step: "TrainingStep", recorder: Recorder) -> None:
+    def __init__(self, step: Any, recorder: Recorder) -> None:
         self.step, self.recorder, self.most = step, recorder, MOST
         self.options, self.buckets = None, dict[Any, Bucket]()
 
-    def __call__(self, batch: Any, *place: Any) -> "Halves":
+    def __call__(self, batch: Any, *place: Any) -> Halves:
         """The two halves of a step, as `TrainingStep` has them; `place` is epoch, step and generator."""
         task: Any = self.step.task
         options, fixed = task.fixed(batch, place[0])
@@ -109,20 +106,20 @@ class Bucket:
     rules: Mapping[Any, Sequence[Any]]
     rates: Sequence[Tensor] = ()
     replays: Sequence[Callable[[], None]] = ()
-    metrics: "StepMetrics"
+    metrics: Any
 
-    def __init__(self, step: "TrainingStep", recorder: Recorder) -> None:
-        self.step, self.recorder, self.optimizer = step, recorder, cast(Any, step.optimizer)
+    def __init__(self, step: Any, recorder: Recorder) -> None:
+        self.step, self.recorder, self.optimizer = step, recorder, step.optimizer
 
     def fits(self) -> bool:
         """Whether a step was taken, and tensors that it updated alike have taken equally many since."""
         states = self.optimizer.state
         return bool(self.rates) and all(len({states[p]["step"] for p in own}) == 1 for own in self.rules.values())
 
-    def eager(self, batch: Any, *place: Any) -> "Halves":
+    def eager(self, batch: Any, *place: Any) -> Halves:
         """The halves of a step that is computed at once, as it would be replayed."""
 
-        def update(metrics: "StepMetrics") -> None:
+        def update(metrics: Any) -> None:
             self.replays = ()
             self.rules = self.optimizer.rules() if isinstance(self.optimizer, BertAdam) else {}
             self.rates = [torch.full((), rate, device=metrics.norms.device) for rate in self._count()]
@@ -130,7 +127,7 @@ class Bucket:
 
         return partial(self.recorder.eager, self.step.compute, (batch, None), *place), update
 
-    def replayed(self, batch: Any, *place: Any) -> "Halves":
+    def replayed(self, batch: Any, *place: Any) -> Halves:
         """The halves of a step that is captured at first."""
         tensors = tensors_of(batch)
         if not self.replays:
@@ -145,11 +142,11 @@ class Bucket:
         for name, tensor in tensors.items():
             self.tensors[name].copy_(tensor)
 
-        def gradients() -> "StepMetrics":
+        def gradients() -> Any:
             self.replays[0]()
             return replace(self.metrics, norms=self.metrics.norms.clone())  # read after the next step is queued
 
-        def update(metrics: "StepMetrics") -> None:
+        def update(metrics: Any) -> None:
             for rate, number in zip(self.rates, self._count(), strict=True):
                 rate.fill_(number)
             self.replays[1]()
@@ -161,7 +158,7 @@ class Bucket:
         counted = [self.optimizer.count(number, params) for (number, _), params in self.rules.items()]
         return counted or [group["lr"] for group in self.optimizer.param_groups]
 
-    def _update(self, metrics: "StepMetrics") -> None:
+    def _update(self, metrics: Any) -> None:
         """The second half of a step, by the rates as they stand."""
         groups = self.optimizer.param_groups
         numbers, self.optimizer.rates = [group["lr"] for group in groups], self.rates
