@@ -11,24 +11,21 @@ from prvr.data.on_device import matrix_products
 from prvr.models import build_retriever
 from prvr.objective import Objective
 from prvr.training.processes import make_accelerator
-from prvr.training.retrieval import _in_float32, compile_blocks
+from prvr.training.retrieval import _in_float32
 from prvr.types import Batch
 
 
 def terms_and_gradients(
-    config: Config, batch: Batch, device: torch.device, backend: str
+    config: Config, batch: Batch, device: torch.device
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Loss terms and gradients of one step, on the CPU."""
     with ExitStack() as stack:
         precision = config.train.precision
         accelerator = stack.enter_context(make_accelerator(precision, Path(), device, ()))
         stack.enter_context(matrix_products(precision))
-        stack.callback(torch._dynamo.reset)
         torch.manual_seed(0)
         retriever = build_retriever(config.model).to(device).train()
         objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
-        if config.train.compile:
-            compile_blocks(retriever, backend)
         with accelerator.autocast():
             output = retriever(batch.to(device))
         if precision == "bf16":

@@ -7,8 +7,8 @@
 equal       losses and gradients of a step on the device against those on the CPU: padded rows computed, dropped, and of
             fixed lengths, for each precision; float32 says whether they are equal but for rounding
 epoch       seconds of an epoch and of a step (the real loop: features on the device, losses, optimiser), peak memory,
-            for the same; beside it the seconds that the host needs to queue a step and those that the device computes:
-            the larger one binds
+            for the same, fixed lengths also as CUDA graphs; beside it the seconds that the host needs to queue a step
+            and those that the device computes: the larger one binds
 rates       operations and bytes per second of a matrix product and a copy, by precision
 operators   the five that take longest in a step, with their arithmetic and bytes against the measured rates
 evaluation  10,895 queries against 2,179 videos: reading and encoding, ranking, and both
@@ -16,8 +16,6 @@ streamed    an epoch whose features are read from files, two batches ahead; the 
 chunks      a step and its memory with a batch that is encoded in parts
 authors     a step of other code and one of ours on the same batches, in turn, counted alike: `--authors FILE`, a Python
             file with `make(config, device)` that returns `step(batch)`
-compiled    `equal` and `epoch` once more with torch.compile, fixed lengths first, each configuration in a process of
-            its own, which is ended after `--limit` seconds; alone: `--compiled --only equal epoch`
 
 The noise that stands for features takes at most half of the memory that is free: of fewer videos where all do not fit,
 from files where not even two batches do. The first line says which. Every other line is one configuration: its
@@ -30,10 +28,7 @@ import gc
 import importlib.util
 import itertools
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -64,7 +59,6 @@ from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask
 from prvr.training.processes import make_accelerator
-from prvr.training.retrieval import compile_blocks
 from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
@@ -177,7 +171,7 @@ class Training:
 
     Args:
         bench: batches and device.
-        config: with `train.precision` and `train.compile`.
+        config: with `train.precision` and `train.cuda_graph`.
         stack: closed when this is not needed any more; it puts torch's settings back.
         streamed: whether the batches are read from files.
     """
@@ -187,16 +181,10 @@ class Training:
         precision = config.train.precision
         accelerator = stack.enter_context(make_accelerator(precision, bench.folder, bench.args.device, ()))
         stack.enter_context(matrix_products(precision))
-        stack.callback(torch._dynamo.reset)
         torch.manual_seed(0)
         retriever = Retriever(model_of(config)).train()
         objective = Objective(config.loss, config.model, retriever.registers).train()
-        graphs = config.train.compile and self.device.type == "cuda"
-        if config.train.compile:
-            compile_blocks(retriever, bench.args.backend, cuda_graphs=graphs)
-            config = replace(config, train=replace(config.train, compile=False))
         self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, self.loader.packed)
-        self.task.cuda_graphs = graphs
         self.step = TrainingStep(config, self.task, *self.task.optimizer(100_000), accelerator.device)
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
@@ -241,7 +229,7 @@ class Training:
 def ways(bench: Bench) -> Iterator[dict[str, Any]]:
     """The ways of taking a step."""
     for rows, precision in itertools.product(bench.args.rows, bench.args.precisions):
-        yield {"padded_rows": rows, "precision": precision, "compiled": bench.args.compiled}
+        yield {"padded_rows": rows, "precision": precision}
 
 
 def rates_of(bench: Bench) -> Configurations:
@@ -256,7 +244,6 @@ def measured_rates(bench: Bench, precision: str) -> tuple[float, float]:
 
 def equal(bench: Bench) -> Configurations:
     """Each way of taking a step against the same on the CPU: one batch, no dropout, all draws on the CPU."""
-    args = bench.args
 
     @cache
     def batch() -> Batch:
@@ -264,11 +251,11 @@ def equal(bench: Bench) -> Configurations:
 
     @cache
     def plain(rows: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        return terms_and_gradients(bench.config(rows, **WITHOUT_DROPOUT), batch(), torch.device("cpu"), args.backend)
+        return terms_and_gradients(bench.config(rows, **WITHOUT_DROPOUT), batch(), torch.device("cpu"))
 
-    def gaps(padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
-        changes = WITHOUT_DROPOUT | {"train.precision": precision, "train.compile": compiled}
-        ours = terms_and_gradients(bench.config(padded_rows, **changes), batch(), bench.device, args.backend)
+    def gaps(padded_rows: str, precision: str) -> dict[str, Any]:
+        config = bench.config(padded_rows, **WITHOUT_DROPOUT, **{"train.precision": precision})
+        ours = terms_and_gradients(config, batch(), bench.device)
         pairs = zip(("losses", "gradients"), map(largest_gap, ours, plain(padded_rows)), strict=True)
         return (result := dict(pairs)) | ({"equal": max(result.values()) <= EQUAL} if precision == "no" else {})
 
@@ -278,14 +265,13 @@ def equal(bench: Bench) -> Configurations:
 
 def epochs(bench: Bench) -> Configurations:
     for chosen in ways(bench):
-        yield chosen, partial(epoch, bench, **chosen)
+        for graph in ("off", "auto") if chosen["padded_rows"] == "fixed" else ("off",):
+            yield {**chosen, "cuda_graph": graph}, partial(epoch, bench, **chosen, **{"train.cuda_graph": graph})
 
 
-def epoch(
-    bench: Bench, padded_rows: str, precision: str, compiled: bool, streamed: bool = False, **keys: Any
-) -> dict[str, Any]:
+def epoch(bench: Bench, padded_rows: str, precision: str, streamed: bool = False, **keys: Any) -> dict[str, Any]:
     with ExitStack() as stack:
-        changes = {"train.precision": precision, "train.compile": compiled, **keys}
+        changes = {"train.precision": precision, **keys}
         training = Training(bench, bench.config(padded_rows, **changes), stack, streamed)
         _, first = seconds(partial(training.steps, bench.size.warm), bench.device)
         timed = partial(seconds, partial(training.steps, bench.size.steps), bench.device)
@@ -302,12 +288,12 @@ def epoch(
 
 def streamed(bench: Bench) -> Configurations:
     for precision in bench.args.precisions:
-        yield {"precision": precision}, partial(epoch, bench, "compute", precision, False, streamed=True)
+        yield {"precision": precision}, partial(epoch, bench, "compute", precision, streamed=True)
 
 
 def chunks(bench: Bench) -> Configurations:
     for videos in (bench.size.batch // 4, bench.size.batch // 8):
-        yield {"chunk_videos": videos}, partial(epoch, bench, "compute", "no", False, **{"train.chunk_videos": videos})
+        yield {"chunk_videos": videos}, partial(epoch, bench, "compute", "no", **{"train.chunk_videos": videos})
 
 
 def operators(bench: Bench) -> Configurations:
@@ -378,42 +364,6 @@ def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
         return figures
 
 
-def compiled(bench: Bench) -> Configurations:
-    for way in sorted(ways(bench), key=lambda way: way["padded_rows"] != "fixed"):
-        yield {**way, "compiled": True}, partial(in_process, bench, way["padded_rows"], way["precision"])
-
-
-def in_process(bench: Bench, rows: str, precision: str) -> str:
-    """Answers `equal` and `epoch` in a process of its own, which writes its lines itself.
-
-    Raises:
-        RuntimeError: it ended by itself without a result.
-        TimeoutError: it was ended.
-    """
-    bench.__dict__.pop("loader", None)  # its noise: the other process makes its own
-    args = bench.args
-    torch.cuda.empty_cache()
-    options = {name: getattr(args, name) for name in ("device", "preset", "dtype", "backend", "memory", "out")}
-    options |= {"rows": rows, "precisions": precision, "steps": bench.size.steps}
-    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    words += ["--compiled", *(["--small"] if args.small else []), "--only", "equal", "epoch"]
-    with (
-        tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen([sys.executable, __file__, *words], stderr=said, start_new_session=True) as process,
-    ):
-        try:
-            code = process.wait(args.limit)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"ended after --limit {args.limit:g} seconds") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # compilers that it started too
-        if code:
-            said.seek(0)
-            raise RuntimeError(f"exit code {code}: {said.read()[-2000:]}")
-    return "in the lines before"
-
-
 QUESTIONS: dict[str, Callable[[Bench], Configurations]] = {
     "equal": equal,
     "epoch": epochs,
@@ -423,7 +373,6 @@ QUESTIONS: dict[str, Callable[[Bench], Configurations]] = {
     "streamed": streamed,
     "chunks": chunks,
     "authors": authors,
-    "compiled": compiled,
 }
 
 
@@ -455,16 +404,12 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         dtype=option("float32", "type of the stored features", choices=["float32", "float16"]),
         steps=option(None, "steps timed per configuration", type=int),
         rows=option([*ROWS], "values of model.padded_rows", choices=ROWS),
-        compiled=option(False, "compile the blocks for `equal` and `epoch`"),
         memory=option(None, "bytes of the device that count as free; default: what is", type=int),
         seconds=option(600.0, "nothing is begun after so many"),
-        limit=option(120.0, "seconds of each process of `compiled`"),
-        backend=option(None, "backend of torch.compile; default: inductor, with --small eager"),
         authors=option(None, "a Python file with make(config, device)", type=Path),
         small=option(False, "toy sizes; without a GPU always"),
     )
     args.small |= args.device == "cpu"
-    args.backend = args.backend or ("eager" if args.small else "inductor")
     return args
 
 

@@ -68,13 +68,13 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["--train.precision", "no", "--data-root", "a: b", "--data.feature", "null", "--optim.lr=1e-5"]
-    given += ["--model.blocks", "[{space: euclidean}, {width: 2}]", "--train.compile", "true"]
+    given += ["--model.blocks", "[{space: euclidean}, {width: 2}]", "--train.cuda_graph", "off"]
     assert main(["train", "--preset", "hybrid-tvr", *given, "--print-config"]) == 0
     (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
     config = prvr.load_config(tmp_path / "mine.yaml")
     assert (config.train.precision, config.data.root, config.data.feature) == ("no", "a: b", None)
     assert (config.optim.lr, [block.width for block in config.model.blocks]) == (1e-5, [None, 2.0])
-    assert config.train.compile is True
+    assert config.train.cuda_graph == "off"
 
 
 @pytest.mark.parametrize(

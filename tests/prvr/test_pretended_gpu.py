@@ -73,7 +73,8 @@ def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[
     changes: dict[str, Any] = {"dropout": 0.0}  # devices draw other numbers
     if isinstance(config.model, ModelConfig):
         changes |= {"input_dropout": 0.0, "padded_rows": rows}
-    config = replace(config, model=replace(config.model, **changes))
+    train = replace(config.train, cuda_graph="off")
+    config = replace(config, model=replace(config.model, **changes), train=train)
     torch.manual_seed(0)
     retriever = build_retriever(config.model).train()
     objective = Objective(config.loss, config.model, retriever.registers).train()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prvr.scoring import at_steps, best_moment, clip_scores, max_scores, normalised, packed_max_scores
+from _device import Traffic
+from prvr.scoring import at_steps, best_moment, clip_scores, max_scores, normalised, packed_max_scores, word_scores
 from prvr.types import VideoEmbedding
 
 
@@ -197,3 +198,15 @@ def test_on_a_card_stored_half_precision_is_multiplied_as_it_is(queries: int) ->
         with torch.enable_grad():  # the operator has no gradient
             query.requires_grad_()
             assert max_scores(query, tokens, valid, dots=False, unit=True)[0].requires_grad
+
+
+def test_pairs_of_words_and_frames_are_masked_in_their_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a pass over all pairs to mask them, nor a gradient the size of all words for each block of them."""
+    monkeypatch.setattr("prvr.scoring._BLOCK", 5 * 7)
+    words, frames = torch.randn(4, 5, 8, requires_grad=True), torch.randn(3, 7, 8, requires_grad=True)
+    masks = torch.ones(4, 5, dtype=torch.bool), torch.arange(7) < torch.tensor([[7], [4], [1]])
+    with Traffic() as traffic:
+        word_scores(words, masks[0], torch.rand(4, 5), frames, masks[1]).sum().backward()
+    passes = [key for key in traffic.done if "masked_fill" in key[0] and "[1, 5, 1, 7]" in key[1]]
+    whole = [key for key in traffic.done if "slice_backward" in key[0]]
+    assert not passes + whole

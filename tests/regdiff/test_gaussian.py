@@ -139,3 +139,45 @@ def test_errors(unchecked):
         GeneralizedPooling(8)(torch.randn(1, 9, 2))
     with pytest.raises(ValueError, match="mask: row 1 has no valid position"):
         GeneralizedPooling(8)(torch.randn(2, 8, 2), torch.tensor([[True] * 8, [False] * 8]))
+
+
+class WithoutReserve(torch.autograd.Function):
+    """What cuDNN says of a gradient through a recurrent layer that did not run in training mode."""
+
+    @staticmethod
+    def forward(ctx, states):
+        return states.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("cudnn RNN backward can only be called in training mode")
+
+
+@pytest.mark.parametrize("mask", [None, torch.arange(5) < torch.tensor([[5], [2]])])
+def test_a_gradient_in_eval_mode_needs_no_training_mode_of_cudnn(mask, monkeypatch):
+    plain = torch.nn.modules.rnn._VF.gru
+
+    def like_cudnn(*arguments):
+        states, last = plain(*arguments)
+        training = arguments[-3 if isinstance(arguments[2], list) else -2]
+        return (states if training else WithoutReserve.apply(states)), last
+
+    pooling, x = GeneralizedPooling(length=5).eval(), torch.randn(2, 5, 4)
+    expected = pooling(x, mask)
+    monkeypatch.setattr(torch.nn.modules.rnn._VF, "gru", like_cudnn)
+    pooled = pooling(x, mask)
+    pooled.sum().backward()
+    assert torch.equal(pooled, expected)
+    assert pooling.gru.weight_hh_l0.grad.abs().sum() > 0
+    assert not pooling.training
+    with torch.no_grad():
+        assert torch.equal(pooling(x, mask), expected)
+    assert not pooling.gru.training
+
+
+def test_lengths_lie_on_the_cpu_whatever_the_default_device_is():
+    pooling, x = GeneralizedPooling(length=5), torch.randn(2, 5, 4)
+    mask = torch.arange(5) < torch.tensor([[5], [2]])
+    expected = pooling(x, mask)
+    with torch.device("meta"):  # stands for a GPU, which torch refuses for lengths as well
+        assert torch.equal(pooling(x, mask), expected)

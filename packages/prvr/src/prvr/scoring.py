@@ -486,21 +486,25 @@ def _align(
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block."""
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
+    bias = words.new_zeros(frames.shape[:2])
+    if frame_mask is not None:
+        frames, bias = frames.masked_fill(~frame_mask[..., None], 0), bias.masked_fill(~frame_mask, -torch.inf)
     pair = words.shape[1] * frames.shape[1]
-    videos = max(1, min(len(frames), _BLOCK // pair))
-    queries = max(1, _BLOCK // (videos * pair))
+    most = _BLOCK if words.device.type == "cpu" else 4 * _BLOCK
+    videos = max(1, min(len(frames), most // pair))
+    queries = max(1, most // (videos * pair))
+    columns = list(zip(frames.split(videos), bias.split(videos), _slices(len(frames), videos), strict=True))
 
-    def block(of_texts: slice, of_videos: slice) -> Tensor:
-        rows, columns = words[of_texts], frames[of_videos]
-        product = rows.flatten(0, 1) @ columns.flatten(0, 1).mT
+    def block(rows: Tensor, of_texts: slice, columns: Tensor, bias: Tensor, of_videos: slice) -> Tensor:
+        # The mask as a bias of the product: no pass over all pairs, neither here nor for gradients.
+        product = torch.addmm(bias.flatten(), rows.flatten(0, 1), columns.flatten(0, 1).mT)
         product = product.view(*rows.shape[:2], *columns.shape[:2])
-        best = _best(product, None if frame_mask is None else frame_mask[of_videos], 3)
-        score = torch.einsum("qwv,qw->qv", best, weights[of_texts])
+        score = torch.einsum("qwv,qw->qv", _best(product, None, 3), weights[of_texts])
         return score if also is None else score + also(product, of_texts, of_videos)
 
-    return torch.cat(
-        [torch.cat([block(t, v) for v in _slices(len(frames), videos)], 1) for t in _slices(len(words), queries)]
-    )
+    # Split once, since each slice would have a gradient of the size of all.
+    texts = zip(words.split(queries), _slices(len(words), queries), strict=True)
+    return torch.cat([torch.cat([block(*text, *video) for video in columns], 1) for text in texts])
 
 
 def _slices(total: int, size: int) -> list[slice]:

@@ -148,9 +148,9 @@ class TrainConfig(TrainerConfig):
     data_on_device: Literal["auto", "always", "never"] = "auto"
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""
-    compile: bool = False
-    """Compile blocks of encoders and the sampler of the registers with torch.compile, with `model.padded_rows: fixed`
-    encoders and scores whole. Dropout then draws other numbers."""
+    cuda_graph: Literal["auto", "on", "off"] = "auto"
+    """Start each step as one CUDA graph; auto: where that is possible, which needs `model.padded_rows: fixed`. The
+    numbers are the same either way."""
     eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""
 

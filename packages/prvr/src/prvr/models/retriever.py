@@ -6,7 +6,6 @@ from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from prvr.config import CLIPS, COMPAT, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
@@ -131,7 +130,7 @@ class Retriever(PretrainedModel):
             return self.path.encode_text(words, word_mask)
         if self.config.padded_rows == "fixed":
             words = words.masked_fill(~word_mask[..., None], 0)
-            sequences = Sequences.fixed(word_mask)
+            sequences = Sequences.padded(word_mask)
         else:
             sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
         sentence = self.query(words, sequences)
@@ -209,8 +208,6 @@ class Retriever(PretrainedModel):
 
     def _sequences(self, mask: Bool[Tensor, "v l"], valid: int | None) -> Sequences:
         """How rows of frames are computed, as `config.padded_rows` says."""
-        if self.config.padded_rows == "fixed":
-            return Sequences.fixed(mask)
         return Sequences.packed(mask, valid) if self.config.drops_padding else Sequences.padded(mask)
 
     def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
@@ -275,19 +272,19 @@ class Retriever(PretrainedModel):
 
         Losses train the blocks: a path beside them is left out.
         """
-        config, queries = self.config, len(batch.words)
-        words, mask = batch.words, batch.word_mask
-        if config.padded_rows == "fixed":
-            lengths = (batch.frames.shape[1], config.max_frames), (words.shape[1], config.max_words)
-            batch = batch.padded(*(config.padded_length(*length) for length in lengths))
-            more = -queries % len(batch.clips)  # rows of padding, cut off below, so that few numbers of queries occur
-            words, mask = (pad(t, (0, 0) * (t.ndim - 1) + (0, more), value=1) for t in (batch.words, batch.word_mask))
-        text = self._encode_text(words, mask, batch.valid_words)
-        text = text[:queries] if len(text) > queries else text
+        if self.config.padded_rows == "fixed":
+            batch = self.padded(batch)
+        text = self._encode_text(batch.words, batch.word_mask, batch.valid_words)
         video, registers = self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
         if self.stream is not None:
             video = replace(video, stream=self.stream(batch.stream, batch.stream_mask))
         return text, video, registers
+
+    def padded(self, batch: Batch) -> Batch:
+        """A batch in the few shapes of `config.padded_rows="fixed"`."""
+        config = self.config
+        lengths = (batch.frames.shape[1], config.max_frames), (batch.words.shape[1], config.max_words)
+        return batch.padded(*(config.padded_length(*length) for length in lengths))
 
     def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """The input of the losses, from encoded queries, videos and registers."""

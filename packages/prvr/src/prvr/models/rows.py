@@ -127,11 +127,6 @@ class Sequences:
         return cls(mask, mask.shape[1], Rows.of(mask) if mask.device.type == "cpu" else None)
 
     @classmethod
-    def fixed(cls, mask: Bool[Tensor, "v l"]) -> "Sequences":
-        """As `padded`, with the same operators and shapes whatever the mask says."""
-        return cls(mask, mask.shape[1])
-
-    @classmethod
     def packed(cls, mask: Bool[Tensor, "v l"], count: int | None = None) -> "Sequences":
         """Sequences whose padding is not computed; `count` is the number of valid rows, see `Rows.of`."""
         return cls(mask, mask.shape[1], Rows.of(mask, count), is_packed=True)

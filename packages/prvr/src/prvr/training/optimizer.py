@@ -1,7 +1,7 @@
 """The released optimiser, parameter groups that know stacked tensors, and the learning rate's schedule."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -112,6 +112,8 @@ class BertAdam(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "warmup": warmup}
         defaults |= {"max_grad_norm": max_grad_norm, "total_steps": total_steps, "schedule": "linear", "stacked": 0}
         super().__init__(params, defaults)
+        self.rates: Sequence[Tensor] | None = None
+        """Learning rates of the `rules` of a step that is captured, which does not count itself."""
         if flat := [
             tuple(p.shape) for group in self.param_groups for p in group["params"] if p.ndim < group["stacked"]
         ]:
@@ -120,35 +122,32 @@ class BertAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every tensor that has a gradient; a closure is not supported."""
-        # Tensors of all groups that are updated alike are updated together: fewer kernels.
-        groups_by_rule: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            grads = [p.grad for p in params if p.grad is not None]
-            for p, grad in zip(params, _clipped(grads, group["max_grad_norm"], group["stacked"]), strict=True):
+        for index, ((number, _), params) in enumerate(self.rules().items()):
+            rate = self.count(number, params) if self.rates is None else self.rates[index]
+            _update(self.param_groups[number], params, rate, [self.state[p] for p in params])
+
+    def rules(self) -> dict[tuple[int, int], list[nn.Parameter]]:
+        """The tensors that have a gradient, by the number of their group and of their steps: they are updated alike."""
+        rules: dict[tuple[int, int], list[nn.Parameter]] = {}
+        for number, group in enumerate(self.param_groups):
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
                 state = self.state[p]
                 if not state:
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
-                rule = (_scheduled(group, state["step"]), *group["betas"], group["eps"], group["weight_decay"])
-                rule_params, rule_grads = groups_by_rule.setdefault((*rule, p.device, p.dtype), ([], []))
-                rule_params.append(p)
-                rule_grads.append(grad)
-                state["step"] += 1
-        for (lr, beta1, beta2, eps, decay, *_), (params, grads) in groups_by_rule.items():
-            first = [self.state[p]["exp_avg"] for p in params]
-            second = [self.state[p]["exp_avg_sq"] for p in params]
-            torch._foreach_lerp_(first, grads, 1 - beta1)
-            torch._foreach_mul_(second, beta2)
-            torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
-            denominator = torch._foreach_sqrt(second)
-            torch._foreach_add_(denominator, eps)
-            update = torch._foreach_div(first, denominator)
-            if decay > 0:
-                torch._foreach_add_(update, params, alpha=decay)
-            torch._foreach_add_(params, update, alpha=-lr)
+                rules.setdefault((number, state["step"]), []).append(p)
+        return rules
+
+    def count(self, number: int, params: Sequence[nn.Parameter]) -> float:
+        """Counts a step of tensors of a group that are updated alike; returns its learning rate."""
+        rate = _scheduled(self.param_groups[number], self.state[params[0]]["step"])
+        for p in params:
+            self.state[p]["step"] += 1
+        return rate
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""
@@ -159,6 +158,30 @@ class BertAdam(torch.optim.Optimizer):
 def _scheduled(group: dict[str, Any], step: int) -> float:
     total = group["total_steps"]
     return group["lr"] if total is None else group["lr"] * _SCHEDULES[group["schedule"]](step / total, group["warmup"])
+
+
+def _update(
+    group: Mapping[str, Any], params: list[Any], rate: float | Tensor, states: Sequence[Mapping[str, Any]]
+) -> None:
+    """The update of BertAdam; not on a CPU, and by a rate that is a tensor, in one pass over parameters and moments."""
+    beta1, beta2 = group["betas"]
+    grads: list[Any] = [*_clipped([p.grad for p in params], group["max_grad_norm"], group["stacked"])]
+    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+    decay, eps = group["weight_decay"], group["eps"]
+    if params[0].device.type != "cpu" or isinstance(rate, Tensor):  # AdamW, so late that its corrections are 1
+        late = [torch.full((), 1e9, device=params[0].device)] * len(params)
+        numbers: Any = {"lr": rate, "beta1": beta1, "beta2": beta2, "weight_decay": decay, "eps": eps}
+        torch._fused_adamw_(params, grads, first, second, [], late, **numbers, amsgrad=False, maximize=False)
+        return
+    torch._foreach_lerp_(first, grads, 1 - beta1)
+    torch._foreach_mul_(second, beta2)
+    torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
+    denominator = torch._foreach_sqrt(second)
+    torch._foreach_add_(denominator, eps)
+    update = torch._foreach_div(first, denominator)
+    if decay > 0:
+        torch._foreach_add_(update, params, alpha=decay)
+    torch._foreach_add_(params, update, alpha=-rate)
 
 
 def _clipped(
@@ -246,7 +269,7 @@ def build_optimizer(
         options |= {"max_grad_norm": optim.max_grad_norm, "warmup": optim.warmup, "total_steps": total_steps}
         return BertAdam(groups, **options), None
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    adamw = torch.optim.AdamW(groups, fused=True if on_gpu else None, **options)
+    adamw = torch.optim.AdamW(groups, fused=on_gpu, capturable=on_gpu, **options)
     share = _SCHEDULES[optim.schedule]
     # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
     return adamw, LambdaLR(adamw, lambda step: share((step + 1) / (total_steps + 1), optim.warmup))

@@ -1,10 +1,9 @@
 """The training of a retriever: a batch of videos with their captions, the losses between all of them."""
 
-import inspect
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, load_config
+from prvr.config import LOSSES, Config, active_losses, load_config
 from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
@@ -25,7 +24,6 @@ from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
-from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import model_files, shipped_model
@@ -41,8 +39,7 @@ from prvr.training.run_folder import Run, RunOptions, open_run
 from prvr.training.splits import Splits, Teacher, fitted, open_splits, teacher_scores, training_batches, with_widths
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
-from prvr.types import Batch, Labels, TextEmbedding, tensors_of, with_tensors
-from regdiff.registers import RegisterDenoiser, RegisterGenerator
+from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +177,22 @@ def resume(output: Path | str, **options: Any) -> RunResult:
     return train(load_config(path), output=output, resume=True, **options)
 
 
+def eager_reason(config: Config, accelerator: Accelerator) -> str:
+    """Why the steps of a run cannot be captured as CUDA graphs; empty if they can."""
+    on_host = {"video_ids", "query_ids", "captions"}
+    reasons = {
+        f"the run computes on {accelerator.device}": accelerator.device.type != "cuda",
+        "several processes train": accelerator.num_processes > 1,
+        "train.chunk_videos is set, and each chunk draws by a seed of its own": config.train.chunk_videos,
+        "batches have many shapes without model.padded_rows='fixed'": getattr(config.model, "padded_rows", "")
+        != "fixed",
+    } | {
+        f"the host computes a part of loss.{name}": name == "matching" or on_host.intersection(LOSSES[name].needs)
+        for name in active_losses(config.loss, config.model)
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
 class RetrievalTask:
     """A retriever and its objective, trained on videos with their captions; a `prvr.training.Task`.
 
@@ -207,11 +220,14 @@ class RetrievalTask:
         project_bounds(retriever, objective)
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
         """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
-        self.cuda_graphs = config.train.compile and accelerator.device.type == "cuda" and not self.in_parts
-        if config.train.compile:
-            if accelerator.device.type == "cpu":
-                logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
-            compile_blocks(retriever, cuda_graphs=self.cuda_graphs)
+        reason, graphs = eager_reason(config, accelerator), config.train.cuda_graph
+        if reason and graphs == "on":
+            raise TrainingError(f"train.cuda_graph='on': {reason}. Change that, or set train.cuda_graph to 'auto'")
+        if reason and graphs == "auto" and accelerator.device.type == "cuda":
+            logger.info("train.cuda_graph: steps are not captured: %s", reason)
+        self.captures = not reason and graphs != "off"
+        # The weight of one decays with the epoch, and those of others may read it.
+        self.reads_epoch = any(LOSSES[name].is_own or name == "frame_distillation" for name in objective.active)
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
@@ -240,8 +256,6 @@ class RetrievalTask:
     ) -> dict[str, Tensor]:
         """Adds the gradients of a batch, and returns the terms of the objective."""
         videos, info = batch
-        if self.cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()
         if info is not None:
             return self._backward_in_parts(videos, info, epoch, step, generator)
         with self.accelerator.autocast():
@@ -251,6 +265,15 @@ class RetrievalTask:
         terms = self.objective(output, videos, generator=generator, **self._loss_options(epoch))
         self.accelerator.backward(terms["total"])
         return terms
+
+    def fixed(self, batch: tuple[Batch, BatchInfo | None], epoch: int) -> tuple[tuple[Any, ...], Batch]:
+        """What a graph repeats of an epoch, and a batch in one of few shapes, without ids and texts."""
+        assert isinstance(self.retriever, Retriever)
+        videos = self.retriever.padded(batch[0])
+        most = videos.labels.most_queries
+        counts = None if most is None else Counts((), (), (most,))
+        plain = replace(videos, video_ids=(), query_ids=(), captions=(), counts=counts)
+        return (*self._loss_options(epoch).values(), epoch if self.reads_epoch else None), plain
 
     def _loss_options(self, epoch: int) -> dict[str, Any]:
         """The negatives of an epoch, and whether it is one of the warm-up."""
@@ -320,7 +343,7 @@ class RetrievalTask:
         retriever, texts = self.retriever, encoded.text
         assert isinstance(texts, TextEmbedding)
         columns = []
-        with self._eager(), evaluation_mode(retriever, device, train.seed):
+        with evaluation_mode(retriever, device, train.seed):
             for part in encoded.videos:
                 video = retriever.for_scoring(part)
                 alone, mapped = replace(video, path=None), video.path
@@ -353,70 +376,14 @@ class RetrievalTask:
 
     def _evaluate(self, split: PackedSplit, encoded: EncodedSplit | None = None, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
-        with self._eager():
-            return evaluate(self.retriever, split, config, encoded=encoded, device=self.accelerator.device)
+        return evaluate(self.retriever, split, config, encoded=encoded, device=self.accelerator.device)
 
     def _encode(self, split: PackedSplit) -> EncodedSplit:
         train, device = self.config.train, self.accelerator.device
         sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
-        with self._eager():
-            return encode_split(self.retriever, split, device=device, seed=train.seed, **sizes)
-
-    def _eager(self) -> AbstractContextManager[Any]:
-        # What is compiled has the shapes of training, and a CUDA graph would overwrite embeddings that are kept here.
-        # Without train.compile nothing is asked: set_stance imports the compiler, which takes seconds.
-        return torch.compiler.set_stance("force_eager") if self.config.train.compile else nullcontext()
+        return encode_split(self.retriever, split, device=device, seed=train.seed, **sizes)
 
 
 def _in_float32(record: Any) -> Any:
     """Copy of a record with its floating tensors in float32."""
     return with_tensors(record, {name: t.float() for name, t in tensors_of(record).items() if t.is_floating_point()})
-
-
-_COMPILED = (TransformerBlocks, AttentionBlocks, RegisterDenoiser)
-
-
-def compile_blocks(
-    model: nn.Module, backend: str | Callable[..., Any] = "inductor", *, cuda_graphs: bool = False
-) -> int:
-    """Compiles, in place and when first called, the parts of a model that take nearly all of a step.
-
-    The sampler of the registers becomes one graph with all of its steps; its shapes depend on the batch size alone.
-    With `padded_rows: fixed`, the text encoder, both branches and the scores become one graph each for every length
-    that batches are padded to. Otherwise the stacks of attention blocks and the denoiser become one graph each for all
-    batches, with dynamic numbers of videos, rows and positions. Dropout draws other numbers than without.
-
-    Copy a model before it is compiled: a later copy would call the functions of the first.
-
-    Args:
-        model: a retriever.
-        backend: the backend of torch.compile.
-        cuda_graphs: start what has static shapes as CUDA graphs, as `mode="reduce-overhead"` does. Each step must then
-            call `torch.compiler.cudagraph_mark_step_begin` first, and no result be kept beyond it.
-
-    Returns:
-        The number of compiled functions.
-    """
-    options: dict[str, Any] = {"backend": backend}
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
-    graphs, draws = {"triton.cudagraphs": True} if cuda_graphs else {}, {"fallback_random": True}
-    modules = [module for module in model.modules() if isinstance(module, _COMPILED)]
-    functions: list[tuple[Any, str]] = []
-    for generator in (module for module in model.modules() if isinstance(module, RegisterGenerator)):
-        if generator.diffusion is not None:
-            generator.diffusion.stages(generator.sampling_steps())  # now: they cannot be when a graph is traced
-            functions.append((generator.diffusion, "sample"))
-    if isinstance(model, Retriever) and model.config.padded_rows == "fixed":
-        functions += [(model, "_encode_text"), (model, "score")]
-        for branch in (model.clips, model.frames):
-            functions += [(branch, "embed"), (branch, "forward")] if branch is not None else []
-        outside = (model.guide, None if model.registers is None else model.registers.denoiser)
-        functions, modules = functions + [(module, "forward") for module in outside if module is not None], []
-    for owner, name in functions:
-        inductor = graphs | draws if name == "sample" else graphs  # the sampler draws what it draws uncompiled
-        static = {"options": inductor} if backend == "inductor" and inductor else {}
-        setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False, **static, **options))
-    for module in modules:
-        module.compile(**options, dynamic=True)
-    return len(functions) + len(modules)

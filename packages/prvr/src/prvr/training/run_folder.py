@@ -54,7 +54,8 @@ RunConfig = Config | RerankerRunConfig
 MAY_CHANGE = frozenset(
     {
         *("name", "imports", "data.root", "data.cache_dir", "train.teacher", "train.start_from"),
-        *("train.data_on_device", "train.checkpoint_every", "train.on_nonfinite", "train.max_skipped", "fit.baseline"),
+        *("train.data_on_device", "train.cuda_graph", "train.checkpoint_every", "train.on_nonfinite"),
+        *("train.max_skipped", "fit.baseline"),
     }
 )
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from prvr.training.captured import Graphs, Recorder
 from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
 from prvr.training.run_folder import RunConfig
@@ -84,6 +85,7 @@ class StepMetrics:
         parameters: names of the tensors that have a gradient.
         norms: the norm of the gradient of each parameter, on the device: fetched only if something is wrong.
         sent: the loss terms and the norm of the whole gradient, on the host or on their way to it.
+        totals: the norms of the gradients of each network, on the device.
         arrived: when `sent` is on the host; None = already, or reading waits for it.
     """
 
@@ -93,6 +95,7 @@ class StepMetrics:
     parameters: Sequence[str]
     norms: Float[Tensor, " p"]
     sent: Float[Tensor, " t"]
+    totals: Sequence[Float[Tensor, ""]] = ()
     arrived: torch.cuda.Event | None = None
 
     @cached_property
@@ -152,6 +155,7 @@ class TrainingStep:
         self.config, self.task, self.optimizer, self.scheduler = config, task, optimizer, scheduler
         self.lag = int(config.train.on_nonfinite == "stop" and device.type == "cuda")
         """How many steps later the numbers are read."""
+        self.graphs = Graphs(self, Recorder()) if getattr(task, "captures", False) else None
         networks = task.networks.values()
         self._names = {p: name for network in networks for name, p in network.named_parameters()}
         trained = [p for group in optimizer.param_groups for p in group["params"]]
@@ -176,28 +180,40 @@ class TrainingStep:
             step: in its epoch.
             generator: for draws on the device, seeded for this step; None = the global one.
         """
+        if self.graphs is None:
+            compute, update = partial(self.compute, batch, epoch, step, generator), self.update
+        else:
+            compute, update = self.graphs(batch, epoch, step, generator)
+        metrics = replace(compute(), step=step, examples=examples)
+        if self.lag and metrics.sent.is_cuda:
+            metrics.sent = metrics.sent.to("cpu", non_blocking=True)  # into pinned memory
+            metrics.arrived = torch.cuda.Event()
+            metrics.arrived.record()
+        if self.lag or metrics.finite:
+            update(metrics)
+            if self.scheduler is not None:
+                self.scheduler.step()
+        return metrics
+
+    def compute(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None) -> StepMetrics:
+        """The loss terms and gradients of a batch; arguments as of a call."""
         self.optimizer.zero_grad(set_to_none=True)
         terms = self.task.backward(batch, epoch, step, generator)
-        groups = [[p for p in group if p.grad is not None] for group in self._groups]
+        groups = self._with_gradient()
         norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
         totals = [torch.linalg.vector_norm(part) for part in norms]
         total = totals[0] if len(totals) == 1 else torch.linalg.vector_norm(torch.stack(totals))
         sent = torch.stack([*(term.detach().float() for term in terms.values()), total.float()])
         names = [self._names[p] for group in groups for p in group]
-        metrics = StepMetrics(step, examples, tuple(terms), names, torch.cat(norms), sent)
-        if self.lag and sent.is_cuda:
-            metrics.sent = sent.to("cpu", non_blocking=True)  # into pinned memory
-            metrics.arrived = torch.cuda.Event()
-            metrics.arrived.record()
-        if self.lag or metrics.finite:
-            self._update(groups, totals)
-        return metrics
+        return StepMetrics(step, "", tuple(terms), names, torch.cat(norms), sent, totals)
 
-    def _update(self, groups: list[list[nn.Parameter]], norms: list[Tensor]) -> None:
+    def update(self, metrics: StepMetrics) -> None:
+        """Clips the gradients of a step and updates the parameters, by the learning rate as it stands."""
         optim = self.config.optim
         if self.scheduler is not None or optim.clip == "whole":  # BertAdam, which has no scheduler, clips each tensor
-            for group, norm in zip(groups, norms, strict=True):
+            for group, norm in zip(self._with_gradient(), metrics.totals, strict=True):
                 torch.nn.utils.clip_grads_with_norm_(group, optim.max_grad_norm, norm)
         self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
+
+    def _with_gradient(self) -> list[list[nn.Parameter]]:
+        return [[p for p in group if p.grad is not None] for group in self._groups]

@@ -126,6 +126,8 @@ class GeneralizedPooling(nn.Module):
         ranks = torch.arange(longest, device=self.rank_table.device)
         lengths = longest - ranks[:count]
         codes = self.rank_table[:longest].expand(count, -1, -1)
+        # cuDNN keeps what a gradient needs in training mode alone; the numbers are the same in both.
+        self.gru.training = self.training or torch.is_grad_enabled()
         if torch.compiler.is_compiling():  # nn.GRU neither compiles nor exports
             # The backward direction reads ranks m - 1, ..., 0 of a sequence of m; what follows them is left out below.
             turned = (lengths[:, None] - 1 - ranks).clamp(min=0)
@@ -136,7 +138,7 @@ class GeneralizedPooling(nn.Module):
             states, _ = self.gru(codes)
         else:
             # The backward direction starts at each sequence's own last rank, hence packing, by lengths on the CPU.
-            packed = pack_padded_sequence(codes, torch.arange(longest, longest - count, -1), batch_first=True)
+            packed = pack_padded_sequence(codes, [*range(longest, longest - count, -1)], batch_first=True)
             states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
         ahead, back = states.chunk(2, dim=-1)  # of both directions (k, l, c)
         scores = self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
