@@ -1,6 +1,6 @@
 """Small tasks on which every layer and recipe of the documentation is trained beside its Euclidean twin.
 
-`python tests/lorentz/recipes.py` prints the table of docs/lorentz.md.
+`python tests/lorentz/recipes.py` prints the table of benchmarks/studies/lorentz.md.
 """
 
 import re

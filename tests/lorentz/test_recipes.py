@@ -1,6 +1,6 @@
 """Every layer and recipe of the documentation learns what its Euclidean twin learns.
 
-`HYPOTHESIS_PROFILE=nightly` trains all seeds at both rates, and the twins, as the table of docs/lorentz.md does; and
+`HYPOTHESIS_PROFILE=nightly` trains all seeds at both rates, and the twins, as benchmarks/studies/lorentz.md shows; and
 attention of the documents, and with positions that start small, which takes as long as all the others.
 """
 

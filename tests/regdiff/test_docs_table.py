@@ -1,4 +1,4 @@
-"""docs/regdiff.md says what the code says: one table of schedulers is regdiff.SCHEDULERS, the other is measured."""
+"""Two tables of schedulers: that of docs/regdiff.md is regdiff.SCHEDULERS, that beside the studies is measured."""
 
 import re
 import runpy
@@ -13,6 +13,7 @@ from regdiff import SCHEDULERS, Capabilities
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "regdiff.md"
+MEASURED = ROOT / "benchmarks" / "studies" / "regdiff.md"
 COLUMNS = {
     "`make_scheduler`": "name",
     "class in diffusers": "scheduler",
@@ -33,11 +34,11 @@ def cell(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def rows(first: str) -> list[list[str]]:
+def rows(first: str, page: Path = PAGE) -> list[list[str]]:
     """The table of the page whose header begins with `first`, header first, without the rule below it."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     table = re.search(rf"^\| {first} \|.*?\n\n", text, flags=re.MULTILINE | re.DOTALL)
-    assert table is not None, f"docs/regdiff.md has no table that begins with {first}"
+    assert table is not None, f"{page.name} has no table that begins with {first}"
     lines = [[part.strip() for part in line.strip("|").split("|")] for line in table.group().splitlines() if line]
     return [lines[0], *lines[2:]]
 
@@ -59,7 +60,7 @@ def test_errors_are_those_of_the_page_and_no_scheduler_is_far_behind_ddim(predic
     lines = capsys.readouterr().out.splitlines()
     measured = {line.split()[0]: [float(value) for value in line.split()[-4:]] for line in lines if "0." in line}
     assert measured.keys() == SCHEDULERS.keys()
-    for name, *cells in rows("scheduler"):
+    for name, *cells in rows("scheduler", MEASURED):
         if name == "scheduler" or (name.startswith("`flow`") and prediction == "epsilon"):
             continue
         errors = measured[name.split("`")[1]]
