@@ -120,6 +120,18 @@ def test_sparse_graphs_give_values_and_gradients_of_dense_ones(to_sparse: Callab
     assert layer(lf.origin(12, 4, dtype=DOUBLE), to_sparse(adjacency[:5])).shape == (5, 5)
 
 
+def test_edges_as_pyg_has_them() -> None:
+    """The second row of `edge_index` are the nodes that receive."""
+    layer, x = LorentzGraphConv(3, 4).double(), lf.expmap0(torch.randn(6, 3, dtype=torch.float64))
+    edges, weights = torch.tensor([[0, 1, 2, 0, 5], [1, 1, 3, 4, 0]]), torch.rand(5, dtype=torch.float64)
+    dense = torch.zeros(6, 6, dtype=torch.float64)
+    for weight in (None, weights):
+        dense[edges[1], edges[0]] = 1.0 if weight is None else weight
+        torch.testing.assert_close(layer(x, edges, weight), layer(x, dense))
+    with pytest.raises(RuntimeError, match="size"):
+        layer(x, torch.tensor([[6], [0]]))
+
+
 def test_weights_of_edges_are_learned_and_half_precision_mixes() -> None:
     layer, weights = LorentzGraphConv(3, 4), graph(6, 0).float().requires_grad_()
     x = lf.expmap0(torch.randn(6, 3))

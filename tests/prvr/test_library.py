@@ -207,7 +207,7 @@ def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(
     left = {*files.rglob("*.npy")}
     assert len(left) == 3
     assert not left & before
-    assert "there are []" in explained(["library", str(films), "--drop", NAME], capsys)
+    assert "Known: none" in explained(["library", str(films), "--drop", NAME], capsys)
     assert len(found(films, capsys)) == 3
 
 

@@ -122,6 +122,15 @@ class WrappedNormal(Distribution):
         """loc, where the density is largest."""
         return self.loc
 
+    @property
+    def variance(self) -> Tensor:
+        """Not defined: coordinates of a curved space have none."""
+        raise NotImplementedError("variance: points have none by coordinates; `scale` is that of the tangent vectors")
+
+    def entropy(self) -> Tensor:
+        """Not in closed form."""
+        raise NotImplementedError("entropy: has no closed form; take the mean of -log_prob(z) over z = rsample((n,))")
+
     def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "... n"]:
         """Draw ambient points, differentiable in loc, scale and c."""
         return self._at(self._draw(sample_shape))

@@ -1,4 +1,4 @@
-"""The hyperboloid as a geoopt manifold."""
+"""The hyperboloid, and the Poincare ball, as geoopt manifolds."""
 
 import warnings
 from typing import Any
@@ -9,10 +9,12 @@ from torch import Tensor
 
 from . import _hyperboloid as hyp
 from . import functional as lf
+from . import models
 from ._manifold_curvature import ManifoldCurvature, as_float, one_number, read_names_of_manifold
 from ._precision import Scalar, evaluate
 from ._series import asinhc, safe_sqrt
 from ._validation import spaces, vectors
+from .models import Ball
 from .nn.curvature import Curvature
 from .points import check_on_hyperboloid, check_time_zero, point_spaces
 
@@ -53,7 +55,38 @@ def _share(dim: int, t: Any) -> Any:
     return t.movedim(dim, -1) if isinstance(t, Tensor) and t.ndim and dim != -1 else t
 
 
-class Lorentz(Manifold):
+class _Hyperbolic(Manifold):
+    ndim = 1
+    reversible = True
+    __scaling__ = Manifold.__scaling__.copy()
+
+    def __init__(self, curvature: Curvature | ManifoldCurvature) -> None:
+        super().__init__()
+        self.curvature = curvature
+
+    @property
+    def c(self) -> Scalar:
+        """Curvature -c: a number, or a scalar tensor with gradient if it is learned."""
+        return self.curvature()
+
+    def _kind(self, dtype: torch.dtype | None, device: torch.device | str | None) -> dict[str, Any]:
+        return {"dtype": self.dtype if dtype is None else dtype, "device": self.device if device is None else device}
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"c={as_float(self.c):g}, learnable={self.curvature.learnable}"
+
+
+def _curvature(name: str, value: Scalar | Curvature, learnable: bool) -> Curvature | ManifoldCurvature:
+    """A curvature of a manifold's own, or the one that is given."""
+    if not isinstance(value, Curvature):
+        return ManifoldCurvature(one_number(name, value), learnable, value if isinstance(value, Tensor) else None)
+    if learnable:
+        raise ValueError("learnable: got True and a Curvature; write Curvature(..., learnable=True) instead")
+    return value
+
+
+class Lorentz(_Hyperbolic):
     """Lorentz model for `geoopt.ManifoldParameter` and geoopt's optimisers, accurate in float32.
 
     Has every method and keyword of `geoopt.Lorentz`. Points and tangent vectors are ambient, time first, d + 1 numbers
@@ -86,8 +119,6 @@ class Lorentz(Manifold):
         >>> optimiser.step()
     """
 
-    ndim = 1
-    reversible = True
     name = "Lorentz"
     __scaling__ = Manifold.__scaling__.copy()
 
@@ -100,34 +131,23 @@ class Lorentz(Manifold):
         c: Scalar | Curvature | None = None,
         k: Scalar | None = None,
     ) -> None:
-        super().__init__()
         if sum(value is not None for value in (curvature, c, k)) > 1:
             first = curvature if c is None else c
             raise ValueError(f"c, k: got {first} and {c if k is None else k}, expected one of them (k = 1/c)")
         unnamed, c = curvature is not None, curvature if c is None else c
-        if isinstance(c, Curvature):
-            if learnable:
-                raise ValueError("learnable: got True and a Curvature; write Curvature(..., learnable=True) instead")
-            self.curvature = c
+        if k is not None:
+            number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
+            own = ManifoldCurvature(number, learnable, k if isinstance(k, Tensor) else None)
         else:
-            value = c if k is None else k
-            if k is not None:
-                number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
-            else:
-                number = 1.0 if c is None else one_number("c", c)
-            if unnamed and number != 1.0:
-                warnings.warn(
-                    f"Lorentz({number:g}): read as c, the curvature is -c; geoopt.Lorentz reads its first argument as "
-                    "k = 1/c. Write Lorentz(c=...) or Lorentz(k=...)",
-                    stacklevel=2,
-                )
-            self.curvature = ManifoldCurvature(number, learnable, value if isinstance(value, Tensor) else None)
+            own = _curvature("c", 1.0 if c is None else c, learnable)
+        super().__init__(own)
+        if unnamed and not isinstance(c, Curvature) and (number := as_float(self.c)) != 1.0:
+            warnings.warn(
+                f"Lorentz({number:g}): read as c, the curvature is -c; geoopt.Lorentz reads its first argument as "
+                "k = 1/c. Write Lorentz(c=...) or Lorentz(k=...)",
+                stacklevel=2,
+            )
         self.register_load_state_dict_pre_hook(read_names_of_manifold)
-
-    @property
-    def c(self) -> Scalar:
-        """Curvature -c: a number, or a scalar tensor with gradient if it is learned."""
-        return self.curvature()
 
     @property
     def k(self) -> Float[Tensor, ""]:
@@ -307,9 +327,6 @@ class Lorentz(Manifold):
         self._assert_check_shape(shape, "size")  # pyright: ignore[reportArgumentType]
         return (*shape[:-1], shape[-1] - 1)
 
-    def _kind(self, dtype: torch.dtype | None, device: torch.device | str | None) -> dict[str, Any]:
-        return {"dtype": self.dtype if dtype is None else dtype, "device": self.device if device is None else device}
-
     def _check_shape(self, shape: tuple[int, ...], name: str) -> tuple[bool, str | None]:
         if len(shape) >= 1 and shape[-1] >= 2:
             return True, None
@@ -334,6 +351,133 @@ class Lorentz(Manifold):
             return True, None
         return False, "time part is not x.u / x0"
 
-    def extra_repr(self) -> str:
-        """Return the settings that `repr` shows."""
-        return f"c={as_float(self.c):g}, learnable={self.curvature.learnable}"
+
+class PoincareBall(_Hyperbolic):
+    """Poincare ball for `geoopt.ManifoldParameter` and geoopt's optimisers, by the operations of `lorentz.models`.
+
+    Points and tangent vectors have d coordinates, as in `geoopt.PoincareBall`. Nothing is moved from the rim but by
+    `projx` and `retr`, which optimisers use: what rounds to the rim comes to the last number inside it.
+
+    Args:
+        c: curvature -c < 0: a number, a tensor of one number, or a `lorentz.nn.Curvature`, which is followed with its
+            gradient and may be shared with layers.
+        learnable: learn log c, so that c stays positive; a `Curvature` decides this itself.
+
+    Raises:
+        ValueError: `c` <= 0, a tensor of more than one number, or learnable with a `Curvature`.
+        TypeError: `c` is neither a number nor a floating-point tensor.
+
+    Examples:
+        >>> import geoopt
+        >>> ball = PoincareBall()
+        >>> p = geoopt.ManifoldParameter(ball.random_normal(3, 2), manifold=ball)
+        >>> optimiser = geoopt.optim.RiemannianAdam([p], lr=0.1)
+        >>> ball.dist0(p).sum().backward()
+        >>> optimiser.step()
+    """
+
+    name = "PoincareBall"
+    __scaling__ = Manifold.__scaling__.copy()
+
+    def __init__(self, c: Scalar | Curvature = 1.0, learnable: bool = False) -> None:
+        super().__init__(_curvature("c", c, learnable))
+
+    def projx(self, x: Ball, *, dim: int = -1) -> Ball:
+        """The point, on the last number inside the ball if it is on the rim or beyond it."""
+        (x,) = _last(dim, x)
+        most = (1.0 - torch.finfo(x.dtype).eps) / as_float(self.c) ** 0.5
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return _back(dim, torch.where(length > most, x * (most / length), x))
+
+    def proju(self, x: Ball, u: Ball, *, dim: int = -1) -> Ball:
+        """The vector itself: all are tangent."""
+        return u.expand(torch.broadcast_shapes(x.shape, u.shape))
+
+    def lambda_x(self, x: Ball, *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
+        """Conformal factor 2/(1 - c|x|^2)."""
+        return _with_dim(models.conformal_factor(*_last(dim, x), c=self.c), keepdim, dim)
+
+    def egrad2rgrad(self, x: Ball, u: Ball, *, dim: int = -1) -> Ball:
+        """Riemannian gradient from the Euclidean one: divided by the conformal factor twice."""
+        return u / self.lambda_x(x, dim=dim, keepdim=True).square()
+
+    def inner(
+        self, x: Ball, u: Ball, v: Ball | None = None, *, keepdim: bool = False, dim: int = -1
+    ) -> Float[Tensor, "..."]:
+        """Inner product of tangent vectors at x."""
+        value = (u * (u if v is None else v)).sum(dim, keepdim=keepdim)
+        return self.lambda_x(x, dim=dim, keepdim=keepdim).square() * value
+
+    def dist(self, x: Ball, y: Ball, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
+        """Geodesic distance."""
+        return _with_dim(models.poincare_dist(*_last(dim, x, y), c=self.c), keepdim, dim)
+
+    @__scaling__(ScalingInfo(1))
+    def dist0(self, x: Ball, *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
+        """Distance from the centre."""
+        return self.dist(torch.zeros_like(x), x, keepdim=keepdim, dim=dim)
+
+    def expmap(self, x: Ball, u: Ball, *, project: bool = True, dim: int = -1) -> Ball:
+        """Exponential map at x; `project` is accepted and changes nothing."""
+        return _back(dim, models.poincare_expmap(*_last(dim, x, u), c=self.c))
+
+    @__scaling__(ScalingInfo(u=-1))
+    def expmap0(self, u: Ball, *, project: bool = True, dim: int = -1) -> Ball:
+        """Exponential map at the centre."""
+        return _back(dim, models.poincare_expmap0(*_last(dim, u), c=self.c))
+
+    def retr(self, x: Ball, u: Ball, *, dim: int = -1) -> Ball:
+        """The exponential map, inside the ball."""
+        return self.projx(self.expmap(x, u, dim=dim), dim=dim)
+
+    def logmap(self, x: Ball, y: Ball, *, dim: int = -1) -> Ball:
+        """Logarithmic map at x."""
+        return _back(dim, models.poincare_logmap(*_last(dim, x, y), c=self.c))
+
+    @__scaling__(ScalingInfo(1))
+    def logmap0(self, y: Ball, *, dim: int = -1) -> Ball:
+        """Logarithmic map at the centre."""
+        return _back(dim, models.poincare_logmap0(*_last(dim, y), c=self.c))
+
+    def transp(self, x: Ball, y: Ball, v: Ball, *, dim: int = -1) -> Ball:
+        """Parallel transport of v from x to y."""
+        return _back(dim, models.poincare_transport(*_last(dim, x, y, v), c=self.c))
+
+    @__scaling__(ScalingInfo(std=-1), "random")
+    def random_normal(
+        self,
+        *size: int | tuple[int, ...],
+        mean: float | Tensor = 0.0,
+        std: float | Tensor = 1.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        generator: torch.Generator | None = None,
+    ) -> geoopt.ManifoldTensor:
+        """Wrapped normal at the centre: expmap0 of (mean + std * standard normal)/2, whose length there is doubled."""
+        shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
+        v = torch.randn(shape, **self._kind(dtype, device), generator=generator)
+        return geoopt.ManifoldTensor(self.expmap0(0.5 * (mean + std * v)).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    random = random_normal
+
+    def origin(
+        self,
+        *size: int | tuple[int, ...],
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        seed: int | None = 42,
+    ) -> geoopt.ManifoldTensor:
+        """The centre, repeated; `seed` is there for geoopt and not read."""
+        shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
+        return geoopt.ManifoldTensor(torch.zeros(shape, **self._kind(dtype, device)), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    def _check_point_on_manifold(
+        self, x: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5, dim: int = -1
+    ) -> tuple[bool, str | None]:
+        inside = torch.linalg.vector_norm(x, dim=dim) < as_float(self.c) ** -0.5
+        return (True, None) if bool(inside.all()) else (False, "it is not inside the ball of radius 1/sqrt(c)")
+
+    def _check_vector_on_tangent(
+        self, x: Tensor, u: Tensor, *, ok_point: bool = True, atol: float = 1e-5, rtol: float = 1e-5, dim: int = -1
+    ) -> tuple[bool, str | None]:
+        return True, None

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
+from ._centroid import centroid
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, cosh_sinhc, safe_sqrt
-from ._validation import vectors
+from ._validation import check_factor, vectors
 from .points import ball_points, check_in_ball, point_spaces
 
 Ball = Float[Tensor, "*#b d"]
@@ -79,6 +80,34 @@ def _poincare_logmap(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
     ss = c * hyp.dot(s, s)
     u = ss / (off * off_of_q)  # sinh^2(sqrt(c) dist / 2)
     return asinhc(u) / (off_of_q * torch.sqrt(1.0 + u)) * (off * s - ss * p)
+
+
+def _mobius_scale(r: float | Tensor, p: Tensor, c: Scalar) -> Tensor:
+    return _poincare_expmap(torch.zeros_like(p), r * _poincare_logmap(torch.zeros_like(p), p, c), c)
+
+
+def _mobius_matvec(matrix: Tensor, p: Tensor, c: Scalar) -> Tensor:
+    v = _poincare_logmap(torch.zeros_like(p), p, c) @ matrix.mT
+    return _poincare_expmap(torch.zeros_like(v), v, c)
+
+
+def _gyration(p: Tensor, q: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    """gyr[p, q] v from s = p + q, of which every term has a factor: at p = -q it is v itself."""
+    s, off = p + q, _off_boundary(p, c)
+    ss, pv, sv = c * hyp.dot(s, s), hyp.dot(p, v), hyp.dot(s, v)
+    along_p = sv * (off + 2.0 * c * hyp.dot(p, s)) - pv * ss
+    along_s = sv * (c * hyp.dot(p, p)) + pv * off
+    return v + 2.0 * c * (along_p * p - along_s * s) / (off * _off_boundary(q, c) + ss)
+
+
+def _poincare_transport(p: Tensor, q: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    return _off_boundary(q, c) / _off_boundary(p, c) * _gyration(q, -p, v, c)
+
+
+def _poincare_plane_dist(x: Tensor, p: Tensor, a: Tensor, c: Scalar) -> Tensor:
+    off, off_of_x, s, root = _off_boundary(p, c), _off_boundary(x, c), x - p, hyp.root(c)
+    towards = off * hyp.dot(s, a) - c * hyp.dot(s, s) * hyp.dot(p, a)
+    return torch.asinh(2.0 * root * towards / (off * off_of_x * safe_sqrt(hyp.dot(a, a)))) / root
 
 
 def to_poincare(
@@ -266,3 +295,155 @@ def poincare_logmap0(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = 
         tensor([0.5493])
     """
     return evaluate(lambda p, c: _poincare_logmap(torch.zeros_like(p), p, c), precision, c, *ball_points(c, p=p))
+
+
+def conformal_factor(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
+    """How much longer a tangent vector at p is than its coordinates: 2/(1 - c|p|^2).
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Examples:
+        >>> conformal_factor(torch.tensor([0.5]))
+        tensor(2.6667)
+    """
+    return evaluate(lambda p, c: 2.0 / _off_boundary(p, c), precision, c, *ball_points(c, p=p)).squeeze(-1)
+
+
+def mobius_scale(
+    r: float | int | Float[Tensor, "..."], p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Ball:
+    """Moebius scalar multiplication, `lorentz.gyro_scale` of the points: tanh(r artanh(sqrt(c)|p|))/sqrt(c) p/|p|.
+
+    Args:
+        r: a number, or a tensor that broadcasts against the points with a last axis of length 1.
+        p: ball coordinates, sqrt(c)|p| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Ball coordinates, |r| times as far from the centre.
+
+    Examples:
+        >>> mobius_scale(2.0, torch.tensor([0.5]))
+        tensor([0.8000])
+    """
+    points = ball_points(c, p=p)
+    check_factor("r", r, points)
+    return evaluate(
+        lambda p, c: _mobius_scale(r.to(p.dtype) if isinstance(r, Tensor) else r, p, c), precision, c, *points
+    )
+
+
+def mobius_matvec(
+    matrix: Float[Tensor, "e d"], p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b e"]:
+    """Moebius matrix-vector product (Ganea et al. 2018): exp_0(M log_0 p).
+
+    Args:
+        matrix: any real values.
+        p: `(*b, d)` ball coordinates, sqrt(c)|p| < 1.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        `(*b, e)` ball coordinates.
+
+    Examples:
+        >>> mobius_matvec(torch.tensor([[2.0], [0.0]]), torch.tensor([0.5]))
+        tensor([0.8000, 0.0000])
+    """
+    return evaluate(_mobius_matvec, precision, c, matrix, *ball_points(c, p=p))
+
+
+def gyration(p: Ball, q: Ball, v: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
+    """The rotation gyr[p, q] v = -(p (+) q) (+) (p (+) (q (+) v)), by which addition fails to be associative.
+
+    It is linear in v and keeps its length, so v may be any vector (Ungar 2008).
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        q: ball coordinates, sqrt(c)|q| < 1.
+        v: a vector.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        A vector.
+
+    Examples:
+        >>> gyration(torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.0]))
+        tensor([ 0.8824, -0.4706])
+    """
+    tensors = vectors(p=p, q=q, v=v)
+    check_in_ball(c, p=p, q=q)
+    return evaluate(_gyration, precision, c, *tensors)
+
+
+def poincare_transport(p: Ball, q: Ball, v: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
+    """Parallel transport of v from p to q along the geodesic: (1 - c|q|^2)/(1 - c|p|^2) gyr[q, -p] v.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        q: ball coordinates, sqrt(c)|q| < 1.
+        v: tangent vector at p, any real values.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Tangent vector at q.
+
+    Examples:
+        >>> poincare_transport(torch.tensor([0.0]), torch.tensor([0.5]), torch.tensor([1.0]))
+        tensor([0.7500])
+    """
+    tensors = vectors(p=p, q=q, v=v)
+    check_in_ball(c, p=p, q=q)
+    return evaluate(_poincare_transport, precision, c, *tensors)
+
+
+def poincare_midpoint(
+    p: Float[Tensor, "*#b n d"],
+    weights: Float[Tensor, "*#b m n"] | None = None,
+    c: Scalar = 1.0,
+    *,
+    precision: Precision | None = None,
+) -> Float[Tensor, "*#b m d"] | Float[Tensor, "*#b d"]:
+    """The gyromidpoint (Ungar 2008), geoopt's `weighted_midpoint`: the `lorentz.centroid` of the points.
+
+    Args:
+        p: ball coordinates, sqrt(c)|p| < 1.
+        weights: non-negative, one row per midpoint; None is the one midpoint of equal weights.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Ball coordinates, `(*b, d)` without weights.
+
+    Examples:
+        >>> poincare_midpoint(torch.tensor([[0.5], [-0.5]]))
+        tensor([0.])
+    """
+    points = from_poincare(p, c, precision=precision)
+    return to_poincare(centroid(points, weights, c, precision=precision), c, precision=precision)
+
+
+def poincare_plane_dist(
+    x: Ball, p: Ball, a: Ball, c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b"]:
+    """Signed distance of x from the hyperplane through p with normal a (Ganea et al. 2018, theorem 5).
+
+    asinh(2 sqrt(c) <u, a>/((1 - c|u|^2)|a|))/sqrt(c) with u = (-p) (+) x.
+
+    Args:
+        x: ball coordinates, sqrt(c)|x| < 1.
+        p: ball coordinates, sqrt(c)|p| < 1.
+        a: tangent vector at p, not 0.
+        c, precision: see the conventions of `lorentz.functional`.
+
+    Returns:
+        Distances, positive on the side that a points to.
+
+    Examples:
+        >>> poincare_plane_dist(torch.tensor([0.5, 0.0]), torch.zeros(2), torch.tensor([-1.0, 0.0]))
+        tensor(-1.0986)
+    """
+    tensors = vectors(x=x, p=p, a=a)
+    check_in_ball(c, x=x, p=p)
+    return evaluate(_poincare_plane_dist, precision, c, *tensors).squeeze(-1)

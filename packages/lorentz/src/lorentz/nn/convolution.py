@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
@@ -144,9 +144,8 @@ class LorentzGraphConv(OnHyperboloid):
 
     Examples:
         >>> from lorentz.functional import expmap0
-        >>> nodes, edges = expmap0(torch.rand(5, 3)), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-        >>> adjacency = torch.sparse_coo_tensor(edges, torch.ones(4), (5, 5), check_invariants=True)
-        >>> LorentzGraphConv(3, 8)(nodes, adjacency).shape
+        >>> nodes, edge_index = expmap0(torch.rand(5, 3)), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+        >>> LorentzGraphConv(3, 8)(nodes, edge_index).shape
         torch.Size([5, 9])
     """
 
@@ -165,16 +164,27 @@ class LorentzGraphConv(OnHyperboloid):
             in_features, out_features, bias=bias, activation=activation, magnitude=magnitude, c=c
         )
 
-    def forward(self, x: Float[Tensor, "*b n k"], adjacency: Float[Tensor, "..."]) -> Float[Tensor, "*b i m"]:
+    def forward(
+        self,
+        x: Float[Tensor, "*b n k"],
+        adjacency: Float[Tensor, "..."] | Int64[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "*b i m"]:
         """Average over neighbours.
 
         Args:
             x: nodes (*b, n, in_features + 1).
             adjacency: weights >= 0 of the edges, (*b, i, n): row i has the neighbours of output i, usually one for each
                 node. A sparse matrix (i, n) of torch, COO or CSR, belongs to nodes without batch axes; torch.compile
-                takes dense ones alone.
+                takes dense ones alone. Or, as PyTorch Geometric has it, `edge_index` (2, e): the source and the target
+                of each edge, for nodes (n, in_features + 1).
+            edge_weight: with `edge_index`, weights >= 0 of the edges; default: 1.
         """
         x = self.linear(x)
+        if adjacency.dtype == torch.int64 and adjacency.ndim == len(adjacency) == 2:
+            weight = x.new_ones(adjacency.shape[1]) if edge_weight is None else edge_weight
+            size = (x.shape[-2], x.shape[-2])
+            adjacency = torch.sparse_coo_tensor(adjacency.flip(0), weight, size, check_invariants=True)
         check_float("adjacency", adjacency)
         if x.ndim < 2 or adjacency.ndim < 2 or adjacency.shape[-1] != x.shape[-2]:
             raise ValueError(

@@ -37,7 +37,7 @@ from prvr.data.atomic import (
 )
 from prvr.data.hashes import hash_file
 from prvr.encoders.entries import FeatureSpec
-from prvr.errors import DataError
+from prvr.errors import DataError, unknown_name
 from prvr.reading import parse_record, printable, read_json, short
 from prvr_search.home import MOVED, RECORDS, library_home, moved_to
 from prvr_search.video.arrays import (
@@ -486,7 +486,7 @@ class Storage:
             keys = [key for key, spec in self.specs().items() if spec.encoder.name == name and key != kept]
             if not keys:
                 names = sorted({spec.encoder.name for key, spec in self.specs().items() if key != kept})
-                raise DataError(f"{name}: no features of another encoder of this name; there are {names}.")
+                raise DataError(unknown_name("replaced encoder", name, names))
             for folder in self.folders():
                 if (spec := self.encoder_of(folder)[0]) is not None and encoder_key(spec) in keys:
                     raise DataError(f"{folder}: is searched with {name}. Search it with another --encoder first.")
