@@ -1,6 +1,5 @@
 """What the wheels promise: types, a small public surface that resolves, presets, one version, independence."""
 
-import ast
 import dataclasses
 import email
 import importlib
@@ -234,30 +233,6 @@ def test_the_reference_of_the_command_line_has_a_section_for_every_command() -> 
     sections = dict(re.findall(r"^#+ (prvr .+)\n\n```console\n(.*)$", page, flags=re.MULTILINE))
     assert {"prvr search", "prvr library", "prvr papers run", "prvr convert captions"} <= set(sections)
     assert [name for name, text in sections.items() if not text.startswith(name)] == []
-
-
-def texts_of_the_sources() -> Iterator[str]:
-    """The scripts of the page, and every string of the packages; `\0` stands for what is put in when it is used."""
-    for path in (ROOT / "packages").rglob("src/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
-                yield "".join(str(part) for part in parts)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
-    for path in (ROOT / "packages").rglob("src/**/*.js"):
-        yield path.read_text(encoding="utf-8")
-
-
-def test_troubleshooting_quotes_messages_of_the_sources() -> None:
-    """In the first cell of a row, between backticks; `…` stands for what differs."""
-    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    cells = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
-    quoted = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
-    texts = list(texts_of_the_sources())
-    assert len(quoted) > 15
-    patterns = {message: re.compile(".*".join(map(re.escape, message.split("…"))), re.DOTALL) for message in quoted}
-    assert [m for m, pattern in patterns.items() if not any(pattern.search(text) for text in texts)] == []
 
 
 def test_citation_names_the_licence() -> None:

@@ -1,6 +1,6 @@
 """Small tasks on which layers and the attention of the README are trained beside their Euclidean twins.
 
-`python tests/lorentz/recipes.py` prints the table of docs/lorentz.md.
+`python tests/lorentz/recipes.py` prints the table of benchmarks/studies/lorentz.md.
 """
 
 import re

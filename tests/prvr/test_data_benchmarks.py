@@ -85,7 +85,7 @@ class TestReaders:
 
     def test_every_registered_benchmark_is_tested_and_documented(self) -> None:
         assert set(EXPECTED) == set(BENCHMARKS.names)
-        page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text(encoding="utf-8")
+        page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
         for entry in BENCHMARKS:
             assert re.search(rf"^\| `{entry.name}` \|.*\| {entry.part.max_words} \|$", page, re.MULTILINE)
 

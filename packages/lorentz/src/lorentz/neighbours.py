@@ -75,7 +75,7 @@ def topk(
     grows. A neighbour at distance t has -<q, x>_L = cosh(sqrt(c) t)/c, the difference of two numbers of size
     cosh(sqrt(c) r)^2 at radius r, of which codes of a few bits keep no digit, nor does float32 beyond radius 8; and as
     lengths grow as e^r, a graph of inner products leads to the points farthest out. At radius 4, of the ten nearest of
-    20,000 points in 16 dimensions, HNSW finds 40 % and 8-bit codes 31 % (docs/lorentz.md).
+    20,000 points in 16 dimensions, HNSW finds 40 % and 8-bit codes 31 % (`benchmarks/studies/lorentz.md`).
 
     Args:
         queries: ambient points; only their space parts are read.
