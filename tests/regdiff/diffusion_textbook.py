@@ -1,14 +1,8 @@
-"""Samplers and schedules written out again from their papers, in float64 and without diffusers.
-
-Every sampler here is an affine map of (x_T, noises) as long as the denoiser is one: with the exact denoiser of a
-Gaussian, the mean and the variance of every intermediate x have closed forms, computed by `affine_chain`.
-"""
+"""Samplers and schedules written out again from their papers, in float64 and without diffusers."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from regdiff import SCHEDULERS
 
@@ -171,21 +165,3 @@ def chain(name: str, steps: int, timesteps: Sequence[int], x, clean: Callable, n
         past.append((signal[t], sigma[t]))
         result.append(x)
     return result
-
-
-def affine_moments(
-    name: str, steps: int, timesteps: Sequence[int], target: Gaussian, start: tuple[float, float], **options
-) -> list[tuple[float, float]]:
-    """Mean and variance after every step, exactly, from a start of this mean and variance and unit noises.
-
-    x is kept as its coefficients of (x_T, 1, z_1, ..., z_K), which every step maps linearly.
-    """
-    units = np.eye(len(timesteps) + 2)
-    constant = units[1]
-
-    def clean(x, signal, sigma):
-        gain = signal * target.variance / (signal**2 * target.variance + sigma**2)
-        return gain * x + (target.mean - gain * signal * target.mean) * constant
-
-    after = chain(name, steps, timesteps, units[0], clean, units[2:], **options)
-    return [(v[0] * start[0] + v[1], v[0] ** 2 * start[1] + float((v[2:] ** 2).sum())) for v in after]
