@@ -87,7 +87,7 @@ def qb_norm(beta: float = 5.0, videos: VideoEmbedding | None = None) -> QBNormSt
 def token_retriever() -> TokenRetriever:
     torch.manual_seed(4)
     sizes: dict[str, Any] = {"video_dim": 512, "query_dim": 48, "hidden": 8, "heads": 2, "depth": 1}
-    config = TokenModelConfig("tokens", max_frames=20, max_words=12, frame_projection="linear", **sizes)
+    config = TokenModelConfig(kind="tokens", max_frames=20, max_words=12, frame_projection="linear", **sizes)
     return TokenRetriever(config).eval()
 
 

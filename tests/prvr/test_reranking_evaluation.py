@@ -135,7 +135,7 @@ def test_a_retriever_that_keeps_its_words(split) -> None:
     torch.manual_seed(0)
     sizes = {"video_dim": split.feature_dim, "query_dim": split.query_dim, "hidden": WIDTH, "heads": 2}
     model = TokenRetriever(
-        TokenModelConfig("tokens", max_frames=128, depth=1, frame_projection="linear", **sizes)
+        TokenModelConfig(kind="tokens", max_frames=128, depth=1, frame_projection="linear", **sizes)
     ).eval()
     rerankers = {d: CandidateReranker(RerankerConfig(width=WIDTH, steps=3), d) for d in ("t2v", "v2t")}
     alone = evaluate(model, split, PLAIN)

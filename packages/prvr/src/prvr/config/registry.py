@@ -212,5 +212,5 @@ class Chosen:
 
 
 @cache
-def _adapter(record: type) -> TypeAdapter[Any]:
+def _adapter(record: type) -> Any:
     return TypeAdapter(record)
