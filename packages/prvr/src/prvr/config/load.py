@@ -260,7 +260,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
             key = ".".join(map(str, problem["loc"]))
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
                 keys, where, model = config_leaves(kind), "", values.get("model")
-                if key.startswith("model.") and isinstance(model, Mapping) and "kind" in model:
+                if key.startswith("model.") and isinstance(model, Mapping) and str(model.get("kind")) in RETRIEVERS:
                     keys = config_leaves(RETRIEVERS[str(model["kind"])].settings, "model.")
                     where = f" of a model of kind {model['kind']}"
                 close = get_close_matches(key, keys, n=2)

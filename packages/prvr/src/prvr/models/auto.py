@@ -7,13 +7,21 @@ from typing import Any
 
 import torch
 
-from prvr.config import RETRIEVERS, AnyModelConfig, ModelConfig, TokenModelConfig, config_to_dict, validated
+from prvr.config import (
+    RETRIEVERS,
+    AnyModelConfig,
+    ConfigError,
+    ModelConfig,
+    TokenModelConfig,
+    config_to_dict,
+    validated,
+)
 from prvr.config.load import set_key
 from prvr.data.hashes import check_hashes
 from prvr.errors import InputError
 from prvr.models.clip_retriever import ClipRetriever, start_from_clip
 from prvr.models.own_retriever import OwnRetriever
-from prvr.models.pretrained import pretrained_folder, read_model_config
+from prvr.models.pretrained import CONFIG, pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 from prvr.reading import short
@@ -83,9 +91,13 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     place = pretrained_folder(folder)
     check_hashes(place)
     values = read_model_config(place)
-    kind = str(values.get("kind", "pooled"))
+    kind = str(values.get("kind", "pooled"))[:80]
+    try:
+        retriever = RETRIEVERS[kind].part
+    except InputError as error:
+        raise ConfigError(f"{place / CONFIG}: {error}") from error
     with_clip = kind == "tokens" and values.get("clip") is not None
-    return (ClipRetriever if with_clip else RETRIEVERS[kind].part).from_pretrained(place)
+    return (ClipRetriever if with_clip else retriever).from_pretrained(place)
 
 
 def clips_alone(retriever: Retriever) -> Retriever:
