@@ -101,7 +101,7 @@ class EvaluationReport:
         stages: a line for each stage, see `prvr.Pipeline.describe`.
         labels: the relevance labels: the original ones of the captions, or dense ones.
         changed: keys of the first stage's configuration that differ from training, with their values.
-        blocks: what each block of attention of the first stage does; empty if it has none, or is compiled.
+        blocks: what each block of attention of the first stage does; empty if it has none.
         lists: mAP and nDCG; None if every query has one right video, or lists were not evaluated.
         moments: moment retrieval; empty if no moment is known, or lists were not evaluated.
     """
