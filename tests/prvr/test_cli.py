@@ -12,7 +12,7 @@ import torch
 from commands import explained
 
 import prvr
-from prvr.cli import folders, main
+from prvr.cli import add_commands, folders, main
 from prvr.cli.options import bind
 from prvr.errors import InputError, PrvrError
 from prvr.plot import PLOTS
@@ -31,6 +31,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 def test_commands_in_the_documentation_can_be_read() -> None:
     root, count = Path(__file__).parents[2], 0
+    add_commands()
     pages = {root / "README.md", *(root / "docs").glob("*.md")} - {root / "docs" / "own-part.md"}  # which is followed
     for page in pages:
         blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL))
