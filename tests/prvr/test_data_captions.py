@@ -48,7 +48,9 @@ def test_bad_captions(tmp_path: Path, text: str | bytes, message: str) -> None:
 def test_moments_relevance_and_tags(tmp_path: Path) -> None:
     row = '{"split": "test", "cap_id": "a#enc#0", "vid": "a", "duration": 9, "ts": [5.5, 2], "kind": "v"}\n'
     assert read_moments(file(tmp_path, row)) == {"a#enc#0": Moment(2.0, 5.5, 9.0)}
-    assert read_relevance(file(tmp_path, '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n')) == {"a#enc#0": {"a", "b"}}
+    assert read_relevance(file(tmp_path, '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n')) == {
+        "a#enc#0": {"a": 1, "b": 1}
+    }
     with pytest.raises(DataError, match=r"line 1: ts\.1: Field required"):
         read_moments(file(tmp_path, '{"cap_id": "a", "duration": 1, "ts": [1]}'))
     row = '{"cap_id": "a#enc#0", "tags": ["new [word]", "seen", "seen"]}\n'

@@ -1,6 +1,7 @@
 """Dense labels: added to a corpus, and evaluation under them beside that under the original labels."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -16,6 +17,8 @@ from prvr.cli import main
 from prvr.data import PackedSplit, open_corpus
 from prvr.evaluation import EvaluationReport, encode_split
 from prvr.evaluation.compare import compare
+from prvr.evaluation.lists import graded_gain
+from prvr.evaluation.metrics import Ties
 from prvr.models import AnyRetriever
 from prvr.training import open_split
 
@@ -186,3 +189,54 @@ def test_labels_that_do_not_fit_are_refused(
     assert named in said
     assert "labels.json" in said
     assert not (films / "TextData" / "films_dense_labels.jsonl").exists()
+
+
+def loop_gain(scores: list[float], gains: list[float]) -> float:
+    order = sorted(range(len(scores)), key=lambda video: (-scores[video], gains[video]))
+    total = sum(gains[video] / math.log2(2 + place) for place, video in enumerate(order))
+    return total / sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
+
+
+def test_levels_of_relevance_are_gains(
+    root: Path, run: tuple[Path, AnyRetriever], split: PackedSplit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = root / "graded"
+    shutil.copytree(root / "toy-tiny", other / "toy-tiny")
+    (other / "toy-tiny" / "TextData" / "toy-tiny_dense_labels.jsonl").unlink()
+    queries, videos = split.query_ids, split.video_ids
+    records = [
+        {"query_id": query, "gt_video_ids": [videos[(n + step) % 20] for step in range(4)], "levels": [n % 5, 4, 0, 1]}
+        for n, query in enumerate(queries)
+    ]
+    (other / "labels.json").write_text(json.dumps(records))
+    assert main(["convert", "labels", str(other / "toy-tiny"), str(other / "labels.json")]) == 0
+    report = other / "evaluation.json"
+    options = ["--device", "cpu", "-q", "--data-root", str(other), "--output", str(report)]
+    assert main(["evaluate", str(run[0]), *options]) == 0
+    found = EvaluationReport.from_json(report.with_name("evaluation_dense_labels.json"))
+    encoded = encode_split(run[1].eval(), split)
+    with torch.no_grad():
+        scores = torch.cat([run[1].score(encoded.text, part).total for part in encoded.videos], 1)  # pyright: ignore[reportArgumentType]
+    expected = []
+    for n, row in enumerate(scores.tolist()):
+        gains = [0.0] * 20
+        for step, level in enumerate((n % 5, 4, 0, 1)):
+            gains[(n + step) % 20] = 2.0**level - 1
+        expected.append(loop_gain(row, gains))
+    assert found.lists is not None
+    assert found.lists.ndcg == pytest.approx(100 * sum(expected) / len(expected), abs=1e-6)
+    assert found.lists.right == pytest.approx(2.8)  # those of level 0 are not right
+    capsys.readouterr()
+    (other / "wrong.json").write_text(json.dumps([records[0] | {"levels": [1, 2]}]))
+    (other / "toy-tiny" / "TextData" / "toy-tiny_dense_labels.jsonl").unlink()
+    command = ["convert", "labels", str(other / "toy-tiny"), str(other / "wrong.json")]
+    assert "got levels [1, 2], expected one from 0 to 30 per video" in explained(command, capsys)
+
+
+@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+def test_ties_of_graded_videos(ties: Ties) -> None:
+    """Four at the same score: gains in the least favourable order, the most favourable one, or the mean of the two."""
+    gains = torch.tensor([[1.0, 0.0, 3.0, 7.0]], dtype=torch.float64)
+    worst, best = (loop_gain([0.0, -1.0, -2.0, -3.0], order) for order in ([0, 1, 3, 7], [7, 3, 1, 0]))
+    expected = {"worst": worst, "mean": (worst + best) / 2, "best": best}[ties]
+    assert graded_gain(torch.zeros(1, 4), gains, ties).item() == pytest.approx(expected)

@@ -83,8 +83,8 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     Args:
         folder: `ROOT/COLLECTION`.
         files: JSON lines, or a JSON array, of objects with `query_id`, a caption id of the corpus or of the table it
-            comes from, and `gt_video_ids`, videos of the same split. A query with an empty list counts as one without
-            a label.
+            comes from, and `gt_video_ids`, videos of the same split; perhaps `levels`, how relevant each is, from 0,
+            not at all, to 30. A query without a relevant video counts as one without a label.
 
     Raises:
         DataError: the corpus has no captions, or such labels already; a file is missing or of another form; it names
@@ -98,7 +98,7 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     captions_of = defaultdict[str, list[str]](list)
     for caption_id, own_id in (read_own_ids(own) if own.is_file() else {}).items():
         captions_of[own_id].append(caption_id)
-    labels, repeated = dict[str, tuple[str, ...]](), list[str]()
+    labels, repeated = dict[str, dict[str, int]](), list[str]()
     for query, videos in (label for file in files for label in _labels(Path(file).expanduser())):
         for name in captions_of.get(query, [query]):
             repeated += [query] * (name in labels)
@@ -122,8 +122,12 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     messages = [f"{kind}: {len(ids)}, among them {short(ids[:3], 200)}" for kind, ids in problems.items() if ids]
     if messages or not labels:
         raise DataError(f"{_names(files)}: {'; '.join(messages) or 'no label'}. Are these labels of {folder}?")
-    _write_lines(target, ({"cap_id": query, "vids": sorted(set(videos))} for query, videos in labels.items()))
-    right = {split: sum(len(set(labels[c.id])) for c in lines) for split, lines in labelled.items()}
+    rows = [(query, dict(sorted(videos.items()))) for query, videos in labels.items()]
+    _write_lines(
+        target,
+        ({"cap_id": query, "vids": [*videos]} | _written(videos.values()) for query, videos in rows),
+    )
+    right = {split: sum(len(labels[c.id]) for c in lines) for split, lines in labelled.items()}
     counts = {
         "queries": {split: len(splits[split]) for split in labelled},
         "labelled": lengths(labelled),
@@ -133,6 +137,10 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
         "right videos, on average": {split: round(right[split] / len(lines), 2) for split, lines in labelled.items()},
     }
     return Conversion(target, counts)
+
+
+def _written(levels: Iterable[int]) -> dict[str, list[int]]:
+    return {} if {*levels} == {1} else {"levels": [*levels]}
 
 
 def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[Caption, ...]]]:
@@ -157,8 +165,8 @@ def _names(files: Sequence[Path | str]) -> str:
     return ", ".join(map(str, files))
 
 
-def _labels(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Query and right videos of each record of a file."""
+def _labels(path: Path) -> Iterator[tuple[str, dict[str, int]]]:
+    """Query and right videos of each record of a file, with their levels."""
     if read_text(path).lstrip().startswith("["):
         rows: Iterable[tuple[str, Any]] = ((f"record {n}", row) for n, row in enumerate(read_json(path, list), 1))
     else:
@@ -166,7 +174,12 @@ def _labels(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     for where, row in rows:
         match row:
             case {"query_id": str(query), "gt_video_ids": list(videos)} if all(isinstance(v, str) for v in videos):
-                yield query, tuple(videos)
+                levels = row.get("levels", [1] * len(videos))
+                if not isinstance(levels, list) or len(levels) != len(videos) or not {*levels} <= {*range(31)}:
+                    raise DataError(
+                        f"{path}, {where}: got levels {short(levels)}, expected one from 0 to 30 per video."
+                    )
+                yield query, {video: int(level) for video, level in zip(videos, levels, strict=True) if level}
             case _:
                 raise DataError(
                     f"{path}, {where}: got {short(row)}, expected an object with query_id, a caption id, and "

@@ -1,7 +1,7 @@
 """A corpus in the public on-disk layout: which file is which, and the queries and videos of each split."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ class Split:
     name: str
     captions: tuple[Caption, ...]
     moments: Mapping[str, Moment] = field(default_factory=dict)
-    relevance: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    relevance: Mapping[str, Collection[str]] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     own_ids: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Split:
 
     def relevant(self, caption: Caption) -> frozenset[str]:
         """Videos of this gallery that match a caption: its own, and those that the corpus names besides."""
-        return (self.relevance.get(caption.id, frozenset()) & self._gallery) | {caption.video_id}
+        return self._gallery.intersection(self.relevance.get(caption.id, ())) | {caption.video_id}
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Corpus:
         records = {kind: read(path) for kind, read in TEXT_FILES.items() if (path := self.text_file(kind)).is_file()}
         return Split(name, captions, **records)
 
-    def dense_labels(self) -> dict[str, frozenset[str]]:
-        """All right videos of queries, as `prvr convert labels` has added them; empty where there are none.
+    def dense_labels(self) -> dict[str, dict[str, int]]:
+        """All right videos of queries and their levels, as `prvr convert labels` has added them, or nothing.
 
         Raises:
             DataError: a bad line in the file.

@@ -99,13 +99,21 @@ def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object
     return row | ({"more": moment.more} if moment.more else {})
 
 
-def read_relevance(path: Path) -> dict[str, frozenset[str]]:
-    """Videos that match each caption, from ``COL_relevance.jsonl`` (cap_id, vids).
+def read_relevance(path: Path) -> dict[str, dict[str, int]]:
+    """Videos that match each caption, and how well, from ``COL_relevance.jsonl`` (cap_id, vids, perhaps levels).
 
     Raises:
         DataError: a line is no such record, or a caption id is repeated.
     """
-    return {row.cap_id: frozenset(row.vids) for row in _records(path, _RelevanceRecord)}
+    relevance = {}
+    for row in _records(path, _RelevanceRecord):
+        levels = (1,) * len(row.vids) if row.levels is None else row.levels
+        if len(levels) != len(row.vids):
+            raise DataError(
+                f"{path}: {row.cap_id}: {len(row.vids)} vids and {len(levels)} levels. Expected one for each."
+            )
+        relevance[row.cap_id] = dict(zip(row.vids, levels, strict=True))
+    return relevance
 
 
 def read_tags(path: Path) -> dict[str, frozenset[str]]:
@@ -144,6 +152,7 @@ class _IdRecord:
 class _RelevanceRecord:
     cap_id: str
     vids: tuple[str, ...]
+    levels: tuple[Annotated[int, Field(ge=1, le=30)], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ class PackedSplit:
         self.files, self._source = files, source
         self.labels: Labels = "original"
         """Which labels say what matches: those that captions were written with, or dense ones."""
+        self.levels: tuple[dict[int, int], ...] | None = None
+        """How well each relevant video of a query matches, where labels have levels."""
         total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
         self._positions = np.full(total, -1)  # of the videos of the files among these
@@ -214,10 +216,13 @@ class PackedSplit:
             return None
         split = PackedSplit(self.files, self._videos, self._source)
         split.labels = "dense"
-        split.relevant = tuple(
-            frozenset(index_of[video] for video in labels.get(query, ()) if video in index_of) or original
+        levels = tuple(
+            {index_of[video]: level for video, level in labels.get(query, {}).items() if video in index_of}
+            or dict.fromkeys(original, 1)
             for query, original in zip(self.query_ids, self.relevant, strict=True)
         )
+        split.relevant = tuple(map(frozenset, levels))
+        split.levels = levels if any(level > 1 for videos in levels for level in videos.values()) else None
         return split
 
     @cached_property

@@ -148,6 +148,29 @@ def positives_places(
     return (number + higher + _LEVEL[ties] * (level - higher)).masked_fill(number > count, torch.nan)
 
 
+def graded_gain(scores: Float[Tensor, "q v"], gains: Float[Tensor, "q v"], ties: Ties = "worst") -> Float[Tensor, " q"]:
+    """nDCG of each query, with a gain for each video (Jarvelin and Kekalainen 2002).
+
+    Args:
+        scores: `(q, v)` similarities, higher is better.
+        gains: `(q, v)`, 0 for irrelevant videos; one of each query is not.
+        ties: at the same score, smaller gains come first (worst), larger ones (best), or the mean of the two counts.
+
+    Examples:
+        >>> graded_gain(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 3.0]]))
+        tensor([0.6885])
+    """
+    discounts = (2 + torch.arange(scores.shape[1], device=scores.device)).to(gains.dtype).log2().reciprocal()
+
+    def total(first: Tensor) -> Tensor:
+        order = first.argsort(1)
+        order = order.gather(1, scores.gather(1, order).argsort(dim=1, descending=True, stable=True))
+        return (gains.gather(1, order) * discounts).sum(1)
+
+    ideal = (gains.sort(1, descending=True).values * discounts).sum(1)
+    return ((1 - _LEVEL[ties]) * total(-gains) + _LEVEL[ties] * total(gains)) / ideal
+
+
 class RankedLists:
     """What is kept of the lists of all queries, row by row, for the metrics of a report.
 
@@ -181,9 +204,15 @@ class RankedLists:
         if self.several:
             places = positives_places(scores, relevant, self.ties).double()
             number = torch.arange(1, places.shape[1] + 1, device=places.device).double()
-            ideal = (1 + number).log2().reciprocal().masked_fill(places.isnan(), 0).sum(1)
             self.precision.append((number / places).nanmean(1).cpu())
-            self.gain.append(((1 + places).log2().reciprocal().nansum(1) / ideal).cpu())
+            if self.split.levels is None:
+                ideal = (1 + number).log2().reciprocal().masked_fill(places.isnan(), 0).sum(1)
+                self.gain.append(((1 + places).log2().reciprocal().nansum(1) / ideal).cpu())
+            else:
+                gains = torch.zeros(scores.shape, dtype=torch.float64)
+                for row, levels in zip(gains, self.split.levels[rows], strict=True):
+                    row[list(levels)] = 2.0 ** torch.tensor([*levels.values()]).double() - 1
+                self.gain.append(graded_gain(scores, gains.to(scores.device), self.ties).cpu())
         columns = best_columns(scores, min(DEPTH, scores.shape[1]))
         self.columns.append(columns.cpu())
         self.scores.append(scores.gather(1, columns).double().cpu())

@@ -46,7 +46,7 @@ class ListMetrics:
 
     Args:
         map: mean average precision.
-        ndcg: normalised discounted cumulative gain of the whole list, with gain 1 for a right video.
+        ndcg: normalised discounted cumulative gain of the whole list, with gain 1 for a right video, or 2^level - 1.
         right: right videos of a query, on average.
     """
 
