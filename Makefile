@@ -65,7 +65,7 @@ bench: venv  ## print the ratios behind every figure in the documentation
 	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
 
 mutants: venv  ## small mistakes, each in a copy of the packages, and the test that notices it
-	for package in lorentz regdiff prvr; do $(BIN)/python scripts/mutants.py $$package; done
+	for package in lorentz regdiff prvr; do $(BIN)/python scripts/mutants.py $$package $(MUTANT_ARGS) || exit 1; done
 
 wheels: venv  ## four wheels into dist/, each installed alone and tried
 	$(BIN)/python scripts/check_wheels.py
