@@ -124,12 +124,16 @@ class WrappedNormal(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """Not defined: coordinates of a curved space have none."""
-        raise NotImplementedError("variance: points have none by coordinates; `scale` is that of the tangent vectors")
+        """Not implemented: a variance of coordinates has no meaning on a curved space."""
+        raise NotImplementedError(
+            "variance: not defined for ambient coordinates; use `scale`, the standard deviation of the tangent vectors"
+        )
 
     def entropy(self) -> Tensor:
-        """Not in closed form."""
-        raise NotImplementedError("entropy: has no closed form; take the mean of -log_prob(z) over z = rsample((n,))")
+        """Not implemented: it has no closed form."""
+        raise NotImplementedError(
+            "entropy: no closed form is known; estimate it as the mean of -log_prob(z) over z = rsample((n,))"
+        )
 
     def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "... n"]:
         """Draw ambient points, differentiable in loc, scale and c."""

@@ -1,6 +1,7 @@
 """The hyperboloid, and the Poincare ball, as geoopt manifolds."""
 
 import warnings
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -69,6 +70,44 @@ class _Hyperbolic(Manifold):
         """Curvature -c: a number, or a scalar tensor with gradient if it is learned."""
         return self.curvature()
 
+    @__scaling__(ScalingInfo(std=-1), "random")
+    def random_normal(
+        self,
+        *size: int | tuple[int, ...],
+        mean: float | Tensor = 0.0,
+        std: float | Tensor = 1.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        generator: torch.Generator | None = None,
+    ) -> geoopt.ManifoldTensor:
+        """Wrapped normal at the origin: the points that tangent vectors mean + std * standard normal lead to.
+
+        `size` is that of the points; dtype and device are those of the manifold unless given. In the ball, as on the
+        hyperboloid, `std` is a length. geoopt scales every tangent vector to length 1 in place of using `std`.
+        """
+        v = torch.randn(self._space_size(*size), **self._kind(dtype, device), generator=generator)
+        return geoopt.ManifoldTensor(self._from_origin(mean + std * v).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    random = random_normal
+
+    def origin(
+        self,
+        *size: int | tuple[int, ...],
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        seed: int | None = 42,
+    ) -> geoopt.ManifoldTensor:
+        """The origin, repeated; `size` is that of the points, `seed` is there for geoopt and not read."""
+        space = torch.zeros(self._space_size(*size), **self._kind(dtype, device))
+        return geoopt.ManifoldTensor(self._from_origin(space).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    def _space_size(self, *size: int | tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
+
+    @abstractmethod
+    def _from_origin(self, v: Tensor) -> Tensor:
+        """The points that tangent vectors at the origin lead to; v has their lengths."""
+
     def _kind(self, dtype: torch.dtype | None, device: torch.device | str | None) -> dict[str, Any]:
         return {"dtype": self.dtype if dtype is None else dtype, "device": self.device if device is None else device}
 
@@ -120,7 +159,7 @@ class Lorentz(_Hyperbolic):
     """
 
     name = "Lorentz"
-    __scaling__ = Manifold.__scaling__.copy()
+    __scaling__ = _Hyperbolic.__scaling__.copy()
 
     def __init__(
         self,
@@ -291,36 +330,8 @@ class Lorentz(_Hyperbolic):
     def _origin_like(self, x: Tensor) -> Tensor:
         return lf.project(torch.zeros_like(spaces(x=x)[0]), self.c)
 
-    @__scaling__(ScalingInfo(std=-1), "random")
-    def random_normal(
-        self,
-        *size: int | tuple[int, ...],
-        mean: float | Tensor = 0.0,
-        std: float | Tensor = 1.0,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        generator: torch.Generator | None = None,
-    ) -> geoopt.ManifoldTensor:
-        """Wrapped normal at the origin: expmap0 of mean + std * standard normal.
-
-        `size` is ambient, its last number d + 1; dtype and device are those of the manifold unless given. geoopt
-        scales every tangent vector to length 1 in place of using `std`.
-        """
-        v = torch.randn(self._space_size(*size), **self._kind(dtype, device), generator=generator)
-        return geoopt.ManifoldTensor(lf.expmap0(mean + std * v, self.c).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
-
-    random = random_normal
-
-    def origin(
-        self,
-        *size: int | tuple[int, ...],
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        seed: int | None = 42,
-    ) -> geoopt.ManifoldTensor:
-        """The origin (1/sqrt(c), 0), repeated; `size` is ambient, `seed` is there for geoopt and not read."""
-        space = torch.zeros(self._space_size(*size), **self._kind(dtype, device))
-        return geoopt.ManifoldTensor(lf.project(space, self.c).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+    def _from_origin(self, v: Tensor) -> Tensor:
+        return lf.expmap0(v, self.c)
 
     def _space_size(self, *size: int | tuple[int, ...]) -> tuple[int, ...]:
         shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
@@ -377,7 +388,7 @@ class PoincareBall(_Hyperbolic):
     """
 
     name = "PoincareBall"
-    __scaling__ = Manifold.__scaling__.copy()
+    __scaling__ = _Hyperbolic.__scaling__.copy()
 
     def __init__(self, c: Scalar | Curvature = 1.0, learnable: bool = False) -> None:
         super().__init__(_curvature("c", c, learnable))
@@ -443,33 +454,8 @@ class PoincareBall(_Hyperbolic):
         """Parallel transport of v from x to y."""
         return _back(dim, models.poincare_transport(*_last(dim, x, y, v), c=self.c))
 
-    @__scaling__(ScalingInfo(std=-1), "random")
-    def random_normal(
-        self,
-        *size: int | tuple[int, ...],
-        mean: float | Tensor = 0.0,
-        std: float | Tensor = 1.0,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        generator: torch.Generator | None = None,
-    ) -> geoopt.ManifoldTensor:
-        """Wrapped normal at the centre: expmap0 of (mean + std * standard normal)/2, whose length there is doubled."""
-        shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
-        v = torch.randn(shape, **self._kind(dtype, device), generator=generator)
-        return geoopt.ManifoldTensor(self.expmap0(0.5 * (mean + std * v)).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
-
-    random = random_normal
-
-    def origin(
-        self,
-        *size: int | tuple[int, ...],
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        seed: int | None = 42,
-    ) -> geoopt.ManifoldTensor:
-        """The centre, repeated; `seed` is there for geoopt and not read."""
-        shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
-        return geoopt.ManifoldTensor(torch.zeros(shape, **self._kind(dtype, device)), manifold=self)  # pyright: ignore[reportCallIssue]
+    def _from_origin(self, v: Tensor) -> Tensor:
+        return models.poincare_expmap0(0.5 * v, self.c)
 
     def _check_point_on_manifold(
         self, x: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5, dim: int = -1

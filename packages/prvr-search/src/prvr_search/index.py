@@ -362,9 +362,8 @@ def _candidates(
     passages = [query.passage for query in queries]
     candidates = None
     if where is None:
-        candidates = find_candidates(
-            backend, snapshot, text, k + any(passages)
-        )  # one more: the video that is asked for
+        depth = k + any(passages)  # the video that a query asks for is among its own nearest
+        candidates = find_candidates(backend, snapshot, text, depth)
         if candidates is None and not any(passages):
             return None
     if candidates is None:

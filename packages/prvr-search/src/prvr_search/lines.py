@@ -62,8 +62,7 @@ def matching_lines(
         queries: their words are those that are said, or their sentences.
         where: which videos are searched.
     """
-    subtitled = set[str]() if subtitles is None else subtitles.videos()
-    if subtitles is None or not subtitled:
+    if subtitles is None or not (subtitled := subtitles.videos()):
         return [{} for _ in queries]
     return [_matching_lines(videos, subtitles, query, where, subtitled) for query in queries]
 

@@ -203,9 +203,12 @@ def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[C
     Returns:
         The file.
     """
-    path, chosen = _pack_file(folder, pack_name(videos)), {}
+    path = _pack_file(folder, pack_name(videos))
+    chosen: dict[Content, dict[str, np.ndarray]] = {}
     for part in parts:
-        chosen = {video: arrays for video, arrays in _by_video(part) if video in videos} | chosen
+        for video, arrays in _by_video(part):
+            if video in videos:
+                chosen.setdefault(video, arrays)
     windows = {video: len(chosen[video]["steps"]) for video in sorted(chosen)}  # the order of its name, and of copies
     path.parent.mkdir(exist_ok=True)
     others = [other for other in _packs(folder) if other != path]
