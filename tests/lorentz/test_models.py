@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from laws import LAW, Situation, situations
 from mpmath import mp, mpf
+from textbook import ball_add, dot
 from torch import Tensor
 
 import lorentz
@@ -77,23 +78,15 @@ def test_laws_of_the_ball_and_geoopt_in_float64(situation: Situation) -> None:
 def exact_of_the_ball(p: list[mpf], q: list[mpf], c: mpf) -> dict[str, list[mpf]]:
     """The textbook's formulas, for mpmath's digits."""
 
-    def dot(a: list[mpf], b: list[mpf]) -> mpf:
-        return sum(i * j for i, j in zip(a, b, strict=True))
-
-    def add(p: list[mpf], q: list[mpf]) -> list[mpf]:
-        pp, qq, pq = dot(p, p), dot(q, q), dot(p, q)
-        below = 1 + 2 * c * pq + c * c * pp * qq
-        return [((1 + 2 * c * pq + c * qq) * a + (1 - c * pp) * b) / below for a, b in zip(p, q, strict=True)]
-
-    u, off = add([-a for a in p], q), 1 - c * dot(p, p)
+    u, off = ball_add([-a for a in p], q, c), 1 - c * dot(p, p)
     length = mp.sqrt(c * dot(u, u))
     log = [off * mp.atanh(length) / length * a for a in u]
     t = mp.sqrt(c * dot(q, q)) / off  # q as a tangent vector, far too long near the rim: the result is on the rim
     return {
-        "add": add(p, q),
+        "add": ball_add(p, q, c),
         "dist": [2 * mp.atanh(length) / mp.sqrt(c)],
         "logmap": log,
-        "expmap": add(p, [mp.tanh(t) / t / off * a for a in q]),
+        "expmap": ball_add(p, [mp.tanh(t) / t / off * a for a in q], c),
         "logmap0": [mp.atanh(mp.sqrt(c * dot(q, q))) / mp.sqrt(c * dot(q, q)) * a for a in q],
         "expmap0": [mp.tanh(t * off) / (t * off) * a for a in q],
     }

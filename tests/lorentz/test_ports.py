@@ -9,6 +9,7 @@ import torch
 from hypll.manifolds.poincare_ball import Curvature, PoincareBall
 from hypll.tensors import ManifoldTensor, TangentTensor
 from mpmath import mp, mpf
+from textbook import ball_add, dot
 from torch import Tensor
 
 import lorentz
@@ -96,14 +97,6 @@ def test_a_learned_curvature_and_long_steps_stay_inside_the_ball() -> None:
 def exact(p: list[mpf], q: list[mpf], v: list[mpf], c: mpf) -> dict[str, list[mpf]]:
     """The textbook's formulas (Ungar 2008; Ganea et al. 2018), for mpmath's digits."""
 
-    def dot(a: list[mpf], b: list[mpf]) -> mpf:
-        return sum(i * j for i, j in zip(a, b, strict=True))
-
-    def add(p: list[mpf], q: list[mpf]) -> list[mpf]:
-        pp, qq, pq = dot(p, p), dot(q, q), dot(p, q)
-        below = 1 + 2 * c * pq + c * c * pp * qq
-        return [((1 + 2 * c * pq + c * qq) * a + (1 - c * pp) * b) / below for a, b in zip(p, q, strict=True)]
-
     def gyr(u: list[mpf], v: list[mpf], w: list[mpf]) -> list[mpf]:
         uu, vv, uv, uw, vw = dot(u, u), dot(v, v), dot(u, v), dot(u, w), dot(v, w)
         of_u, of_v = c * vw - c * c * uw * vv + 2 * c * c * uv * vw, -c * c * vw * uu - c * uw
@@ -111,7 +104,7 @@ def exact(p: list[mpf], q: list[mpf], v: list[mpf], c: mpf) -> dict[str, list[mp
         return [z + 2 * (of_u * x + of_v * y) / below for z, x, y in zip(w, u, v, strict=True)]
 
     minus_p = [-a for a in p]
-    u, length = add(minus_p, q), mp.sqrt(c * dot(p, p))
+    u, length = ball_add(minus_p, q, c), mp.sqrt(c * dot(p, p))
     sinh = 2 * mp.sqrt(c) * dot(u, v) / ((1 - c * dot(u, u)) * mp.sqrt(dot(v, v)))
     return {
         "gyration": gyr(p, q, v),

@@ -33,6 +33,13 @@ def tangent(x: Vector, v: Vector, c: Number) -> Vector:
     return [dot(x, v) / point(x, c)[0], *v]
 
 
+def ball_add(p: Vector, q: Vector, c: Number) -> Vector:
+    """Moebius addition of two points of the Poincare ball (Ungar 2008)."""
+    pp, qq, pq = dot(p, p), dot(q, q), dot(p, q)
+    below = 1 + 2 * c * pq + c * c * pp * qq
+    return combine((1 + 2 * c * pq + c * qq) / below, p, (1 - c * pp) / below, q)
+
+
 def scale(a: Number, x: Vector) -> Vector:
     return [a * k for k in x]
 
