@@ -96,8 +96,9 @@ def until(page: Any, true: str, seconds: float = 60.0) -> Any:
 
 
 PLAYING = (
-    "(v => v && !v.paused && v.currentTime > 0 && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
+    "(v => v && v.played.length && !v.seeking && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
 )
+"""Also of a moment that has ended before the question: under load a second passes between two of them."""
 MOMENT = "fetch('/api/search?k=20&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits[0])"
 
 
@@ -129,7 +130,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     until(page, "document.querySelector('.frame img').naturalWidth")
     page.locator(".open").first.click()
     at = until(page, PLAYING)
-    assert best["start"] - FRAME <= at <= best["end"] + 0.1
+    assert best["start"] - FRAME <= at <= best["end"] + 0.4
     assert page.locator("#playing-name").text_content() == shown(best["video"]["name"])
     # it stops where the moment ends
     page.evaluate("document.querySelector('#video').currentTime = %f" % (best["end"] - 0.2))
@@ -171,7 +172,7 @@ def test_all_of_it_by_keyboard(page: Any, address: str, told: list[str]) -> None
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     at = until(page, PLAYING)
-    assert best["start"] - FRAME <= at <= best["end"] + 0.1
+    assert best["start"] - FRAME <= at <= best["end"] + 0.4
     page.keyboard.press("Escape")
     assert page.locator("#player").is_hidden()
     assert page.evaluate("document.activeElement.className") == "open"  # where one was
@@ -566,11 +567,16 @@ def test_all_videos_can_be_reached_and_found_by_name(page: Any, tmp_path: Path) 
         until(page, f"document.querySelectorAll('.card').length === {len(hits)}")
         assert page.locator(".card h2").all_text_contents() == [shown(hit["video"]["name"]) for hit in hits]
         assert page.get_by_role("button", name="More results").is_hidden()
+        searches: list[Any] = []
+        page.route("**/api/search?*", lambda route: searches.append(route))
         page.get_by_role("searchbox").fill("Straße 07.mp4")
         page.keyboard.press("Enter")
         until(page, "document.querySelector('#named h2').textContent === '1 video has this in the name'")
         page.locator("#named .tile").click()
         until(page, PLAYING)
+        searches.pop().continue_()
+        until(page, "!document.querySelector('.waiting')")
+        assert page.locator("#player").is_visible()  # results that come later do not close it
     assert page.said == []
 
 

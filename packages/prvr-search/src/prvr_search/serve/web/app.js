@@ -49,6 +49,7 @@ async function search(query, count = MOST, more = false) {
   running = new AbortController();
   const mine = running;
   welcome(false);
+  if (!more) closePlayer(); // now, since what is opened during the search is to stay
   problem.hidden = true;
   status.textContent = "Searching …";
   results.setAttribute("aria-busy", "true");
@@ -62,7 +63,6 @@ async function search(query, count = MOST, more = false) {
     const answer = picture
       ? await post(`/api/search/picture?${params}`, pictures.get(picture).body, mine.signal)
       : await get(`/api/search?${params}`, mine.signal);
-    if (!more) closePlayer();
     show(answer, more);
     const isAll = answer.hits.length < Math.min(count, most) || count >= most;
     element("more-results").hidden = isAll;
