@@ -379,12 +379,21 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
     return [["retriever"], *after]
 
 
-def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
-    """Prints the tables of an evaluation; `text_to_video` gives that of papers on text-to-video retrieval."""
+def show_report(
+    console: Console, report: "EvaluationReport", *, text_to_video: bool = False, by_group: bool = True
+) -> None:
+    """Prints the tables of an evaluation.
+
+    Args:
+        console: the console to print on.
+        report: the report of the evaluation.
+        text_to_video: print the table of papers on text-to-video retrieval instead of the main table.
+        by_group: also print the tables by moment-to-video ratio and by kind of query.
+    """
     from prvr.evaluation import tables
 
     first = tables.text_video_table(report) if text_to_video else tables.metrics_table(report)
-    others = (tables.moments_table, tables.groups_table, tables.tags_table)
+    others = (tables.moments_table, *[tables.groups_table, tables.tags_table] * by_group)
     for table in (tables.blocks_table(report), first, *(make(report) for make in others)):  # a long one comes first
         if table is not None:
             console.print()

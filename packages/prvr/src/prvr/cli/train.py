@@ -95,7 +95,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
 
         console = stdout()
         written = prvr.load_config(trained.output / "config.yaml")
-        show_report(console, trained.report)
+        show_report(console, trained.report, by_group=False)
         is_fitted = getattr(written.model, "start", "drawn") == "linear"
         best = load_pretrained(trained.output / "best") if is_fitted else None
         device = device_of(args.device)
@@ -155,14 +155,15 @@ def show_folder(result: "RunResult", *, is_fitted: bool = False) -> None:
     best = f"best epoch: {result.best_epoch}" if result.best_epoch >= 0 else "best: the initial model"
     if averaged:
         best = f"saved model: mean of the weights of epochs {averaged[0]} to {averaged[-1]}"
-    summary = f"{result.epochs} epochs{stopped}; {best} (counted from 0)."
+    epochs = f"{result.epochs} epoch{'s' * (result.epochs != 1)}"
+    summary = f"{epochs}{stopped}; {best} (counted from 0)."
     if not result.epochs:
         summary = f"No epochs: the model is {'fitted in closed form' if is_fitted else 'not trained'}."
     print(
         f"\n{summary}\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
         f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
-        f"{result.output / 'evaluation.json'}: these results, next to metrics.jsonl and config.yaml"
+        f"{result.output / 'evaluation.json'}: the results, also by group; prvr evaluate prints all tables"
     )
 
 

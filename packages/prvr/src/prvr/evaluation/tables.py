@@ -25,18 +25,17 @@ _BASELINES = {
 def metrics_table(report: EvaluationReport) -> Table:
     """The main table: recalls in percent, SumR with its interval, median and mean rank, in each direction.
 
-    The caption has SumR of chance, and the shares of tied queries and videos.
+    The caption has SumR of chance, mAP and nDCG if the report has them, and the shares of tied queries and videos.
 
     Args:
         report: the report of an evaluation.
     """
     below = "" if report.above_chance else "; the model is not significantly better"
-    caption = (
-        f"chance: SumR {report.chance:.1f}{below}\n{TIES[report.ties]}; tied: "
-        f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
-    )
-    if (lists := report.lists) is not None:
-        caption += f"\nmAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
+    lists, chance = report.lists, f"chance: SumR {report.chance:.1f}{below}"
+    if lists is not None:
+        chance += f"; mAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
+    tied = f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
+    caption = f"{chance}\n{TIES[report.ties]}; tied: {tied}"
     sumr = report.intervals.get("sumr")
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
@@ -117,8 +116,7 @@ def groups_table(report: EvaluationReport) -> Table | None:
     """Text to video by the share of the video that the moment takes; None if no moment is known."""
     if not report.groups:
         return None
-    queries = sum(group.metrics.queries for group in report.groups)
-    caption = f"{queries:,} of {len(report.query_ids):,} queries have a known moment"
+    caption = _with_moments(sum(group.metrics.queries for group in report.groups), report)
     rows = {f"({group.low:g}, {group.high:g}]": group.metrics for group in report.groups}
     return _metrics_table("text to video by moment-to-video ratio", caption, "ratio", _PARTS, rows)
 
@@ -128,7 +126,7 @@ def moments_table(report: EvaluationReport) -> Table | None:
     if not report.moments:
         return None
     names = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
-    caption = f"{report.moments[0].queries:,} of {len(report.query_ids):,} queries have a known moment"
+    caption = _with_moments(report.moments[0].queries, report)
     table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "its interval", "R@5", "R@10", "R@100"))
     for metrics in report.moments:
         first = metrics.intervals.get("r1")
@@ -219,6 +217,12 @@ def metric_cells(
         "MnR": f"{metrics.mnr:.1f}",
     } | dict(others or {})
     return [cells.get(name, "") for name in columns]
+
+
+def _with_moments(queries: int, report: EvaluationReport) -> str | None:
+    """The caption where only a part of the queries has a known moment."""
+    total = len(report.query_ids)
+    return None if queries == total else f"{queries:,} of {total:,} queries have a known moment"
 
 
 def _title(report: EvaluationReport) -> str:
