@@ -141,8 +141,9 @@ def test_another_sampler_for_the_same_denoiser():
     ):
         with pytest.raises(ValueError, match=message):
             diffusion.with_scheduler(scheduler)
-    own = EulerDiscreteScheduler.from_config(diffusion.scheduler.config)  # what the message about schedules says
-    assert diffusion.with_scheduler(own).capabilities.name == "euler"
+    euler = EulerDiscreteScheduler.from_config(diffusion.scheduler.config)  # what the message about schedules says
+    assert isinstance(euler, EulerDiscreteScheduler)
+    assert diffusion.with_scheduler(euler).capabilities.name == "euler"
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -188,14 +188,11 @@ def complain(error: Exception) -> int:
         sys.stderr.write(f"prvr: error: {printable(' '.join(message.split()))}\n")
         return 2
     traceback.print_exception(error)
-    frames = (frame.f_globals.get("__name__") or "" for frame, _ in traceback.walk_tb(error.__traceback__))
-    modules = [name for name in (frame.partition(".")[0] for frame in frames) if name in {*NAMED, "prvr", SIBLING}]
-    if modules and modules[-1] in NAMED:
-        sys.stderr.write(f"prvr: error: {modules[-1]} failed, see the lines above.\n")
-    else:
-        sys.stderr.write(
-            f"prvr {__version__}: this is a bug in prvr. Please report it, with the lines above and the command.\n"
-        )
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    roots = [name for name in (module.partition(".")[0] for module in modules) if name in {*NAMED, "prvr", SIBLING}]
+    bug = f"prvr {__version__}: this is a bug in prvr. Please report it, with the lines above and the command."
+    own = NAMED.intersection(roots[-1:])  # where it was raised, or what called the library that raised it
+    sys.stderr.write(f"prvr: error: {own.pop()} failed, see the lines above.\n" if own else f"{bug}\n")
     return 1
 
 
