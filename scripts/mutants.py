@@ -181,11 +181,9 @@ LORENTZ = (
         "hyp.root(c) * hyp.length(v)",
         "hyp.length(v)",
         "clipping at a norm, not at a radius",
-        "lorentz/test_nn_input.py",
+        "lorentz/test_nn.py",
     ),
-    Mutant(
-        "lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn_input.py"
-    ),
+    Mutant("lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn.py"),
     Mutant(
         "distributions.py",
         "v - share * loc + torch.where(far, share / a, 0.0) * loc",

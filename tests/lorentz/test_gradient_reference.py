@@ -1,7 +1,7 @@
 """Gradients of every operation, curvature included, against differences of its definition in 120 digits.
 
 Float64: 16 eps (1 + cond), cond being the relative condition number of that gradient. Float32: 1 eps where the
-operation computes in float64, 16 eps (1 + cond) where it is native. `make_gradients.py` makes the file.
+operation computes in float64, 16 eps (1 + cond) where it is native. `make_reference.py --gradients` makes the file.
 """
 
 from pathlib import Path

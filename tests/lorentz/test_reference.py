@@ -60,7 +60,7 @@ def test_the_reference_is_what_the_definitions_say(reference: dict[str, np.ndarr
         prefix = f"{name}.c{label}.d2."
         count = len(reference[prefix + group.inputs[0]])
         rows = [tuple(reference[prefix + field][i] for field in group.inputs) for i in (count // 3, count - 1)]
-        for field, values in make_reference.arrays_of(group, rows, c):
+        for field, values in make_reference.arrays_of(name, rows, c):
             stored = reference[prefix + field][[count // 3, count - 1]]
             if field.endswith("_cond"):  # the worst of some signs, so no more than a factor apart
                 np.testing.assert_array_less(values, 3.0 * stored + 1e-6)

@@ -4,10 +4,10 @@ The run-time shape checks of the other tests cannot be traced, so this module im
 """
 
 import importlib
-import sys
 
 import pytest
 import torch
+from unchecked import unchecked
 
 DIM, NUM, LENGTH = 8, 3, 6
 CASES = {
@@ -20,21 +20,11 @@ CASES = {
 }
 
 
-def take():
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "regdiff"}
-
-
 @pytest.fixture(scope="module")
 def plain():
     """regdiff as users import it."""
-    checked, finders = take(), list(sys.meta_path)
-    sys.meta_path[:] = [finder for finder in finders if not type(finder).__module__.startswith("jaxtyping")]
-    try:
+    with unchecked("regdiff"):
         yield importlib.import_module("regdiff")
-    finally:
-        take()
-        sys.meta_path[:] = finders
-        sys.modules.update(checked)
 
 
 def build(plain, case):

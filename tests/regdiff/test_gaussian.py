@@ -128,19 +128,6 @@ def test_perturbation_draws_and_gradient():
     assert gradient.abs().max() > 1e-2
 
 
-def test_errors(unchecked):
-    with pytest.raises(ValueError, match="gamma: got -1"):
-        TextualPerturbation(-1)
-    with pytest.raises(ValueError, match="num >= 1"):
-        TextualPerturbation()(torch.randn(2, 4), 0)
-    with pytest.raises(ValueError, match=r"d >= 2"):
-        TextualPerturbation()(torch.randn(2, 1), 3)
-    with pytest.raises(ValueError, match="features: got length 9, the rank table holds 8; raise `length`"):
-        GeneralizedPooling(8)(torch.randn(1, 9, 2))
-    with pytest.raises(ValueError, match="mask: row 1 has no valid position"):
-        GeneralizedPooling(8)(torch.randn(2, 8, 2), torch.tensor([[True] * 8, [False] * 8]))
-
-
 class WithoutReserve(torch.autograd.Function):
     """What cuDNN says of a gradient through a recurrent layer that did not run in training mode."""
 
