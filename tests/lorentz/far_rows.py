@@ -4,7 +4,7 @@ import math
 
 import textbook as tb
 import torch
-from make_reference import split, vector
+from make_reference import split, value_of, vector
 from mpmath import mp, mpf
 from reference_rows import GRADIENTS, Operation, with_time
 from textbook import Number, Vector
@@ -30,40 +30,22 @@ OPERATIONS = GRADIENTS | {
 }
 
 
-def kind_of(name: str) -> str:
-    """What an operation takes: "x" a point, "xy" a pair, "angle" one not on a line with the origin, ..."""
-    if name == "exterior_angle":
-        return "angle"
-    if OPERATIONS[name].inputs[0] in ("v_space", "x_space"):
-        return OPERATIONS[name].inputs[0][0]
-    return {1: "x", 2: "xv" if name == "expmap" else "xy"}.get(len(OPERATIONS[name].inputs), "xy")
+def kind_of(operation: Operation) -> str:
+    """What a row is made of: "v" a vector at the origin, "x" a point, "xv" with a tangent vector, "xy" a pair, ..."""
+    if operation.group == "exterior_angle":
+        return "angle"  # a pair not on a line with the origin
+    kinds = {("v_space",): "v", ("x_space",): "x", ("x",): "x", ("x", "v"): "xv"}
+    return kinds.get(operation.inputs, "xy")
 
 
-def run(name: str, inputs: tuple[Tensor, ...], c: Tensor, mode: str) -> Tensor:
-    """Ours on the space parts of points, vectors of ones beside them, at a quarter of the way, of equal weights."""
-    operation = OPERATIONS[name]
-    if name == "centroid":
-        points = torch.stack([with_time(x) for x in inputs])
-        return operation.function(points, torch.full((2,), 0.5).to(points), c, precision=mode)
-    if name == "project_tangent":
-        return operation.function(with_time(inputs[0]), torch.nn.functional.pad(inputs[1], (1, 0)), c, precision=mode)
-    if name in ("project", "expmap0"):
-        return operation.function(*inputs, c, precision=mode)
-    given = [with_time(x) for x in inputs]
-    given += {"parallel_transport": [with_time(torch.ones_like(inputs[0]))], "geodesic": [0.25]}.get(name, [])  # type: ignore[list-item]
-    return operation.function(*given, c, precision=mode)
-
-
-def define(name: str, inputs: list[Vector], c: Number) -> Vector:
-    """The textbook's value of the same."""
-    d = len(inputs[0])
-    if name == "centroid":
-        return midpoint(*inputs, c)
-    if name == "project_tangent":
-        inputs = [inputs[0], [mpf(0), *inputs[1]]]
-    more = {"parallel_transport": [[mpf(1)] * d], "geodesic": [[mpf(0.25)]]}.get(name, [])
-    value = OPERATIONS[name].definition(*inputs, *more, c)
-    return value if isinstance(value, list) else [value]
+def row_of(operation: Operation, parts: tuple[Tensor, ...]) -> list[Tensor]:
+    """The inputs; vectors of ones beside pairs, at a quarter of the way, of equal weights."""
+    x, y = parts[0], parts[-1]
+    values = {"x_space": x, "v_space": x, "x": x, "y": y, "v": y, "w_full": torch.nn.functional.pad(y, (1, 0))}
+    values |= {"t": torch.tensor([0.25]).to(x), "p": torch.stack(parts), "w": torch.full((2,), 0.5).to(x)}
+    if operation.group == "parallel_transport":
+        values["v"] = torch.ones_like(x)
+    return [values[name] for name in operation.inputs]
 
 
 def rows(kind: str, radius: float, c: float, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
@@ -106,16 +88,16 @@ def rows(kind: str, radius: float, c: float, dtype: torch.dtype) -> list[tuple[T
     return pairs
 
 
-def exact(name: str, inputs: tuple[Tensor, ...], c: float) -> tuple[Vector, list[Vector]]:
+def exact(operation: Operation, row: list[Tensor], c: float) -> tuple[Vector, list[Vector]]:
     """The value, and the gradient of its sum by every input and by c."""
-    sizes = [len(x) for x in inputs]
+    arrays = tuple(x.numpy() for x in row)
 
     def function(flat: Vector) -> Vector:
-        return define(name, split(flat[:-1], sizes), flat[-1])
+        return value_of(operation, flat[:-1], arrays, flat[-1])
 
-    flat = [*(k for x in inputs for k in vector(x.numpy())), mpf(c)]
+    flat = [*(k for x in arrays for k in vector(x)), mpf(c)]
     columns = [mp.fsum(column) for column in tb.derivatives(lambda at: [mp.fsum(function(at))], flat)]
-    return function(flat), split(columns, [*sizes, 1])
+    return function(flat), split(columns, [*(x.size for x in arrays), 1])
 
 
 def off(got: Tensor, true: Vector, largest: float, floor: Number) -> float:
@@ -131,14 +113,18 @@ def off(got: Tensor, true: Vector, largest: float, floor: Number) -> float:
 
 def errors_at(name: str, radius: float, c: float, dtype: torch.dtype, mode: str) -> tuple[float, float]:
     """The largest relative errors of the values and of the gradients at that radius; inf where one is not finite."""
-    info = torch.finfo(dtype)
+    operation, info = OPERATIONS[name], torch.finfo(dtype)
     mp.dps = int(6 * radius) + 200
-    values, slopes = [0.0], [0.0]
-    for inputs in rows(kind_of(name), radius, c, dtype):
-        leaves = [one.to(dtype).clone().requires_grad_() for one in inputs]
+    values, slopes, names = [0.0], [0.0], (operation.inputs, operation.fields)
+    for parts in rows(kind_of(operation), radius, c, dtype):
+        leaves = [one.to(dtype).clone().requires_grad_() for one in row_of(operation, parts)]
         curvature = torch.tensor(c, dtype=dtype).requires_grad_()
-        true, true_gradients = exact(name, tuple(one.detach() for one in leaves), float(curvature.detach()))
-        value = run(name, tuple(leaves), curvature, mode)
+        true, true_gradients = exact(operation, [x.detach() for x in leaves], float(curvature.detach()))
+        value = operation.function(
+            *(x if name == field else with_time(x) for x, name, field in zip(leaves, *names, strict=True)),
+            curvature,
+            precision=mode,
+        )
         values.append(off(value.detach(), true, info.max, info.tiny))
         if any(abs(k) > info.max for k in true):
             continue

@@ -1,6 +1,7 @@
 """Laws of all layers: on the manifold, dtypes, gradients near and far, one curvature; and of each simple one."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -90,6 +91,19 @@ def test_layers_share_one_learned_curvature() -> None:
     for name in POINTS:
         (gradient,) = torch.autograd.grad(call(name, parts[name], x.detach()).sum(), curvature.raw)
         assert gradient.abs() > 0, name
+
+
+@pytest.mark.parametrize("layer", EXAMPLES)
+def test_copies_and_checkpoints_give_the_same_outputs(layer: str) -> None:
+    module, other, file = build(layer, Curvature(0.8)).eval(), build(layer, Curvature(0.8)).eval(), io.BytesIO()
+    arguments = EXAMPLES[layer].arguments(lf.expmap0(torch.randn(2, 5, 4), 0.8))
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    twin = copy.deepcopy(module)
+    assert len([*twin.parameters()]) == len([*module.parameters()])  # a shared curvature is shared in the copy
+    for same in (twin, other):
+        assert torch.equal(same(*arguments), module(*arguments))
 
 
 @pytest.mark.usefixtures("any_time")

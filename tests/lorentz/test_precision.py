@@ -138,14 +138,6 @@ def test_autocast_outside_is_left_as_it_was(device: str) -> None:
         assert (x @ x).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("function", [lf.pairwise_dist, lf.pairwise_inner])
-def test_matrix_products_are_float64_on_a_cpu_only(function: Callable[..., Tensor]) -> None:
-    for device in ("cpu", "meta"):  # meta stands for any other
-        with Dtypes() as dtypes:
-            function(torch.ones(3, 4, device=device), torch.ones(5, 4, device=device))
-        assert (torch.float64 in dtypes.seen) == (device == "cpu")
-
-
 @pytest.mark.parametrize("dtype", HALVES)
 def test_functions_give_the_dtype_they_are_given_and_round_once(
     operation: Operation, inputs: Inputs, dtype: torch.dtype

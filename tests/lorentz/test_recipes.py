@@ -70,22 +70,11 @@ def rings(scale: float = 1.0, centre: tuple[float, float] = (0.0, 0.0)) -> Batch
     return scale * x + torch.tensor(centre), (x.square().sum(-1) > 1.4).long()
 
 
-def bars() -> Batch:
-    """Images of a bar in one of four directions, somewhere, under noise."""
-    target, place = torch.randint(4, (64,)), torch.randint(2, 6, (64, 2))
-    steps = torch.tensor([[0, 1], [1, 0], [1, 1], [1, -1]])[target]
-    rows, columns = (place.unsqueeze(-1) + steps.unsqueeze(-1) * torch.arange(-1, 2)).unbind(1)
-    image = 0.2 * torch.randn(64, 8, 8)
-    image[torch.arange(64).unsqueeze(-1), rows, columns] += 2.0
-    return image.unsqueeze(-1), target
+class Enter(nn.Module):
+    """Points at distance 1, as the documentation advises."""
 
-
-class Apply(nn.Module):
-    """A function as a layer."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.forward = function
+    def forward(self, x: Tensor) -> Tensor:
+        return lorentz.expmap0(x / x.shape[-1] ** 0.5)
 
 
 class Residual(nn.Sequential):
@@ -101,29 +90,18 @@ class Residual(nn.Sequential):
         return x
 
 
-def enter() -> nn.Module:
-    """Points at distance 1, as the documentation advises."""
-    return Apply(lambda x: lorentz.expmap0(x / x.shape[-1] ** 0.5))
-
-
 def gelu() -> nn.Module:
     return lnn.LorentzActivation(nn.GELU())
 
 
 def mlp(*first: nn.Module, magnitude: Any = "free") -> nn.Module:
     wide, narrow = (lnn.LorentzLinear(*sizes, magnitude=magnitude) for sizes in ((2, 32), (32, 16)))
-    return nn.Sequential(enter(), *first, wide, gelu(), narrow, lnn.LorentzMLR(16, 2))
+    return nn.Sequential(Enter(), *first, wide, gelu(), narrow, lnn.LorentzMLR(16, 2))
 
 
 def deep() -> nn.Module:
     layers = Residual(nn.Sequential(lnn.LorentzLinear(16, 16), gelu()) for _ in range(8))
-    return nn.Sequential(enter(), lnn.LorentzLinear(2, 16), layers, lnn.LorentzMLR(16, 2))
-
-
-def images() -> nn.Module:
-    pooled = Apply(lambda x: lorentz.centroid(x.flatten(-3, -2)))
-    layers = (lnn.LorentzConv2d(1, 16, 3), gelu(), lnn.LorentzConv2d(16, 16, 3), gelu())
-    return nn.Sequential(enter(), *layers, pooled, lnn.LorentzMLR(16, 4))
+    return nn.Sequential(Enter(), lnn.LorentzLinear(2, 16), layers, lnn.LorentzMLR(16, 2))
 
 
 class Recipe(NamedTuple):
@@ -140,7 +118,6 @@ RECIPES = {
     "bounded linear": Recipe(rings, lambda: mlp(magnitude="bounded")),
     "residual": Recipe(rings, deep),
     "batch norm": Recipe(lambda: rings(0.2, (1.0, -2.0)), lambda: mlp(lnn.LorentzBatchNorm(2)), 600),
-    "convolution": Recipe(bars, images),
 }
 
 

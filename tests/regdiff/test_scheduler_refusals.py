@@ -97,11 +97,8 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
     "change",
     [
         lambda x: x.clamp(-50, 50),
-        lambda x: x.tanh(),
         lambda x: x + 1e-3,
-        lambda x: x - 1e-3 * x.mean(-1, keepdim=True),
         lambda x: x + 1e-3 * torch.rand(x.shape),
-        lambda x: torch.where(x.abs() < 0.1, 0, x),
     ],
 )
 @pytest.mark.parametrize("name", ["ddim", "euler", "dpmsolver++"])
