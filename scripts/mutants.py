@@ -32,7 +32,6 @@ TESTS = {
         "test_functional",
         "test_attention",
         "test_properties_sets",
-        "test_gradient_reference",
         "test_properties",
         "test_validation",
         "test_checked",

@@ -11,8 +11,10 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 OTHERS = {"origin", "initial_temperature", "check_point", "topk", "cdist"}
 """Functions of numbers, of values that are read, and another name for `pairwise_dist`."""
 
@@ -96,3 +98,22 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
         "heads": lambda x, y, v, c: lf.join_heads(lf.split_heads(v[..., 1:], v.shape[-1] - 1, c), c),
         "log_prob": log_prob,
     }
+
+
+class Operators(TorchDispatchMode):
+    """What torch's operators do inside: their names, dtypes of floating point, and the largest number of elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.dtypes: set[torch.dtype] = set()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.names.add(func.name())
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+                self.dtypes |= {tensor.dtype} if tensor.is_floating_point() else set()
+        return result

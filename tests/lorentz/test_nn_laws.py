@@ -5,8 +5,8 @@ import io
 
 import pytest
 import torch
+from functions import Operators
 from layers import EXAMPLES, OTHERS, POINTS, build, call
-from test_precision import Dtypes
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -125,9 +125,9 @@ def test_the_weights_decide_and_autocast_gives_float32(
 def test_only_what_needs_it_computes_in_float64(layer: str) -> None:
     module = build(layer, Curvature(0.8))
     x = lf.expmap0(torch.randn(2, 5, 4), 0.8).requires_grad_()
-    with Dtypes() as seen:
+    with Operators() as seen:
         call(layer, module, x).sum().backward()
-    assert (torch.float64 in seen.seen) == (layer in ("LorentzMLR", "LorentzResidual"))
+    assert (torch.float64 in seen.dtypes) == (layer in ("LorentzMLR", "LorentzResidual"))
 
 
 @pytest.mark.usefixtures("any_time")

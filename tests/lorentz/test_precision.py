@@ -2,37 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 import torch
+from functions import Inputs, Operation, Operators
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import lorentz
 import lorentz.functional as lf
 
 pytestmark = pytest.mark.usefixtures("any_time")
 
-Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 # Accurate enough in the dtype they are given; everything else is computed in float64 by default.
 HALVES = [torch.bfloat16, torch.float16]
 NATIVE = ("project", "expmap0", "logmap0", "heads", "lorentz_inner", "centroid_native")
-
-
-class Dtypes(TorchDispatchMode):
-    """Records the dtypes of every result inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[torch.dtype] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.is_floating_point():
-            self.seen.add(result.dtype)
-        return result
 
 
 def far_pair() -> tuple[Tensor, Tensor]:
@@ -101,7 +84,7 @@ def test_every_operation_follows_the_block(name: str, operation: Operation, inpu
     double = operation(*(argument.double() for argument in arguments))
     assert double.dtype == torch.float64
     for value in ("native", "float64", "auto"):
-        with lorentz.precision(value), Dtypes() as dtypes:  # type: ignore[arg-type]
+        with lorentz.precision(value), Operators() as operators:  # type: ignore[arg-type]
             result = operation(*arguments)
         assert result.dtype == torch.float32
         torch.testing.assert_close(result.double(), double, rtol=1e-4, atol=1e-5)  # near the origin all are sound
@@ -109,14 +92,14 @@ def test_every_operation_follows_the_block(name: str, operation: Operation, inpu
         if name in ("lorentz_inner", "centroid_native"):
             continue
         wide = value == "float64" or (value == "auto" and name not in NATIVE)
-        assert (torch.float64 in dtypes.seen) == wide
+        assert (torch.float64 in operators.dtypes) == wide
 
 
 def test_devices_without_float64_stay_native(operation: Operation, inputs: Inputs) -> None:
     arguments = tuple(argument.to("meta") for argument in inputs(0.8, torch.float32))
-    with Dtypes() as dtypes:
+    with Operators() as operators:
         assert operation(*arguments).dtype == torch.float32
-    assert dtypes.seen == {torch.float32}
+    assert operators.dtypes == {torch.float32}
 
 
 @pytest.mark.parametrize("dtype", HALVES)

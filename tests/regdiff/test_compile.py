@@ -80,8 +80,7 @@ def test_timesteps_that_were_not_computed_say_how_to(plain):
     torch.export.export(generator, (inputs(False)[0],), {"num_steps": 2})
 
 
-@pytest.mark.parametrize("name", ["ddim", "dpmsolver++", "heun", "unipc"])
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("name", "first"), [("ddim", True), ("dpmsolver++", False), ("heun", True), ("unipc", False)])
 def test_sample_compiles_whether_its_timesteps_were_computed_or_not(plain, name, first):
     """And in one graph; another scheduler afterwards is another graph."""
     diffusion = plain.ConditionalDiffusion(lambda x, t, c: torch.tanh(x), plain.make_scheduler(name, 17), eta=0.0)
