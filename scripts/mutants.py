@@ -225,6 +225,16 @@ LORENTZ = (
         "dilations that changed places",
         "lorentz/test_nn_convolution.py",
     ),
+    Mutant(
+        "lorentz/nn/contrastive.py",
+        "each.sum() / (counts > 0).sum().clamp_min(1)",
+        "each.mean()",
+        "generals without specifics count as losses of 0",
+        "lorentz/test_nn_contrastive.py",
+    ),
+    Mutant(
+        "lorentz/nn/linear.py", "self.gate(x)", "self.gate(h)", "a gate of what was activated", "lorentz/test_nn.py"
+    ),
 )
 REGDIFF = (
     Mutant("losses.py", "(gamma / snr).clamp(max=1.0)", "(gamma / snr)", "min-SNR weights without their cap"),
@@ -356,6 +366,13 @@ REGDIFF = (
         "return config",
         "options as they were made, not as they were set",
         "regdiff/test_ownership.py",
+    ),
+    Mutant(
+        "diffusion.py",
+        "noise_of(noise, target, steps, generator)[timesteps, each]",
+        "noise_of(noise, target, steps, generator)[0, each]",
+        "the noise of timestep 0 for every row",
+        "regdiff/test_diffusion.py",
     ),
 )
 PRVR = (

@@ -34,13 +34,13 @@ def test_free_linear_is_w_h_x_plus_b(activation: object) -> None:
 
 
 def test_bounded_linear_has_length_lambda_sigmoid() -> None:
-    layer = LorentzLinear(4, 3, magnitude="bounded", max_length=1.5)
+    layer = LorentzLinear(4, 3, magnitude="bounded", max_length=1.5, activation=torch.tanh)
     x = lf.expmap0(torch.randn(50, 4))
     y = layer(x)
     length = y[:, 1:].norm(dim=-1)
     torch.testing.assert_close(length, 1.5 * torch.sigmoid(x @ layer.gate.weight[0] + layer.gate.bias))
     torch.testing.assert_close(
-        torch.nn.functional.cosine_similarity(y[:, 1:], layer.linear(x)), torch.ones(50), rtol=1e-5, atol=1e-5
+        torch.nn.functional.cosine_similarity(y[:, 1:], layer.linear(x.tanh())), torch.ones(50), rtol=1e-5, atol=1e-5
     )
     torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(50), rtol=1e-4, atol=1e-4)
 
