@@ -32,7 +32,6 @@ TESTS = {
         "test_functional",
         "test_attention",
         "test_properties_sets",
-        "test_gradient_reference",
         "test_properties",
         "test_validation",
         "test_checked",
@@ -181,11 +180,9 @@ LORENTZ = (
         "hyp.root(c) * hyp.length(v)",
         "hyp.length(v)",
         "clipping at a norm, not at a radius",
-        "lorentz/test_nn_input.py",
+        "lorentz/test_nn.py",
     ),
-    Mutant(
-        "lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn_input.py"
-    ),
+    Mutant("lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn.py"),
     Mutant(
         "distributions.py",
         "v - share * loc + torch.where(far, share / a, 0.0) * loc",
@@ -227,6 +224,16 @@ LORENTZ = (
         "[..., ::column, ::row]",
         "dilations that changed places",
         "lorentz/test_nn_convolution.py",
+    ),
+    Mutant(
+        "lorentz/nn/contrastive.py",
+        "each.sum() / (counts > 0).sum().clamp_min(1)",
+        "each.mean()",
+        "generals without specifics count as losses of 0",
+        "lorentz/test_nn_contrastive.py",
+    ),
+    Mutant(
+        "lorentz/nn/linear.py", "self.gate(x)", "self.gate(h)", "a gate of what was activated", "lorentz/test_nn.py"
     ),
 )
 REGDIFF = (
@@ -359,6 +366,13 @@ REGDIFF = (
         "return config",
         "options as they were made, not as they were set",
         "regdiff/test_ownership.py",
+    ),
+    Mutant(
+        "diffusion.py",
+        "noise_of(noise, target, steps, generator)[timesteps, each]",
+        "noise_of(noise, target, steps, generator)[0, each]",
+        "the noise of timestep 0 for every row",
+        "regdiff/test_diffusion.py",
     ),
 )
 PRVR = (
