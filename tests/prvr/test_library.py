@@ -253,14 +253,6 @@ def test_a_library_of_somebody_else_is_explained(collection: Collection, monkeyp
     assert "library.sqlite: cannot be read (unable to open database file)" in said
 
 
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root reads everything")
-def test_a_file_without_permission_is_tried_again_by_mode(collection: Collection) -> None:
-    (collection.films / "red.mp4").chmod(0)
-    assert sorted(collection.search()) == [*ALL[:2]]
-    (collection.films / "red.mp4").chmod(0o644)
-    assert sorted(collection.search()) == [*ALL]
-
-
 def test_a_verdict_about_content_is_kept_with_the_content(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

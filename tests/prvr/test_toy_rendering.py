@@ -97,29 +97,20 @@ def test_the_scenes_and_sentences_of_this_version(split: str, expected: str) -> 
     assert hashlib.sha256(scenes.encode()).hexdigest()[:16] == expected
 
 
-def test_a_video_shorter_than_a_frame_has_one() -> None:
-    assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)
-
-
 def test_some_frames_are_those_of_the_whole() -> None:
     whole, picks = render(mixed()), [30, 0, 7, 6, 6, -1, 35, 12, 26]
     np.testing.assert_array_equal(render_frames(mixed(), picks), whole[picks])
     assert render_frames(mixed(), []).shape == (0, 64, 64, 3)
-
-
-@pytest.mark.parametrize("index", [36, -37])
-def test_a_frame_that_is_not_there(index: int) -> None:
-    with pytest.raises(IndexError, match="36 frames"):
-        render_frames(mixed(), [0, index])
+    assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)  # shorter than a frame
+    for index in (36, -37):
+        with pytest.raises(IndexError, match="36 frames"):
+            render_frames(mixed(), [0, index])
 
 
 @pytest.mark.parametrize("action", ALONE[::2])
-@pytest.mark.parametrize(("seed", "duration"), [(0, 3.0), (1, 5.5)])
-def test_opposites_are_the_same_frames_backwards(action: str, seed: int, duration: float) -> None:
+def test_opposites_are_the_same_frames_backwards(action: str) -> None:
     there, back = (
-        render(
-            video(name, STAR, seed, duration, background="brick", occluder=True, bystanders=(BALL, BOX)), noise=False
-        )
+        render(video(name, STAR, 1, 5.5, "brick", True, bystanders=(BALL, BOX)), noise=False)
         for name in (action, OPPOSITE[action])
     )
     np.testing.assert_array_equal(there, back[::-1])

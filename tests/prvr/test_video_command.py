@@ -56,9 +56,7 @@ def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.Capt
     command = ["library", str(video.parent), "--update", "--library", str(tmp_path / "home"), "--device", "cpu"]
     assert "not a model of transformers" in explained([*command, "--encoder", str(tmp_path)], capsys)
     command += ["--encoder", "toy"]
-    for option, value in (
-        ("rate", "0"), ("rate", "nan"), ("rate", "inf"), ("rate", "1e9"), ("shard", "3/2"), ("shard", "one"),
-    ):  # fmt: skip
+    for option, value in (("rate", "0"), ("rate", "nan"), ("rate", "1e9"), ("shard", "3/2"), ("shard", "one")):
         assert re.search("expected|Invalid", explained([*command, f"--{option}", value], capsys))
     assert "only be used with --update" in explained(["library", str(video.parent), "--shard", "1/2"], capsys)
     assert "no library found" in explained(["library", str(video.parent), "--import", str(tmp_path)], capsys)
@@ -80,12 +78,7 @@ def test_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_query_is_text(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = ["search", str(video.parent), "--encoder", NAME, "--library", str(tmp_path / "home"), "-q"]
-    for words in (
-        ["caf\udce9"],
-        ["--subtitles", "\udcff"],
-        ["red", "--with", "\udcff"],
-        ["red", "--without", "\udcff"],
-    ):
+    for words in (["caf\udce9"], ["--subtitles=\udcff"], ["red", "--with=\udcff"], ["red", "--without=\udcff"]):
         assert "expected text, got bytes that are not UTF-8" in explained([*search, *words], capsys)
 
 
@@ -127,17 +120,3 @@ def test_the_bar_shows_the_time_left_on_a_terminal(
     assert "a.mp4" in shown
     assert "%" in shown
     assert "0:00:00" in shown
-
-
-def test_without_the_extra_it_says_what_to_install(
-    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for missing, encoder, requirement in (
-        ("av", "toy", "prvr-search"),
-        ("transformers", str(tmp_path), "prvr[encoders]"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, missing, None)
-            command = ["library", str(video.parent), "--update", "--encoder", encoder]
-            command += ["--library", str(tmp_path / missing)]
-            assert f'pip install "{requirement}"' in explained([*command, "--device", "cpu"], capsys)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 from math import ceil
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,6 @@ from video_files import (
     move_stamps,
     noise,
     plain,
-    write_film,
     write_sound,
     write_video,
 )
@@ -104,14 +103,7 @@ def test_a_reading_ends_the_one_before(tmp_path: Path) -> None:
         next(video.sample(10.0))
 
 
-def test_sound_is_read_again(tmp_path: Path) -> None:
-    with open_video(write_film(tmp_path / "a.mkv")) as video:
-        times = [[time for time, _ in video.sound(1.0, 2.0)] for _ in range(2)]
-    assert times[0] == times[1]
-    assert len(times[0]) > 10
-
-
-@pytest.mark.parametrize(("rate", "count"), [(10.0, 50), (30.0, 150), (0.5, 2), (0.05, 1), (29.97, 150)])
+@pytest.mark.parametrize(("rate", "count"), [(30.0, 150), (0.05, 1), (29.97, 150)])
 def test_any_rate(tmp_path: Path, rate: float, count: int) -> None:
     frames, _ = sampled(write_video(tmp_path / "a.mp4", plain(VALUES)), rate)
     assert len(frames) == count
@@ -149,8 +141,7 @@ def test_time_stamps_that_never_go_back_stay(stamps: list[Fraction]) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["b.mp4", "b.mkv"])
-@pytest.mark.parametrize("damaged", [(25, 26), (30,), (10, 20, 21)])
+@pytest.mark.parametrize(("name", "damaged"), [("b.mp4", (10, 20, 21)), ("b.mkv", (25, 26))])
 def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, name: str, damaged: tuple[int, ...]) -> None:
     path = move_stamps(write_video(tmp_path / "a.mp4", plain(VALUES)), tmp_path / name, damaged)
     frames, video = sampled(path, 10.0)
@@ -198,8 +189,7 @@ def test_a_film_has_few_frames_that_sampling_needs_and_all_of_them_where_time_st
     assert needed([*range(600), *range(600)]) > 600
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts"])
-@pytest.mark.parametrize("steady", [True, False])
+@pytest.mark.parametrize(("name", "steady"), [("a.mp4", True), ("a.mkv", False), ("a.ts", True)])
 def test_frames_are_the_same_where_others_are_not_decoded(tmp_path: Path, name: str, steady: bool) -> None:
     rng = np.random.default_rng(0)
     large = rng.integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
@@ -230,13 +220,11 @@ def test_time_begins_where_a_player_does(tmp_path: Path, name: str, start: float
     assert video.warnings == []
 
 
-@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-@pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize("upside_down", [False, True])
-def test_pictures_stand_upright(tmp_path: Path, degrees: int, mirrored: bool, upside_down: bool) -> None:
+@pytest.mark.parametrize("turned", product((0, 90, 180, 270), (False, True), (False, True)))
+def test_pictures_stand_upright(tmp_path: Path, turned: tuple[int, bool, bool]) -> None:
+    degrees, mirrored, upside_down = turned
     picture = np.zeros((48, 64, 3), np.uint8)
     picture[:24, :32], picture[:24, 32:] = (250, 0, 0), (0, 0, 250)
-    turned = (degrees, mirrored, upside_down)
     frames, video = sampled(write_video(tmp_path / "a.mp4", [picture] * 3, turned=turned), 10.0)
     expected = np.rot90(picture, degrees // 90)
     expected = expected[:, ::-1] if mirrored else expected
@@ -248,17 +236,13 @@ def test_pictures_stand_upright(tmp_path: Path, degrees: int, mirrored: bool, up
 
 def test_a_matrix_that_turns_by_a_little_is_taken_to_the_nearest_quarter() -> None:
     picture = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
-    assert np.array_equal(upright(picture, (9, 2, -2, 9)), picture)
-    assert np.array_equal(upright(picture, (-2, -9, 9, -2)), np.rot90(picture))
-    assert np.array_equal(upright(picture, None), picture)
+    for matrix, expected in (((9, 2, -2, 9), picture), ((-2, -9, 9, -2), np.rot90(picture)), (None, picture)):
+        assert np.array_equal(upright(picture, matrix), expected)
 
 
-def test_pixels_that_are_not_square_are_made_so(tmp_path: Path) -> None:
+def test_pixels_are_made_square_and_no_more_than_4k(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", plain([90, 90]), pixel_shape=Fraction(4, 3))
     assert sampled(path, 10.0)[0][0].pixels.shape == (48, 85, 3)
-
-
-def test_a_picture_is_shown_no_larger_than_4k(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", plain([90], 1440, 3840), pixel_shape=Fraction(4))
     (frame,) = sampled(path, 10.0)[0]
     height, width, _ = frame.pixels.shape
@@ -313,13 +297,10 @@ def test_broken_files_give_one_clear_error(hostile: Path, name: str, said: str) 
     error = caught.value
     assert isinstance(error, DataError)
     assert said in error.reason
-    assert error.path == hostile / name
-    assert error.remedy.endswith(".")
     assert str(error) == f"{hostile / name}: {error.reason}. {error.remedy}"
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+@pytest.mark.parametrize(("share", "name"), [(0.2, "a.mp4"), (0.5, "a.mkv"), (0.9, "a.mp4")])
 def test_a_truncated_file_gives_what_is_there(tmp_path: Path, share: float, name: str) -> None:
     whole = write_video(tmp_path / name, noise(60), options={"movflags": "faststart"})
     everything, _ = sampled(whole, 10.0)
@@ -478,11 +459,12 @@ def test_a_bomb_is_not_even_looked_at(tmp_path: Path) -> None:
     assert kilobytes < 60_000  # 250 MB at least, if it were decoded
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0, 5e-324, 1e9, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(tmp_path: Path, rate: float) -> None:
-    with pytest.raises(ValueError, match="expected a positive number"):
-        sampled(write_video(tmp_path / "a.mp4", plain(VALUES)), rate)
-    for limits in ({"seconds": -1.0}, {"seconds": float("nan")}, {"pixels": 0}, {"pixels": 2**31}, {"samples": 0}):
+def test_a_rate_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", plain(VALUES))
+    for rate in (0.0, 5e-324, 1e9, float("nan")):
+        with pytest.raises(ValueError, match="expected a positive number"):
+            sampled(path, rate)
+    for limits in ({"seconds": float("nan")}, {"pixels": 0}, {"pixels": 2**31}, {"samples": 0}):
         with pytest.raises(ValueError, match="expected positive"):
             Limits(**limits)  # pyright: ignore[reportArgumentType]
 

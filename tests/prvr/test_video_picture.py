@@ -31,16 +31,12 @@ def encoded(pixels: np.ndarray, kind: str, mode: str = "RGB", **options: object)
     return file.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
-def test_the_usual_files_are_read(kind: str) -> None:
+def test_the_usual_files_are_read_and_turned_as_a_viewer_turns_them() -> None:
     wide = np.concatenate([square("red"), square("green")], 1)
-    found = read_picture(encoded(wide, kind)).astype(int)
-    assert found.shape == wide.shape
-    assert np.abs(found[30, [30, 100]] - wide[30, [30, 100]]).max() < 16
-
-
-def test_a_picture_is_turned_as_a_viewer_turns_it() -> None:
-    wide = np.concatenate([square("red"), square("green")], 1)
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
+        found = read_picture(encoded(wide, kind)).astype(int)
+        assert found.shape == wide.shape
+        assert np.abs(found[30, [30, 100]] - wide[30, [30, 100]]).max() < 16
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn to the right
     found = read_picture(encoded(wide, "JPEG", exif=exif, quality=95)).astype(int)
@@ -81,13 +77,10 @@ def bomb(side: int) -> bytes:
     ("content", "said"),
     [
         (b"", "cannot be read as a picture"),
-        (b"no picture at all", "cannot be read as a picture"),
         (encoded(square("red"), "PNG")[:120], "cannot be read as a picture"),
         (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
-        (bomb(60_000), "more pixels than are decoded"),
         (bomb(9000), f"81,000,000 pixels, at most {PICTURE_PIXELS['PNG']:,} are decoded"),
         (bomb(2**31 - 1), "Make it smaller"),
-        (np.zeros((4, 4), np.uint8), r"expected \(height, width, 3\) uint8"),
         (np.zeros((0, 4, 3), np.uint8), r"expected \(height, width, 3\) uint8"),
     ],
 )
@@ -161,12 +154,6 @@ def test_grey_of_16_bits_is_scaled(side: int) -> None:
     pixels = read_picture(file.getvalue())
     expected = np.linspace(0, 255, pixels.shape[1])
     assert np.abs(pixels[pixels.shape[0] // 2].astype(float) - expected[:, None]).max() < 2
-
-
-def test_pictures_in_one_file_with_others_are_read() -> None:
-    file = io.BytesIO()
-    Image.fromarray(square("red")).save(file, "MPO", save_all=True, append_images=[Image.new("RGB", (64, 64))])
-    assert read_picture(file.getvalue()).shape == (64, 64, 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
