@@ -1,10 +1,7 @@
 """Decoding: frames by time stamps, upright, from any file, in little memory; or one clear error."""
 
 import socket
-import struct
-import subprocess
 import sys
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from fractions import Fraction
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kills import growth
 from video_files import (
     READABLE,
     UNREADABLE,
@@ -26,6 +24,7 @@ from video_files import (
     move_stamps,
     noise,
     plain,
+    png_bomb,
     write_sound,
     write_video,
 )
@@ -220,7 +219,7 @@ def test_time_begins_where_a_player_does(tmp_path: Path, name: str, start: float
     assert video.warnings == []
 
 
-@pytest.mark.parametrize("turned", product((0, 90, 180, 270), (False, True), (False, True)))
+@pytest.mark.parametrize("turned", [*product((0, 90, 180, 270), (False, True), (False, True))])
 def test_pictures_stand_upright(tmp_path: Path, turned: tuple[int, bool, bool]) -> None:
     degrees, mirrored, upside_down = turned
     picture = np.zeros((48, 64, 3), np.uint8)
@@ -417,46 +416,22 @@ def test_limits_hold_where_the_file_lies(tmp_path: Path) -> None:
     assert {frame.pixels.shape for frame in frames} <= {(48, 64, 3)}
 
 
-PEAK = """
-import re, sys
-from pathlib import Path
-from prvr_search.video import VideoError, open_video
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-for path in sys.argv[1:]:
-    before = peak()
-    try:
-        with open_video(Path(path)) as video:
-            said = sum(1 for _ in video.sample(10.0))
-    except VideoError as error:
-        said = error
-    print(peak() - before, said)
-"""
-"""Prints of each video by how many kB the peak of memory grows when it is decoded, and its number of frames, if any."""
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is asked of Linux")
+def test_neither_a_bomb_nor_a_long_film_takes_much_memory(tmp_path: Path) -> None:
+    """FFmpeg would decode a picture of 16000 x 16000 pixels to learn its format; all frames of the film are 100 MB."""
+    bomb, film = tmp_path / "bomb.mp4", write_video(tmp_path / "film.mp4", plain([90], 240, 320) * 480)
+    bomb.write_bytes(png_bomb(16_000, bytes(16_000 * 16_001)))
 
+    def refuse() -> None:
+        with pytest.raises(VideoError, match="33,177,600 pixels"):
+            sampled(bomb, 2.0)
 
-def growth(*paths: Path) -> list[tuple[int, str]]:
-    """What `PEAK` says of videos, in a process of their own."""
-    done = subprocess.run([sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True)
-    found = (line.split(maxsplit=1) for line in done.stdout.splitlines())
-    return [(int(kilobytes), said) for kilobytes, said in found]
+    def count() -> None:
+        with open_video(film) as video:
+            assert sum(1 for _ in video.sample(10.0)) == 480
 
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")
-def test_a_bomb_is_not_even_looked_at(tmp_path: Path) -> None:
-    """A small file with a picture of 16000 x 16000 pixels, which FFmpeg would decode to learn its format."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    side, packer = 16000, zlib.compressobj(1)
-    rows = b"".join(packer.compress(bytes(1 + side)) for _ in range(side)) + packer.flush()
-    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    path = tmp_path / "bomb.mp4"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
-    ((kilobytes, said),) = growth(path)
-    assert "33,177,600 pixels" in said
-    assert kilobytes < 60_000  # 250 MB at least, if it were decoded
+    assert growth(refuse) < 60e6  # 250 MB at least, if it were decoded
+    assert growth(count) < 40e6
 
 
 def test_a_rate_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -467,16 +442,6 @@ def test_a_rate_that_is_none_is_refused(tmp_path: Path) -> None:
     for limits in ({"seconds": float("nan")}, {"pixels": 0}, {"pixels": 2**31}, {"samples": 0}):
         with pytest.raises(ValueError, match="expected positive"):
             Limits(**limits)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")
-def test_a_long_film_takes_the_memory_of_a_short_one(tmp_path: Path) -> None:
-    """Frames of the long one alone would be 100 MB."""
-    counts = (40, 480)
-    paths = [write_video(tmp_path / f"{count}.mp4", plain([90], 240, 320) * count) for count in counts]
-    found = growth(*paths)
-    assert [said for _, said in found] == [str(count) for count in counts]
-    assert found[1][0] < 20_000  # beyond the peak of the short one
 
 
 # High dynamic range.
