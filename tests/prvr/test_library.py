@@ -242,17 +242,6 @@ def test_what_cannot_be_read_now_is_named_and_tried_again(
         assert "lost.mp4: No such file or directory. Will retry on the next run." in collection.said
 
 
-def test_a_library_of_somebody_else_is_explained(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    collection.search()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    monkeypatch.setattr(sqlite3, "connect", refuse)
-    said = collection.refusal("search", "red")
-    assert "library.sqlite: cannot be read (unable to open database file)" in said
-
-
 def test_a_verdict_about_content_is_kept_with_the_content(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

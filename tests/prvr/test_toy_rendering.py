@@ -125,20 +125,3 @@ def test_moves_go_where_they_say(action: str, seed: int) -> None:
     assert (sign * way[:, axis]).sum() > 35
     assert (sign * way[:, axis] > 1).all()
     assert np.abs(way[:, 1 - axis].sum()) <= 2 * DRIFT
-
-
-@pytest.mark.parametrize("heading", HEADINGS)
-@pytest.mark.parametrize("action", PUSHES)
-def test_a_pusher_comes_from_behind_and_both_go_on(action: str, heading: str) -> None:
-    for seed in range(3):
-        frames = render(video(action, heading=heading, seed=seed, duration=8.0), noise=False)
-        ball, box = centres(frames, "red"), centres(frames, "blue")
-        behind, ahead = (ball, box) if action == "push" else (box, ball)
-        way = np.array({"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[heading])
-        gap = (ahead - behind) @ way
-        assert (gap > 8).all()
-        assert gap[0] > gap[-1] + 4
-        assert np.ptp(gap[6:]) < 2  # in contact, after three tenths
-        assert ((ahead[-1] - ahead[6]) @ way) > 10
-        assert ((behind[-1] - behind[0]) @ way) > 15
-        assert ((ball > 0) & (ball < 63) & (box > 0) & (box < 63)).all()

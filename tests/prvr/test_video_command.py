@@ -2,18 +2,14 @@
 
 import os
 import re
-import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from commands import cells, explained
 from counting_encoder import NAME
-from video_files import UNREADABLE, noise, plain, write_video
+from video_files import UNREADABLE, plain, write_video
 
 from prvr.cli import main
-from prvr.corpora.exported import read_export
 
 pytest.importorskip("av")
 
@@ -41,15 +37,6 @@ def test_all_that_is_broken_is_listed_and_the_rest_is_encoded(
     out, err = capsys.readouterr()
     assert "encoded" not in err
     assert "8 of 13 encoded" in cells(out)
-
-
-def test_a_clip_at_another_rate(clip: str, video: Path, tmp_path: Path) -> None:
-    command = ["export", str(video.parent), "--encoder", clip, "--library", str(tmp_path / "home"), "--device", "cpu"]
-    for rate in (5, 4):
-        assert main([*command, "--rate", str(rate), "--output", str(tmp_path / f"out{rate}")]) == 0
-        features = read_export(tmp_path / f"out{rate}")
-        assert features.read("a.mp4").shape == (2 * rate, 12)
-        assert features.rate == rate
 
 
 def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,35 +75,3 @@ def test_an_output_may_have_any_name(video: Path, tmp_path: Path, capsysbinary: 
     assert main(["search", str(video.parent), "red", *options]) == 0
     assert output.is_file()
     assert rb"caf\udce9.json: written" in capsysbinary.readouterr().out
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
-def test_the_bar_shows_the_time_left_on_a_terminal(
-    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pty
-
-    leader, follower = pty.openpty()
-    shown = ""
-
-    def read() -> None:  # all the time: a terminal that nobody reads is full soon
-        nonlocal shown
-        with suppress(OSError):  # how Linux says that the other end was closed
-            while part := os.read(leader, 4096):
-                shown += part.decode(errors="replace")
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        write_video(video, noise(400, 0))
-        home = str(tmp_path / "home")
-        command = ["library", str(video.parent), "--update", "--encoder", "toy", "--library", home, "--device", "cpu"]
-        assert main([*command, "--rate", "30"]) == 0
-    reader.join()
-    os.close(leader)
-    assert "a.mp4" in shown
-    assert "%" in shown
-    assert "0:00:00" in shown

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from video_models import tiny_clip, tiny_siglip
 
 from prvr.data import DataError
-from prvr.encoders import ENCODERS, EncoderFamily, check_joint, open_encoder, open_featurizer
+from prvr.encoders import check_joint, open_encoder, open_featurizer
 from prvr.toy import load_encoder
 from prvr.toy.toy_corpus import frame_features
 
@@ -118,15 +118,6 @@ def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: 
     assert (other.weights, other.preprocessing == again.preprocessing) == (again.weights, False)
     with pytest.raises(DataError, match=r"two models.*extract the videos"):
         check_joint(text.identity, open_encoder(siglip).identity)
-
-
-def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ENCODERS, "_entries", dict(ENCODERS._entries))
-    encoder = open_encoder("toy")
-    ENCODERS.register("frames-only", EncoderFamily(frames=lambda name, device: encoder, bundled=True), "frames alone")
-    assert open_encoder("frames-only") is encoder
-    with pytest.raises(DataError, match=r"frames-only.*Expected one of clip"):
-        open_featurizer("frames-only")
 
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path, roberta: str) -> None:
