@@ -735,6 +735,27 @@ PRVR = (
         "prvr/test_library.py::test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted",
     ),
     Mutant(
+        "prvr_search/video/storage.py",
+        "FROM places WHERE {BELOW} ORDER BY rowid",
+        "FROM places WHERE {BELOW} ORDER BY seen",
+        "a clock that is set back brings old contents of a folder back",
+        "prvr/test_library.py::test_a_folder_that_is_away_shows_the_latest_content_whatever_the_clock_says",
+    ),
+    Mutant(
+        "prvr_search/video/excerpt.py",
+        "start - first > _NEAR",
+        "start - first > 10 * _NEAR",
+        "a copied clip begins seconds early",
+        "prvr/test_video_clip.py::test_a_clip_starts_at_most_a_second_early",
+    ),
+    Mutant(
+        "prvr/corpora/caption_corpus.py",
+        "cut=end > duration",
+        "cut=start > duration",
+        "moments that were cut are not counted",
+        "prvr/test_video_captions.py::test_what_the_corpus_holds",
+    ),
+    Mutant(
         "prvr_search/video/picture.py",
         "* -np.expm1(-over)) /",
         "* over) /",
