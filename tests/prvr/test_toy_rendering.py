@@ -12,19 +12,7 @@ from prvr.toy import render, render_frames
 from prvr.toy.rendering import RGB
 from prvr.toy.scenes import draw_split
 from prvr.toy.staging import DRIFT
-from prvr.toy.world import (
-    ACTIONS,
-    BACKGROUNDS,
-    COLOURS,
-    HEADINGS,
-    OPPOSITE,
-    PUSHES,
-    SHAPES,
-    SIZES,
-    Shot,
-    Thing,
-    Video,
-)
+from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, HEADINGS, OPPOSITE, PUSHES, SHAPES, SIZES, Shot, Thing, Video
 
 BALL, BOX, STAR = Thing("circle", "red", "medium"), Thing("square", "blue", "small"), Thing("star", "green", "large")
 ALONE = [action for action in ACTIONS if action not in PUSHES]

@@ -16,18 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kills import growth
-from video_files import (
-    READABLE,
-    UNREADABLE,
-    cut,
-    greys,
-    move_stamps,
-    noise,
-    plain,
-    png_bomb,
-    write_sound,
-    write_video,
-)
+from video_files import READABLE, UNREADABLE, cut, greys, move_stamps, noise, plain, png_bomb, write_sound, write_video
 
 from prvr.data import DataError
 from prvr_search.thumbnails import thumbnail
