@@ -78,9 +78,9 @@ def test_whatever_is_damaged_nothing_is_encoded_again(damage: str, collection: C
 
 
 @pytest.mark.parametrize("damage", ["deleted", "no table", "sha256"])
-def test_the_encoder_of_a_folder_is_remembered(damage: str, collection: Collection) -> None:
+def test_the_encoder_of_a_folder_is_remembered(damage: str, clip: str, collection: Collection) -> None:
     command = ["search", str(collection.films), "red", "--paths"]
-    collection.run(*command, "--encoder", "toy")  # which would not be chosen for these films
+    collection.run(*command, "--encoder", clip)  # toy would be chosen for these films
     before = {path: path.stat().st_mtime_ns for path in collection.arrays}
     DAMAGES[damage](collection.home)
     assert len(collection.run(*command).splitlines()) == 3
