@@ -73,7 +73,7 @@ def test_it_searches_before_it_trains(
     assert count is not None
     assert 5 <= int(count[2]) <= int(count[1]) <= 10
 
-    page = (shown.run.with_name("demo-first") / "results.html").read_text()
+    page = (shown.run.with_name("demo-1-first") / "results.html").read_text()
     assert page.count("<img ") == 2 + 9
     command = shlex.split(before.strip().splitlines()[-1])
     assert command[:2] == ["prvr", "search"]
