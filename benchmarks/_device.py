@@ -61,10 +61,11 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not str(func).removeprefix("aten.").startswith(_FREE):
-            # What is only written is not read: an `out`, and of a scatter the few numbers that it writes.
+            # What is only written is not read: what holds a result, and of a scatter all but the few numbers it writes.
             read = args[1:] if func in (torch.ops.aten.copy_.default, torch.ops.aten.scatter_.src) else args
             written = args[3] if func is torch.ops.aten.scatter_.src else result
-            read = (read, {name: value for name, value in (kwargs or {}).items() if name != "out"})
+            results = {argument.name for argument in func._schema.arguments if argument.is_out}
+            read = (read, {name: value for name, value in (kwargs or {}).items() if name not in results})
             inputs, outputs = ([t for t in tree_iter(values) if isinstance(t, Tensor)] for values in (read, written))
             work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in inputs])]
             work.calls += 1

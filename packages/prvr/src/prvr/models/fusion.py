@@ -56,7 +56,8 @@ class _Read(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, rest: Tensor) -> tuple[Tensor, Tensor, None]:
         a, x = ctx.saved_tensors
         own, factors = (g @ x, (g.mT, a)) if ctx.transpose else (g @ x.mT, (a.mT, g))
-        rest.flatten(0, 1).baddbmm_(*(factor.flatten(0, 1) for factor in factors))
+        rest = rest.contiguous()
+        rest.view(-1, *x.shape[2:]).baddbmm_(*(factor.flatten(0, 1) for factor in factors))
         return own, rest, None
 
 
@@ -72,7 +73,7 @@ class _Weighted(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         weights, x = ctx.saved_tensors
-        return torch.einsum("vld,kvld->vkl", g, x), weights.transpose(0, 1)[..., None] * g
+        return torch.einsum("vld,kvld->vkl", g, x), weights.transpose(0, 1).contiguous()[..., None] * g
 
 
 def _in_full(function: Any, a: Tensor, x: Tensor, *rest: bool) -> Any:

@@ -126,7 +126,7 @@ class StackedLinear(nn.Module):
 def feed_forward(
     x: Float[Tensor, "k n d"], expand: StackedLinear, contract: StackedLinear, p: float
 ) -> tuple[Float[Tensor, "k n d"], Float[Tensor, "k n d"]]:
-    """Dropout of ReLU between linear maps with biases; and x for what reads it next, to whose gradient this is added."""
+    """Dropout of ReLU between linear maps with biases; and x for what reads it next, to whose gradient is added."""
     if x.is_cpu:
         # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
         return contract.rows(dropout(F.relu_(expand.rows(x)), p)), x
