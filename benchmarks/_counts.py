@@ -1,8 +1,8 @@
 """A training step on the meta device: what a GPU is asked to do, counted where there is none.
 
 Nothing is computed, so a step at paper size takes seconds. The operators are those of a GPU, not those of a CPU:
-dropout is one operator, and so is a whole GRU, forwards and again backwards (cuDNN starts some more kernels inside). An
-optimiser that torch fuses on a GPU is counted with its `_foreach` operators.
+dropout is one operator, and so is attention, and a whole GRU, forwards and again backwards (cuDNN starts some more
+kernels inside). An optimiser that torch fuses on a GPU is counted with its `_foreach` operators.
 """
 
 from collections.abc import Iterator
