@@ -130,7 +130,8 @@ def feed_forward(
     if x.is_cpu:
         # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
         return contract.rows(dropout(F.relu_(expand.rows(x)), p)), x
-    kind, factors = x.device.type, (x, expand.weight, expand.bias, contract.weight, contract.bias)
+    kind = x.device.type
+    factors: Any = (x, expand.weight, expand.bias, contract.weight, contract.bias)
     if kind != "meta" and torch.is_autocast_enabled(kind):
         factors = (t.to(torch.get_autocast_dtype(kind)) for t in factors)
     update, same = cast(tuple[Tensor, Tensor], _FeedForward.apply(*factors, p))
