@@ -156,7 +156,7 @@ def test_folded_projections_are_plain_cross_attention() -> None:
         nn.init.normal_(parameter, std=0.4)
     x, query = torch.randn(3, 2, 5, 8, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
     mask = torch.tensor([[True] * 5, [True, False, True, False, False]])
-    found = attention(query, x, mask)
+    found, _ = attention(query, x, mask)
     for k, v in itertools.product(range(3), range(2)):
         q, key, value = attention.query(query[v]), attention.key(x[k, v]), attention.value(x[k, v])
         read = []

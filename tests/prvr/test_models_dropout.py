@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from accelerator import DEVICE, Accelerator
 
-from prvr.models.layers import Dropout, dropout
+from prvr.models.layers import Dropout, StackedLinear, dropout, feed_forward
 
 COUNT = 400_003  # no multiple of the four elements that share a draw
 
@@ -65,3 +66,27 @@ def test_a_view_that_is_not_contiguous() -> None:
     x = torch.arange(1.0, 25.0).view(4, 6).mT
     y = dropout(x, 0.5)
     assert set((y / x).unique().tolist()) == {0.0, 2.0}
+
+
+def test_gradients_of_a_feed_forward_layer_on_a_gpu_are_those_of_what_was_kept() -> None:
+    with Accelerator():
+        torch.manual_seed(3)
+        expand, contract = (StackedLinear((2,), *sizes).double().to(DEVICE) for sizes in ((8, 32), (32, 8)))
+        x = torch.randn(2, 50, 8, dtype=torch.float64).to(DEVICE).requires_grad_()
+        inputs = [x, *expand.parameters(), *contract.parameters()]
+        steps = [1e-6 * torch.randn_like(tensor) for tensor in inputs]
+
+        def outcome(p: float = 0.4) -> torch.Tensor:
+            torch.manual_seed(4)
+            return sum(part.sin().sum() for part in feed_forward(x, expand, contract, p))
+
+        outcome().backward()
+        slope = sum((tensor.grad * step).sum() for tensor, step in zip(inputs, steps, strict=True)).item()
+        values = []
+        with torch.no_grad():
+            for sign in (1, -2):
+                for tensor, step in zip(inputs, steps, strict=True):
+                    tensor.add_(step, alpha=sign)
+                values.append(outcome().item())
+            assert values[1] != outcome(0.0).item()
+    assert (values[0] - values[1]) / 2 == pytest.approx(slope, rel=1e-5)

@@ -106,6 +106,25 @@ def test_a_step_of_every_system_reads_nothing_and_has_the_numbers_of_the_cpu(nam
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["dreamprvr-tvr", "hlformer-tvr", "gmmformer-v2-tvr", "best-tvr"])
+def test_parts_that_compute_otherwise_on_a_gpu_have_the_gradients_of_the_cpu(name: str) -> None:
+    """Feed-forward layers, layer norms, heads and fusions add gradients in place there."""
+    model = small_config(name).model
+    model = replace(model, dropout=0.0, input_dropout=0.0, padded_rows="fixed")
+    found = []
+    for device in (torch.device("cpu"), DEVICE):
+        with Accelerator():
+            torch.manual_seed(0)
+            retriever = build_retriever(model).double().to(device).train()
+            torch.manual_seed(0)
+            scores = retriever(make_batch([12, 5, 1], dtype=torch.float64).to(device)).scores
+            (scores.clips.square().sum() + scores.frames.square().sum()).backward()
+            gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
+            found.append({"scores": scores.total.detach().cpu()} | gradients)
+    assert len(found[0]) > 20
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-9)
+
+
 def test_nor_do_the_chunks_of_a_step(gpu: Accelerator) -> None:
     config = small_config("hlformer-tvr")
     retriever = build_retriever(config.model).train().to(DEVICE)

@@ -264,7 +264,7 @@ def test_fusion_weights_and_lorentz_context() -> None:
     x = branch.embed(batch.clips, sequences)
     stack = branch.layers[0]
     check_close(
-        stack.fusion.logits(stack.blocks(x, sequences), None),
+        stack.fusion.logits(stack.blocks(x, sequences), None)[0],
         golden.arrays["mid/clip/maim_logits"],
         1e-6,
         "maim_logits",
