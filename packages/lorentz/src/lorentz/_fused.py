@@ -80,7 +80,7 @@ class _Function(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.number = None if isinstance(c, Tensor) else c
         operands = [c, *vectors] if isinstance(c, Tensor) else vectors
-        ctx.count = len(operands)
+        ctx.count, ctx.numbers = len(operands), len(output) - 1
         ctx.save_for_backward(*operands, *output[1:])
         ctx.save_for_forward(*operands)
 
@@ -112,8 +112,7 @@ class _Function(torch.autograd.Function):
             torch.zeros_like(operand) if tangent is None else tangent
             for operand, tangent in zip(operands, tangents[-len(operands) :], strict=True)
         ]
-        value = torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1]
-        return value, *(None for _ in ctx.saved_tensors[ctx.count :])
+        return torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1], *(None,) * ctx.numbers
 
 
 def _kernel(of: Fused, way: str, *operands: Any) -> Callable[..., Any] | None:
@@ -163,7 +162,13 @@ def _by_rows(
 
 
 def _squared(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
+
+
+def _add(total: Tensor, factor: Tensor, vector: Tensor, value: float = 1.0) -> Tensor:
+    """Add value factor vector to the total in place, which vmap has no rule for."""
+    add = Tensor.addcmul if torch._C._are_functorch_transforms_active() else Tensor.addcmul_
+    return add(total, factor, vector, value=value)
 
 
 def _positive(xx: Tensor) -> Tensor:
@@ -205,7 +210,7 @@ def _measure(x: Tensor, y: Tensor, c: Scalar) -> tuple[Tensor, _Pair]:
     f = (close * x).sub_(y)
     xf = hyp.dot(x, f)
     share = xf / _positive(xx)
-    pp = _zeroed(d.copy_(f).addcmul_(share, x, value=-1), torch.where(is_close, dd, yy))
+    pp = _zeroed(_add(d.copy_(f), share, x, -1.0), torch.where(is_close, dd, yy))
     h = 1.0 / c
     x0, y0 = torch.sqrt(xx + h), torch.sqrt(yy + h)
     xy = (close * xx).sub_(xf)
@@ -235,7 +240,7 @@ def _combined(a: Tensor, x: Tensor, *more: Tensor) -> Tensor:
     """a x + b y + ... of rows, with their factors in front."""
     total = a * x
     for factor, vector in zip(more[::2], more[1::2], strict=True):
-        total.addcmul_(factor, vector)
+        total = _add(total, factor, vector)
     return total
 
 
@@ -286,7 +291,7 @@ def logmap_forward(x: Tensor, y: Tensor, c: Scalar) -> Vectors:
     """theta/sinh(theta) (y - cosh(theta) x), and the time part x.v/x0."""
     f, of = _measure(x, y, c)
     factor = _shrinking(of.u).neg_()
-    less = (1.0 - of.close).add_(of.u, alpha=2.0)  # cosh(theta) - close
+    less = (2.0 * of.u).add_(1.0 - of.close)  # cosh(theta) - close
     v = _combined(factor, f, factor * less, x)
     v[..., :1] = torch.addcmul(of.xf, less, of.xx).mul_(factor) / of.x0
     return v, *of
@@ -296,7 +301,7 @@ def logmap_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Tenso
     """v = F (y - C x) with C = cosh(theta) and F = theta/sinh(theta), both functions of C = c (x0 y0 - x.y)."""
     of, c = _Pair(*numbers[:-1]), numbers[-1]
     factor = _shrinking(of.u)
-    less = (1.0 - of.close).add_(of.u, alpha=2.0)
+    less = (2.0 * of.u).add_(1.0 - of.close)
     f = (of.close * x).sub_(y)
     own = g[..., :1] / of.x0  # what the time part x.v/x0 adds to the gradient of x is own (v - (v0/x0) x)
     w = torch.addcmul(g, own, x)  # the gradient of v with that of its time part in it
@@ -337,7 +342,7 @@ def expmap_backward(of_c: bool, x: Tensor, v: Tensor, g: Tensor, *numbers: Tenso
     h = 1.0 / c
     xx0 = xx + h
     own = g[..., :1] / y0
-    w = torch.addcmul(g, own * cosh, x).addcmul_(own * sinhc, v)  # y0 = sqrt(|y|^2 + 1/c)
+    w = _add(torch.addcmul(g, own * cosh, x), own * sinhc, v)  # y0 = sqrt(|y|^2 + 1/c)
     w[..., 0].zero_()
     small = q < _SINHC_SLOPE_LIMIT
     slope = torch.where(small, polynomial(_SINHC_SLOPE, q), (cosh - sinhc) / torch.where(small, 1.0, 2.0 * q))
