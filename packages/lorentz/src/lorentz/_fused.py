@@ -39,6 +39,7 @@ class Fused(NamedTuple):
             each row.
 
         kernels: the name of the two in `_triton`, if there are.
+        sets: of sets of points and their weights, whose last two axes are no batch axes.
 
     `forward` and `backward` get copies of the vectors whose time part is 0: sums over all coordinates are those over
     space, and what is made of such vectors needs no padding.
@@ -48,6 +49,7 @@ class Fused(NamedTuple):
     forward: Callable[..., Vectors]
     backward: Callable[..., Vectors]
     kernels: str = ""
+    sets: bool = False
 
     def __call__(self, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Tensor:
         """Compute in the dtype `wide`, return `result`."""
@@ -55,7 +57,7 @@ class Fused(NamedTuple):
 
     def evaluate(self, precision: Precision | None, c: Scalar, *vectors: Tensor, auto: Precision = "float64") -> Tensor:
         """The operation in the dtype that `precision` asks for."""
-        return evaluate(self.plain, precision, c, *vectors, auto=auto, fused=self)
+        return evaluate(self.plain, precision, c, *vectors, auto=auto, axes=1 + self.sets, fused=self)
 
 
 def of_spaces(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -70,7 +72,7 @@ class _Function(torch.autograd.Function):
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:
         if kernel := _kernel(of, "forward", wide, result, c, vectors):
             return (kernel(*vectors, c),)
-        value, *numbers = _by_rows(of.forward, wide, c, vectors)
+        value, *numbers = _by_rows(of, of.forward, wide, c, vectors)
         return value.to(result), *numbers
 
     @staticmethod
@@ -98,8 +100,8 @@ class _Function(torch.autograd.Function):
         if kernel:
             grads = [*kernel(of_c, *vectors, gradients[0], c)]
         else:
-            numbers = numbers or _by_rows(ctx.of.forward, ctx.wide, c, vectors)[1:]
-            grads = _by_rows(partial(ctx.of.backward, of_c), ctx.wide, c, vectors, gradients[0], *numbers)
+            numbers = numbers or _by_rows(ctx.of, ctx.of.forward, ctx.wide, c, vectors)[1:]
+            grads = _by_rows(ctx.of, partial(ctx.of.backward, of_c), ctx.wide, c, vectors, gradients[0], *numbers)
         targets = (*vectors, c) if of_c else vectors
         grads = [grad.sum_to_size(target.shape).to(target.dtype) for grad, target in zip(grads, targets, strict=True)]
         last = (grads.pop() if of_c else None,) if ctx.number is None else ()
@@ -136,22 +138,22 @@ def _plain(ctx: Any) -> Callable[..., Tensor]:
 
 
 def _by_rows(
-    function: Callable[..., Vectors], wide: torch.dtype, c: Scalar, vectors: Vectors, *others: Tensor
+    of: Fused, function: Callable[..., Vectors], wide: torch.dtype, c: Scalar, vectors: Vectors, *others: Tensor
 ) -> Vectors:
     """`function(*vectors without time, *others, c)` in the dtype `wide`; many rows on a CPU in blocks."""
     if isinstance(c, Tensor):
         c = c.to(wide)
 
     def run(*parts: Tensor) -> Vectors:
-        spaces = [part.to(wide, copy=True) for part in parts[: len(vectors)]]
+        spaces = [part.to(wide, copy=True) for part in parts[:count]]
         for space in spaces:
             space[..., 0].zero_()
-        return function(*spaces, *(part.to(wide) for part in parts[len(vectors) :]), c)
+        return function(*spaces, *(part.to(wide) for part in parts[count:]), c)
 
-    tensors = (*vectors, *others)
+    tensors, count = (*vectors, *others), 1 if of.sets else len(vectors)
     lead, width = vectors[0].shape[:-1], vectors[0].shape[-1]
     same_lead = all(tensor.shape[:-1] == lead for tensor in tensors) and not (isinstance(c, Tensor) and c.ndim)
-    if not same_lead or vectors[0].device.type != "cpu" or math.prod(lead) * width <= 2 * _BLOCK:
+    if of.sets or not same_lead or vectors[0].device.type != "cpu" or math.prod(lead) * width <= 2 * _BLOCK:
         return run(*tensors)
     blocks = (tensor.reshape(-1, tensor.shape[-1]).split(max(_BLOCK // width, 1)) for tensor in tensors)
     results = [run(*parts) for parts in zip(*blocks, strict=True)]
@@ -293,15 +295,14 @@ def logmap_forward(x: Tensor, y: Tensor, c: Scalar) -> Vectors:
     factor = _shrinking(of.u).neg_()
     less = (2.0 * of.u).add_(1.0 - of.close)  # cosh(theta) - close
     v = _combined(factor, f, factor * less, x)
-    v[..., :1] = torch.addcmul(of.xf, less, of.xx).mul_(factor) / of.x0
-    return v, *of
+    v[..., :1] = v0 = torch.addcmul(of.xf, less, of.xx).mul_(factor).div_(of.x0)
+    return v, *of, factor, less, v0
 
 
 def logmap_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Tensor) -> Vectors:
     """v = F (y - C x) with C = cosh(theta) and F = theta/sinh(theta), both functions of C = c (x0 y0 - x.y)."""
-    of, c = _Pair(*numbers[:-1]), numbers[-1]
-    factor = _shrinking(of.u)
-    less = (2.0 * of.u).add_(1.0 - of.close)
+    *pair, opposite, less, v0, c = numbers
+    of, factor = _Pair(*pair), -opposite
     f = (of.close * x).sub_(y)
     own = g[..., :1] / of.x0  # what the time part x.v/x0 adds to the gradient of x is own (v - (v0/x0) x)
     w = torch.addcmul(g, own, x)  # the gradient of v with that of its time part in it
@@ -309,9 +310,8 @@ def logmap_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Tenso
     wx, slope = hyp.dot(w, x), _shrinking_slope(factor, of.u)
     by_cosh = torch.addcmul(slope * hyp.dot(w, f), torch.addcmul(factor, slope, less), wx).neg_()
     a, b = _apart(of, c)
-    v0 = torch.addcmul(of.xf, less, of.xx).mul_(factor).div_(of.x0).neg_()
     turn, shift = hyp.scaled(by_cosh, c), torch.addcmul(v0 / of.x0, factor, less)
-    gx = _combined(-factor * (less + of.close), w, turn * a - own * factor, f, turn * b - own * shift, x)
+    gx = _combined(opposite * (less + of.close), w, turn * a - own * factor, f, turn * b - own * shift, x)
     turn = turn * (of.x0 / of.y0).neg_()
     gy = _combined(factor, w, turn * a, f, turn * b, x)
     if not of_c:
