@@ -53,6 +53,20 @@ fused.KERNELS = False
 second = [torch.autograd.grad(one.square().sum(), near)[0] for one in (first, default)]
 torch.testing.assert_close(*second)
 """
+COMPILE = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from lorentz import _triton
+
+for kernel, constants in ((_triton._forward, {}), (_triton._backward, {"OF_C": True})):
+    constants = constants | {"R": 8, "N": 128}
+    types = {"c_at": "*fp64", "to_c": "*fp64"} | dict.fromkeys(("x_stride", "y_stride", "count", "width"), "i32")
+    types = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    code = compile(ASTSource(kernel, types, places), target=GPUTarget("cuda", 80, 32)).asm["ptx"]
+    assert "sqrt.rn.f64" in code and "div.rn.f64" in code and "sqrt.approx" not in code and "lg2.approx" not in code
+"""
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +85,11 @@ def test_the_references_of_dist_hold_for_kernels() -> None:
     child = run("-m", "pytest", *files, *options, LORENTZ_TRITON="1", TRITON_INTERPRET="1")
     assert child.returncode == 0, child.stdout
     assert " passed" in child.stdout
+
+
+def test_kernels_compile_for_a_card_without_short_forms_of_roots_and_logarithms() -> None:
+    child = run("-c", COMPILE)
+    assert child.returncode == 0, child.stderr
 
 
 def test_without_the_variable_triton_is_not_imported() -> None:

@@ -1,4 +1,4 @@
-"""`dist`, `logmap` and `expmap` with backward passes of their own: a third of the operators that autograd would run.
+"""`dist`, `logmap`, `expmap`, `centroid` with backward passes of their own: half of the operators of autograd.
 
 The formulas are those of `_hyperboloid`, arranged for few passes over the coordinates: a pass costs far more than
 arithmetic on one number per row. The plain formulas remain what torch.compile traces and what second derivatives are
@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinh, asinhc_slope, polynomial
 
-KERNELS = os.environ.get("LORENTZ_TRITON") == "1"  # see `_triton`
+KERNELS = os.environ.get("LORENTZ_TRITON") == "1" and find_spec("triton") is not None  # see `_triton`
 _BLOCK = 2**17  # coordinates worked on at a time on a CPU: the intermediate results of a block stay in its cache
 # Taylor coefficients of d(theta/sinh theta)/d(cosh theta) in sinh^2(theta/2), and of d(sinh(s)/s)/d(s^2) in s^2.
 _LOG_SLOPE = tuple(0.5 * n * (-4.0) ** n * math.factorial(n) ** 2 / math.factorial(2 * n + 1) for n in range(1, 11))

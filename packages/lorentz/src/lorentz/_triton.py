@@ -1,12 +1,13 @@
 """`dist` on a CUDA device in one kernel forward and one backward: float32 is read once, float64 stays in registers.
 
-Off unless the environment variable LORENTZ_TRITON is 1 when lorentz is imported, since no card has run it yet: its
-values and gradients are tested by Triton's interpreter (TRITON_INTERPRET=1) on CPUs. What that leaves open: that `log`
-and `sqrt` of float64 are as accurate on the device, and how long the kernels take
-(`python benchmarks/lorentz_ops.py --what card`). The formulas are those of `_fused`; it is also what runs for other
-dtypes, for vectors that broadcast or have more than 2,047 coordinates, and for one curvature per row.
+Off unless the environment variable LORENTZ_TRITON is 1 when lorentz is imported, since no card has run it yet. On CPUs
+its values and gradients are tested by Triton's interpreter (TRITON_INTERPRET=1), and it is compiled for a card, where
+roots and quotients are those of IEEE 754. What that leaves open: the last digits of `log` on the device, and the time
+(`python benchmarks/lorentz_ops.py --what card`). The formulas are those of `_fused`, which also runs for other dtypes,
+for vectors that broadcast or have more than 2,047 coordinates, and for one curvature per row.
 """
 
+import os
 from functools import lru_cache
 
 import torch
@@ -68,7 +69,7 @@ def _forward(x_at, y_at, c_at, to, x_stride, y_stride, count, width, R: tl.const
     columns = tl.arange(0, N)[None, :]
     c = tl.load(c_at)
     x, y = _rows(x_at, x_stride, rows, columns, count, width), _rows(y_at, y_stride, rows, columns, count, width)
-    f, close, xx, yy, x0, y0, dd, xf, share, pp, u = _measure(x, y, c)
+    f, close, xx, yy, x0, y0, dd, xf, share, pp, u = _measure(x, y, c)  # noqa: RUF059
     tl.store(to + rows, (2.0 / tl.sqrt(c) * _asinh_of_root(u)).to(tl.float32), mask=rows < count)
 
 
@@ -121,10 +122,10 @@ def suits(wide: torch.dtype, result: torch.dtype, c: Scalar, vectors: tuple[Tens
     tensors = (*vectors, c) if isinstance(c, Tensor) else vectors
     return (
         wide == torch.float64
-        and (x.is_cuda or triton.knobs.runtime.interpret)
+        and (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
         and result == x.dtype == y.dtype == torch.float32
         and x.shape == y.shape
-        and 0 < x.numel()
+        and x.numel() > 0
         and x.shape[-1] < _COLUMNS
         and not (isinstance(c, Tensor) and (c.ndim or c.device != x.device))
         and all(_has_memory(tensor) for tensor in tensors)
