@@ -13,9 +13,10 @@ never forms the weights either. The recipe is that of docs/lorentz.md: vectors e
 output layer, and leave it. The last table holds what is kept for the backward pass.
 
 `--what peers` compares with geoopt and hypll, each in a process of its own; FOLDER holds hypll (`pip install --no-deps
---target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward. Errors are
-those of float32 against the same library in float64: of points as distances, of numbers and vectors relative. Peers
-without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the tangent space.
+--target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
+float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
+relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
+tangent space.
 
 `--what card` measures `dist` on a CUDA device, with and without the kernels of `lorentz._triton`, in milliseconds and
 over its floor, three copies: x and y are read twice, two gradients are written.
@@ -406,8 +407,11 @@ def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
         return float(lf.dist(got, right).max())
 
     calls: dict[str, Callable[[], object]] = {}
-    for name, (function, arguments) in make(torch.float32).items():
-        calls |= {name: partial(backward, function, *arguments), f"{name}, error": partial(error, name)}
+    for dtype, suffix in ((torch.float32, ""), (torch.float64, ", float64")):
+        for name, (function, arguments) in make(dtype).items():
+            calls[name + suffix] = partial(backward, function, *arguments)
+            if not suffix:
+                calls[f"{name}, error"] = partial(error, name)
     return calls
 
 
@@ -424,7 +428,7 @@ def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, An
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
     rows = []
     for name in (task for task in comparison if not task.endswith(", error")):
-        seconds, errors = comparison.measured[name], comparison.measured[f"{name}, error"]
+        seconds, errors = comparison.measured[name], comparison.measured.get(f"{name}, error", {})
         times = [comparison.ratio(name, o.name, "lorentz") if o.name in seconds else "-" for o in others]
         most = [f"{errors[o.name][0]['error']:.0e}" if o.name in errors else "-" for o in sides]
         rows.append([name, *times, *most])

@@ -120,8 +120,12 @@ LORENTZ = (
         "* 0.0 + p0 - along, p0 - along)",
         "s0 - |s| by subtraction far out",
     ),
-    Mutant("_centroid.py", "across, slant).mT", "across, 0.0 * slant).mT", "rounding along the mean, weighed far out"),
-    Mutant("_centroid.py", "gx = gx + (turn", "gx = gx + 0.0 * (turn", "rounding of the largest point of a set"),
+    Mutant(
+        "_centroid.py", "across, slant).mT", "across, 0.0 * slant).mT", "rounding on the mean", "lorentz/test_far.py"
+    ),
+    Mutant(
+        "_centroid.py", "gx = gx + (turn", "gx = gx + 0.0 * (turn", "rounding of a far point", "lorentz/test_far.py"
+    ),
     Mutant("_centroid.py", "torch.where(near < far,", "torch.where(near < 0.0,", "a difference near the origin"),
     Mutant("_triton.py", "2.0**-98", "0.0", "rounding off the line, in the kernel", "lorentz/test_triton.py"),
     Mutant("_triton.py", "xy < -h,", "xy < -1e30,", "Q beyond a right angle, in the kernel", "lorentz/test_triton.py"),
