@@ -8,11 +8,11 @@ for vectors that broadcast or have more than 2,047 coordinates, and for one curv
 """
 
 import os
-from functools import lru_cache
+from typing import Any
 
 import torch
-import triton
-import triton.language as tl
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from ._precision import Scalar
@@ -102,12 +102,6 @@ def _backward(
         tl.store(to_c + rows, g * (angle - _asinh_of_root(u) / c) / tl.sqrt(c), mask=rows < count)
 
 
-@lru_cache(maxsize=64)
-def _number(c: float, device: torch.device) -> Tensor:
-    """A curvature as the kernels read it: numbers in their arguments would be float32."""
-    return torch.full((1,), c, dtype=torch.float64, device=device)
-
-
 def _has_memory(tensor: Tensor) -> bool:
     """False within vmap and of fake tensors."""
     try:
@@ -132,12 +126,14 @@ def suits(wide: torch.dtype, result: torch.dtype, c: Scalar, vectors: tuple[Tens
     )
 
 
-def _prepared(c: Scalar, *tensors: Tensor) -> tuple[list[Tensor], Tensor, tuple[int, ...], dict[str, int]]:
+def _prepared(c: Scalar, *tensors: Tensor) -> tuple[list[Tensor], Tensor, tuple[int, ...], dict[str, Any]]:
     """Tensors as rows side by side, the curvature, how many rows and columns, and how many a program takes."""
     width = tensors[0].shape[-1]
     flat = [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
     flat = [tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in flat]
-    number = c.detach().double().reshape(1) if isinstance(c, Tensor) else _number(float(c), tensors[0].device)
+    # In a tensor: numbers among the arguments of a kernel would be float32.
+    number = c.detach() if isinstance(c, Tensor) else torch.full((), c, dtype=torch.float64, device=flat[0].device)
+    number = number.double().reshape(1)
     block = triton.next_power_of_2(width)
     return flat, number, (len(flat[0]), width), {"R": max(1, 1024 // block), "N": block}
 
@@ -147,17 +143,18 @@ def dist_forward(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     (a, b), number, (count, width), block = _prepared(c, x, y)
     value = x.new_empty((*x.shape[:-1], 1))
     grid = (triton.cdiv(count, block["R"]),)
-    _forward[grid](a, b, number, value, a.stride(0), b.stride(0), count, width, **block)
+    with torch.cuda.device_of(x):
+        _forward[grid](a, b, number, value, a.stride(0), b.stride(0), count, width, **block)
     return value
 
 
 def dist_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, c: Scalar) -> tuple[Tensor, ...]:
     """The gradients of x and y, and if `of_c` that of c in each row, in float64."""
     (a, b, g), number, (count, width), block = _prepared(c, x, y, g)
-    gx, gy = torch.empty(x.shape, device=x.device), torch.empty(x.shape, device=x.device)
-    gc = torch.empty((*x.shape[:-1], 1), dtype=torch.float64, device=x.device) if of_c else gx
+    gx, gy = x.new_empty(x.shape), x.new_empty(x.shape)
+    gc = x.new_empty((*x.shape[:-1], 1), dtype=torch.float64) if of_c else gx
     grid = (triton.cdiv(count, block["R"]),)
-    _backward[grid](
-        a, b, g.contiguous(), number, gx, gy, gc, a.stride(0), b.stride(0), count, width, OF_C=of_c, **block
-    )  # fmt: skip
+    block["OF_C"] = of_c
+    with torch.cuda.device_of(x):
+        _backward[grid](a, b, g.contiguous(), number, gx, gy, gc, a.stride(0), b.stride(0), count, width, **block)
     return (gx, gy, gc) if of_c else (gx, gy)
