@@ -113,7 +113,23 @@ LORENTZ = (
         "return weights",
         "tiny weights underflow",
     ),
-    Mutant("_centroid.py", "torch.where(forward, stable, p0 - along)", "p0 - along", "s0 - |s| by subtraction far out"),
+    Mutant(
+        "_centroid.py",
+        "/ (p0 + along), p0 - along)",
+        "* 0.0 + p0 - along, p0 - along)",
+        "s0 - |s| by subtraction far out",
+    ),
+    Mutant(
+        "_centroid.py", "across, slant).mT", "across, 0.0 * slant).mT", "rounding on the mean", "lorentz/test_far.py"
+    ),
+    Mutant(
+        "_centroid.py", "gx = gx + (turn", "gx = gx + 0.0 * (turn", "rounding of a far point", "lorentz/test_far.py"
+    ),
+    Mutant("_centroid.py", "torch.where(near < far,", "torch.where(near < 0.0,", "a difference near the origin"),
+    Mutant("_triton.py", "2.0**-98", "0.0", "rounding off the line, in the kernel", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "xy < -h,", "xy < -1e30,", "Q beyond a right angle, in the kernel", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "-(x0 / y0) * gx", "-gx", "gradients of both points alike", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "u < 0.02, s * series", "u < 0.0, s * series", "no Taylor series", "lorentz/test_triton.py"),
     Mutant(
         "_centroid.py",
         "squared = torch.where(squared < bound, bound, squared)",
@@ -132,14 +148,14 @@ LORENTZ = (
     ),
     Mutant(
         "_fused.py",
-        "obtuse = ((xx / both) * yy0 - xy) * c",
-        "obtuse = ((xx / both) * yy0 - xy)",
+        "obtuse = hyp.scaled(both - xy, c) - 1.0",
+        "obtuse = (both - xy) - 1.0",
         "Q beyond a right angle",
     ),
     Mutant(
         "_fused.py",
-        "torch.addcmul(x, torch.where(s > 0, torch.tanh(s) / s, 1.0), v) * cosh",
-        "torch.addcmul(cosh * x, sinhc, v)",
+        "y.add_(x).mul_(cosh)",
+        "y.mul_(cosh).add_(cosh * x)",
         "inf - inf in the exponential map",
     ),
     Mutant("_fused.py", "- length) / hyp.root(c)", "- 2.0 * length) / hyp.root(c)", "the gradient of a distance by c"),
