@@ -6,15 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_models import build, make_batch
-from torch import Tensor, nn
+from torch import Tensor
 
 import prvr
-from prvr.config import CLIPS, BlockConfig, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
+from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss, segment_contrast
-from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, MergedClips, Proposals
+from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss
+from prvr.models.clips import MergedClips, Proposals
 from prvr.models.rows import Sequences
-from prvr.types import VideoEmbedding
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
 MERGED = {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig(width=4.0))}
@@ -138,68 +137,16 @@ def test_hard_negatives_of_key_clips_come_from_the_pool() -> None:
     assert len({key_clip_triplet_loss(scores, right, 30.0, "hard", hard_pool=2).item() for _ in range(20)}) > 1
 
 
-class Halves(nn.Module):
-    """A construction of a user's own, which cuts each video at its own place before it is encoded."""
-
-    has_spans = True
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.rows = model.num_clips
-
-    def forward(self, encode, clips: Tensor, frames: Tensor, mask: Tensor):
-        counts = mask.sum(1).tolist()
-        cuts = [max(1, count // 3) for count in counts]
-        parts = [
-            torch.stack([frames[v, :cut].mean(0), *[frames[v, min(cut, count - 1) : count].mean(0)] * (self.rows - 1)])
-            for v, (cut, count) in enumerate(zip(cuts, counts, strict=True))
-        ]
-        shares = [
-            [[0.0, cut / count]] + [[min(cut, count - 1) / count, 1.0]] * (self.rows - 1)
-            for cut, count in zip(cuts, counts, strict=True)
-        ]
-        return encode(torch.stack(parts)), clips.new_tensor(shares)
-
-
-def test_a_construction_of_ones_own_cuts_each_video_differently(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CLIPS, "_entries", dict(CLIPS._entries))
-    CLIPS.register("halves", Halves, "Two parts of unequal length.")
-    retriever = build(clip_construction="halves")
-    assert isinstance(retriever.clip_rows, ClipConstruction)
-    assert isinstance(retriever.frame_pool, FramePooling)
-    batch = make_batch([9, 3, 1])
-    video = retriever(batch).video
-    torch.testing.assert_close(video.clip_spans[:, 0, 1], torch.tensor([1 / 3, 1 / 3, 1.0], dtype=torch.float64))
-    alone = [
-        retriever.encode_video(batch.clips[v : v + 1], batch.frames[v : v + 1], batch.frame_mask[v : v + 1])
-        for v in range(3)
-    ]
-    joined = VideoEmbedding.cat(alone)
-    torch.testing.assert_close(joined.clips, video.clips)
-    assert torch.equal(joined.clip_spans, video.clip_spans)
-    assert torch.equal(video[1:].clip_spans, video.clip_spans[1:])
-    read = validated(ModelConfig, config_to_dict(retriever.config))
-    assert read.clip_construction == "halves"
-
-
 def test_what_does_not_go_together_is_refused() -> None:
     sizes = {"video_dim": 4, "query_dim": 4}
     with pytest.raises(ConfigError, match="frame_pooling='key_clip' needs branches='both' and frame_query='pooled'"):
         validated(ModelConfig, sizes | {"frame_pooling": "key_clip", "frame_query": "words"})
-    with pytest.raises(ConfigError, match=r"unknown clip_construction 'proposal'; did you mean proposals\?"):
-        validated(ModelConfig, sizes | {"clip_construction": "proposal"})
     with pytest.raises(ConfigError, match=r"key_clip_nce=0\.04 needs model\.frame_pooling='key_clip'"):
         prvr.load_config("hybrid-tvr", {"loss.key_clip_nce": 0.04})
-    with pytest.raises(ConfigError, match=r"frame_distillation=0\.1 needs model\.clip_construction='frames'"):
-        prvr.load_config("hybrid-tvr", {"loss.frame_distillation": 0.1})
     with pytest.raises(ConfigError, match=r"clip_construction='frames' needs compat\.padding='masked'"):
         validated(ModelConfig, sizes | {"clip_construction": "frames", "compat": {"padding": "to_length"}})
-    with pytest.raises(ConfigError, match=r"alignment=0\.1 needs model\.clip_construction='merged'"):
-        prvr.load_config("hybrid-tvr", {"loss.alignment": 0.1})
     with pytest.raises(ConfigError, match=r"makes of max_frames=128 rows num_clips=8 in three stages, each by at most"):
         validated(ModelConfig, {"video_dim": 4, "query_dim": 4, "clip_construction": "merged", "num_clips": 8})
-    part = KeyClipFrames(ModelConfig(**sizes, hidden=8))
-    assert part.by_clip
 
 
 def _merged(rows: Tensor, counts: list[int]) -> tuple[list[Tensor], list[int], list[int]]:
@@ -312,15 +259,3 @@ def test_alignment_is_plain_loops() -> None:
             total = total - (right / (right + wrong)).log().mean()
     assert len(levels) > 1
     torch.testing.assert_close(objective(out, batch)["alignment"], 0.5 * total / 4)
-
-
-def test_neither_side_of_the_alignment_moves_the_other() -> None:
-    frames, segments = (torch.randn(2, n, 4, dtype=torch.float64, requires_grad=True) for n in (6, 3))
-    own = (torch.arange(6) % 3)[None, :, None].expand(2, -1, 1) == torch.arange(3)
-    by_frames, by_segments = (
-        segment_contrast(frames, segments.detach(), own),
-        segment_contrast(frames.detach(), segments, own),
-    )
-    whole = torch.autograd.grad(segment_contrast(frames, segments, own).sum(), [frames, segments])
-    torch.testing.assert_close(whole[0], torch.autograd.grad(by_frames.sum(), frames)[0])
-    torch.testing.assert_close(whole[1], torch.autograd.grad(by_segments.sum(), segments)[0])
