@@ -25,7 +25,6 @@ from prvr.config import (
 )
 from prvr.models import Retriever, project_bounds
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window, printed_window
-from prvr.models.fusion import PooledAttention
 from prvr.models.rows import Sequences
 from prvr.objective import Objective
 from prvr.training.gradients import backward_in_parts
@@ -139,26 +138,6 @@ def test_stacked_blocks_are_the_sequential_ones(window: str) -> None:
         out = y + F.linear(inner, blocks.contract.weight[k], blocks.contract.bias[k])
         expected = F.layer_norm(out, (8,), blocks.norm2.weight[k], blocks.norm2.bias[k])
         torch.testing.assert_close(found[k], expected, rtol=0, atol=1e-10)
-
-
-def test_folded_projections_are_plain_cross_attention() -> None:
-    torch.manual_seed(0)
-    attention = PooledAttention(8, 2, 0.0).double()
-    for parameter in attention.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    x, query = torch.randn(3, 2, 5, 8, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
-    mask = torch.tensor([[True] * 5, [True, False, True, False, False]])
-    found = attention(query, x, mask)
-    for k, v in itertools.product(range(3), range(2)):
-        q, key, value = attention.query(query[v]), attention.key(x[k, v]), attention.value(x[k, v])
-        read = []
-        for h in range(2):
-            part = slice(4 * h, 4 * h + 4)
-            logits = (key[:, part] @ q[part] / 2).masked_fill(~mask[v], -torch.inf)
-            read.append(logits.softmax(0) @ value[:, part])
-        y = attention.norm1(query[v] + torch.cat(read))
-        expected = attention.norm2(y + attention.contract(F.relu(attention.expand(y))))
-        torch.testing.assert_close(found[v, k], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("sigma", [2.0, 8.0, None])
