@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,11 +83,12 @@ def test_features_of_a_folder_of_videos_need_prvr_search(
 
 
 def test_corpora_of_files_need_no_toy_world(toy_root: Path, tmp_path: Path) -> None:
-    data = {"root": toy_root, "collection": "toy-tiny", "cache_dir": tmp_path, "feature": "null"}
+    copy = shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny", ignore=shutil.ignore_patterns("corpus.json"))
+    data = {"root": copy.parent, "collection": "toy-tiny", "cache_dir": tmp_path, "feature": "null"}
     small = {"hidden": 16, "num_clips": 4, "max_frames": 8, "video_dim": 0, "query_dim": 0}
     words = [f"--data.{key}={value}" for key, value in data.items()]
     words += [f"--model.{key}={value}" for key, value in small.items()]
-    output = ["--train.epochs=1", "--output", str(tmp_path / "run")]
+    output = ["--train.epochs=1", "--fit.baseline=never", "--output", str(tmp_path / "run")]
     done = run(WITHOUT_TOY, "train", "--preset", "gmmformer-charades", *words, *output)
     assert done.returncode == 0, done.stderr
     assert "toy-tiny test: 100 queries, 20 videos" in done.stdout
