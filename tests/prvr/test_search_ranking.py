@@ -108,15 +108,6 @@ def test_half_precision_leaves_out_none_of_the_best(near: float) -> None:
         assert len(found) < 10 or near < 1
 
 
-def test_more_videos_for_the_same_query_need_no_second_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, rough = drawn(0, (0.7, 0.3), 1.0), ranking.ApproximateScores()
-    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
-    expected = listed(rank(snapshot, text, None, 8)[0])
-    assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]
-    monkeypatch.delattr(ranking, "_approximate_scores")
-    assert listed(rank(snapshot, text, None, 8, rough)[0]) == expected
-
-
 def test_without_sums_in_float32_all_videos_are_scored_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor or with a version of torch that adds up products of float16 in float16."""
     snapshot = drawn(0, (0.7, 0.3), 3e-4)

@@ -1,18 +1,18 @@
 """Long videos: how they are cut, that a short moment in a long video is found, and where in it."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from search_files import QUERY, TOY, make_features, make_index, tiny_model, walk
 
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
-from prvr_search import CURVE_PARTS, VideoIndex, open_model
+from prvr_search import CURVE_PARTS, WindowVectors, open_model
 from prvr_search.embedding import cut_windows
 from prvr_search.joint import JointModel
 from prvr_search.results import WindowTimeline, merged_moments, relevance_curve
@@ -134,30 +134,27 @@ def test_a_video_that_fits_as_a_whole_is_one_moment(tmp_path: Path) -> None:
         assert index.snapshot.mean_frame == pytest.approx(mean, abs=1e-3)
 
 
-# A film of two hours at 2 frames per second, in which 5 seconds are the answer.
+# Of a film of two hours at 2 frames per second, 5 seconds are the answer.
+LONG = 14_400
 
-HOURS, RATE, LONG = 2, 2, 14_400
 
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory):
-    """Films with and without the moment, 5 s from second 5000 on, among short videos."""
+def test_a_short_moment_in_a_long_film_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 s from second 5000 on, among films without them and short videos; a model sees 32 windows of a film at most."""
     sentence = open_featurizer("toy").sentence(QUERY)
     films = {f"film{i}": walk(LONG, i) for i in range(3)}
     moment = films["film1"][10_000:10_010]
     moment[:, :256] = 3 * sentence * np.linalg.norm(moment[:, :256], axis=1, keepdims=True) + moment[:, :256]
     short = {f"short{i}": walk(60, 50 + i) for i in range(4)}
-    return make_features(films | short)
+    sizes, real = [], JointModel.encode_windows
 
+    def encode(model: JointModel, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
+        sizes.append(sum(len(rows) for rows in windows))
+        return real(model, windows)
 
-def windows_of(index: VideoIndex, video: str) -> int:
-    return len(index.snapshot.rows_of_videos(np.array([index.video_ids.index(video)])))
-
-
-def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
-    with make_index(tmp_path / "index", features=planted) as index:
-        assert windows_of(index, "film1") == 119
-        assert windows_of(index, "short0") == 1
+    monkeypatch.setattr(JointModel, "encode_windows", encode)
+    with make_index(tmp_path / "index", features=make_features(films | short)) as index:
+        counts = [len(index.snapshot.rows_of_videos(np.array([number]))) for number in range(7)]
+        assert counts == [119] * 3 + [1] * 4
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2
@@ -165,6 +162,8 @@ def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     assert len(hit.moments) == 3
     assert int(np.argmax(hit.relevance)) == int(5002 / 7200 * CURVE_PARTS)
     assert len(hit.relevance) == CURVE_PARTS
+    assert max(sizes) <= 32 * 240
+    assert sum(sizes) >= 3 * LONG
 
 
 @pytest.mark.parametrize("window", [120.0, 30.0, 7.0])
@@ -202,17 +201,3 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     start, end = (int(best.video_id) / 2 + time for time in (best.start, best.end))
     assert any(moment.start <= start + 1e-6 and end - 1e-6 <= moment.end for moment in hit.moments)
     assert 0 <= hit.start < hit.end
-
-
-def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:
-    """A model sees at most 32 windows of a film at a time."""
-    seen, real = [], JointModel.encode_windows
-
-    def encode(self, windows):
-        seen.append(sum(len(rows) for rows in windows))
-        return real(self, windows)
-
-    monkeypatch.setattr(JointModel, "encode_windows", encode)
-    make_index(tmp_path / "index", features=planted).close()
-    assert max(seen) <= 32 * 240
-    assert torch.tensor(seen).sum() >= 3 * LONG
