@@ -760,7 +760,7 @@ PRVR = (
         "spans.T.reshape(-1, 1)",
         "spans.reshape(-1, 1)",
         "starts and ends of clips transposed",
-        "prvr/test_search_index.py::test_moments_are_those_that_evaluation_shows[proposals]",
+        "prvr/test_search_index.py::test_scores_ranks_and_moments_are_those_of_evaluation[proposals]",
     ),
     Mutant(
         "prvr_search/serve/routes.py",

@@ -202,7 +202,7 @@ def test_collections_of_milvus(small: MemorySource, monkeypatch: pytest.MonkeyPa
 def test_who_waits_for_another_process_says_so(
     small: MemorySource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("prvr_search.backends.protocol.PATIENCE", 1.0)
+    monkeypatch.setattr("prvr_search.backends.protocol.PATIENCE", 1.5)
     with locked(small.folder / LOCK) as is_mine, caplog.at_level(logging.INFO):
         assert is_mine
         with pytest.raises(DataError, match="used by another process"):

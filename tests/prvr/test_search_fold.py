@@ -71,7 +71,9 @@ def test_no_video_is_lost_and_the_order_stays(rows: list[tuple[float, float, int
     for i, each in enumerate(hits[::3]):  # every third has a copy
         hits[3 * i] = replace(each, copies=(replace(each.video, id=f"copy of {each.video_id}"),))
     folded = fold(hits)
-    assert sorted(name for each in folded for name in names(each)) == sorted(name for each in hits for name in names(each))
+    assert sorted(name for each in folded for name in names(each)) == sorted(
+        name for each in hits for name in names(each)
+    )
     place = {each.video_id: i for i, each in enumerate(hits)}
     order = [place[each.video_id] for each in folded]
     assert order == sorted(order)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -90,7 +91,7 @@ class TestTable:
         assert "2 of 1,234 videos" in out
         assert "a dog runs" in out
 
-    @pytest.mark.parametrize("width", [40, 60, 80, 200])
+    @pytest.mark.parametrize("width", [40, 80, 200])
     def test_names_keep_their_end(self, width: int) -> None:
         folders = "/".join(["a long folder of films"] * 5 + ["the last one"])
         file = "a very long name of a film that says at its very end which part it is, " * 2 + "part 7.mp4"
@@ -103,11 +104,6 @@ class TestTable:
         assert "…" in column  # the folder is shortened in the middle
         assert "lastone" in column
 
-    def test_a_folder_stands_below_its_film(self) -> None:
-        lines = shown(result(hit("day 1/a.mp4"), hit("b.mp4"))).splitlines()
-        (at,) = (number for number, line in enumerate(lines) if "a.mp4" in line)
-        assert [lines[at + 1].strip(), lines[at + 2].split()[1]] == ["day 1", "b.mp4"]
-
     @given(st.text(), st.integers(3, 40))
     def test_shortened_names_fit_and_keep_both_ends(self, text: str, width: int) -> None:
         found = shortened(text, width)
@@ -115,23 +111,19 @@ class TestTable:
         head, _, tail = found.partition("…")
         assert found == text or (text.startswith(head) and text.endswith(tail) and "…" in found)
 
-    def test_no_video(self) -> None:
+    def test_what_is_shown(self) -> None:
         assert shown(result()).split()[-4:] == ["0", "of", "1,234", "videos"]
-
-    def test_terminal_codes_are_shown_not_obeyed(self) -> None:
-        out = shown(result(hit("a\x1b[31m\n.mp4"), query="q\x1b]0;x"))
-        assert "\x1b" not in out
-        assert "q\\x1b]0;x" in out
-
-    def test_plain(self) -> None:
-        assert shown(result(hit()), plain=True).split("0:12-0:18")[1].strip().splitlines()[0].count("#") == 1
-        assert not set(BLOCKS) & set(shown(result(hit()), plain=True))
-
-    def test_a_wide_terminal_shows_the_whole_curve(self) -> None:
-        line = next(line for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
-        curve = line.split()[-1]
-        assert len(curve) == CURVE_PARTS
-        assert curve.index("█") == 10
+        lines = shown(result(hit("day 1/a.mp4"), hit("b.mp4"))).splitlines()
+        (at,) = (number for number, line in enumerate(lines) if "a.mp4" in line)
+        assert [lines[at + 1].strip(), lines[at + 2].split()[1]] == ["day 1", "b.mp4"]
+        codes = shown(result(hit("a\x1b[31m\n.mp4"), query="q\x1b]0;x"))
+        assert "\x1b" not in codes
+        assert "q\\x1b]0;x" in codes
+        plain = shown(result(hit()), plain=True)
+        assert plain.split("0:12-0:18")[1].strip().splitlines()[0].count("#") == 1
+        assert not set(BLOCKS) & set(plain)
+        (wide,) = (line for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
+        assert (len(wide.split()[-1]), wide.split()[-1].index("█")) == (CURVE_PARTS, 10)
 
     @given(st.lists(st.floats(-1, 1), min_size=1, max_size=80), st.integers(1, 80))
     def test_blocks_keep_the_best_of_each_part(self, values: list[float], width: int) -> None:
@@ -191,29 +183,24 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
 
 class TestCsv:
     def test_lines(self, tmp_path: Path) -> None:
-        write_csv(tmp_path / "a.csv", [result(hit(), hit('b, "c".mp4', -0.25, peak=3)), result(query="=1+1")])
+        evil = '=cmd|" /C calc"!A0'
+        write_csv(
+            tmp_path / "a.csv", [result(hit(), hit('b, "c".mp4', -0.25)), result(hit(evil, path=evil), query=evil)]
+        )
         with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         assert [(row["query"], row["rank"], row["video"], float(row["score"])) for row in rows] == [
             ("a dog runs", "1", "a.mp4", 0.5),
             ("a dog runs", "2", 'b, "c".mp4', -0.25),
+            (f"'{evil}", "1", f"'{evil}", 0.5),
         ]
         assert [float(rows[0][name]) for name in ("start", "end", "duration")] == [12.5, 17.25, 128.0]
+        assert rows[2]["path"] == f"'{evil}"
 
-    @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "  ="])
-    def test_formulas_are_text(self, first: str, tmp_path: Path) -> None:
-        evil = f'{first}cmd|" /C calc"!A0'
-        write_csv(tmp_path / "a.csv", [result(hit(evil, path=evil), query=evil)])
-        with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
-            row = list(csv.reader(file))[1]
-        for place in (0, 2, 7):
-            assert row[place].startswith("'")
-        assert float(row[3]) == 0.5
-
-    @given(st.text())
-    def test_no_cell_begins_as_a_formula(self, text: str) -> None:
-        assert not cell(text).lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r"))
-        assert not set(cell(text)) & set("\r\n\t\x00\x1b")
+    @given(st.sampled_from(["", "=", "+", "-", "@", "\t", "\r", "\n", "＝", "  ="]), st.text())
+    def test_no_cell_begins_as_a_formula(self, start: str, text: str) -> None:
+        assert not cell(start + text).lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝"))
+        assert not set(cell(start + text)) & set("\r\n\t\x00\x1b")
 
 
 class _Page(HTMLParser):
@@ -247,9 +234,6 @@ class TestHtml:
         file, folder = split_name(EVIL)
         assert f"1. {file} {folder}" in page.text
         assert not any(name.startswith("on") or name in ("src", "href") for name, _ in page.attributes)
-        policy = dict(page.attributes)["content"]
-        assert "content" in dict(page.attributes)
-        assert policy is not None
         assert ("http-equiv", "Content-Security-Policy") in page.attributes
         assert any("default-src 'none'" in (value or "") for _, value in page.attributes)
 
@@ -257,33 +241,26 @@ class TestHtml:
         film = write_video(tmp_path / "film.mp4", plain([40] * 150 + [200] * 50))  # 15 s dark, then light
         write_html(tmp_path / "a.html", [result(hit(path=str(film)), hit(path=str(tmp_path / "gone.mp4")))])
         page = read_page(tmp_path / "a.html")
-        sources = [value for name, value in page.attributes if name == "src"]
-        assert len(sources) == 1
-        assert sources[0] is not None
-        assert sources[0].startswith("data:image/jpeg;base64,")
-        import base64
-
-        with Image.open(io.BytesIO(base64.b64decode(sources[0].split(",")[1]))) as picture:
+        (source,) = (value for name, value in page.attributes if name == "src")
+        assert source is not None
+        kind, _, content = source.partition(",")
+        assert kind == "data:image/jpeg;base64"
+        with Image.open(io.BytesIO(b64decode(content))) as picture:
             assert np.asarray(picture).mean() == pytest.approx(40, abs=3)  # the middle of 12.5 - 17.25 is 14.875
         assert "no picture: no such file" in page.text
         assert "0:12-0:18 of 2:08, score 0.500" in page.text
         assert "also 1:00-1:10" in page.text
 
-    def test_one_search_has_one_heading(self, tmp_path: Path) -> None:
-        for number in (1, 2):
-            write_html(tmp_path / "a.html", [result(hit())] * number, picture=no_picture)
+    def test_headings_and_the_time_line(self, tmp_path: Path) -> None:
+        for number in (2, 1):
+            write_html(tmp_path / "a.html", [result(hit(peak=7))] * number, picture=no_picture)
             page = read_page(tmp_path / "a.html")
             assert page.tags.count("h1") == 1
             assert page.tags.count("h2") == (0 if number == 1 else 2)
             assert page.text.count("a dog runs") == 2  # with the title
-
-    def test_the_time_line(self, tmp_path: Path) -> None:
-        write_html(tmp_path / "a.html", [result(hit(peak=7))], picture=no_picture)
-        page = read_page(tmp_path / "a.html")
         heights = [float(value or 0) for name, value in page.attributes if name == "height"]
         assert len(heights) == len(hit().moments) + CURVE_PARTS
-        bars = heights[-CURVE_PARTS:]
-        assert np.argmax(bars) == 7
+        assert np.argmax(heights[-CURVE_PARTS:]) == 7
         assert ("aria-label", "best from 0:12 to 0:17") in page.attributes
 
 

