@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import QUERY, make_features, make_index, some_videos, tiny_model, walk
+from search_files import QUERY, make_features, make_index, some_videos
 
 from prvr.encoders import VideoEntry
-from prvr_search import CURVE_PARTS, Moment, SearchHit, open_model
+from prvr_search import CURVE_PARTS, Moment, SearchHit
 from prvr_search.results import fold
 
 
@@ -110,17 +110,3 @@ def test_as_many_hits_as_were_asked_for_remain(tmp_path: Path) -> None:
         everything = index.search(QUERY, 1000)
         assert sorted(name for each in everything.hits for name in names(each)) == list(index.video_ids)
         assert len(everything.hits) < 1.5 * COUNT
-
-
-def test_hits_of_stages_are_folded_too(tmp_path: Path) -> None:
-    rows = walk(60, 1)
-    videos = some_videos([30, 41, 52, 75, 90]) | {"x.mp4": rows, "x.webm": rows * np.float32(1.001)}
-    stages = [{"kind": "zero_shot", "weight": 10.0, "top_k": 3}]
-    features = make_features(videos)
-    model = open_model(tiny_model(tmp_path / "model"), features.spec, stages=stages)
-    with make_index(tmp_path / "index", model, features) as index:
-        for k in range(1, 7):
-            result = index.search(QUERY, k)
-            assert len(result.hits) == k
-        (pair,) = (names(one) for one in result.hits if one.alike)
-        assert sorted(pair) == ["x.mp4", "x.webm"]

@@ -13,17 +13,7 @@ import torch
 from kills import POINTS, at_write, killed
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from search_files import (
-    QUERY,
-    TOY,
-    files,
-    make_features,
-    make_index,
-    some_videos,
-    tiny_model,
-    walk,
-    without,
-)
+from search_files import QUERY, TOY, files, make_features, make_index, some_videos, tiny_model, walk, without
 
 from prvr import Retriever
 from prvr.config import BlockConfig, Compat, PathConfig, RegisterConfig, TokenModelConfig, dump_config, load_config
@@ -94,16 +84,6 @@ def test_copies_share_a_file(tmp_path: Path) -> None:
         (only,) = index.search(QUERY, where=SearchFilter(names=["z*"])).hits
         assert only.video_id == "z copy.mp4"
         assert only.score == hits["a copy.mp4"].score
-
-
-def test_indices_of_several_folders_share_the_files(tmp_path: Path) -> None:
-    videos = some_videos([12, 30, 7])
-    with make_index(tmp_path, features=make_features(videos)) as index:
-        before = files(index)
-    renamed = {f"other/{name}": rows for name, rows in videos.items()}
-    with make_index(tmp_path, features=make_features(renamed)) as other:
-        assert files(other) == before
-        assert other.video_ids == tuple(renamed)
 
 
 # A pack is opened instead of many files.
@@ -445,25 +425,6 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     text.identity = Identity("other", "1" * 64, "words")
     with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
         open_model(run, TOY, text=text)
-
-
-@pytest.mark.parametrize("options", [("prior_sample", "gaussian"), ("prior_mean", "start")])
-def test_the_seed_of_a_run_is_not_of_its_model(
-    options: tuple[str, str], toy_cache: Path, features: VideoFeatures, tmp_path: Path
-) -> None:
-    """Nothing is drawn in evaluation, whatever the registers: the seed changes no vector, and no identity."""
-    registers = RegisterConfig(kind="diffusion", num=2, start=options[0])
-    tiny_model(tmp_path / "best", registers=registers, compat=Compat(register_noise=options[1]))
-    models = [of_run(tmp_path, {"train.seed": seed}) for seed in (1, 2)]
-    first, second = (each.encode_windows([features.read("v007.mp4")])[0] for each in models)
-    assert models[0].identity == models[1].identity
-    assert np.array_equal(first.clips, second.clips)
-    assert np.array_equal(first.frames, second.frames)
-    retriever = Retriever.from_pretrained(tmp_path / "best").eval()
-    state = torch.random.get_rng_state()
-    with torch.inference_mode():
-        retriever.encode_video(torch.ones(1, 8, 512), torch.ones(1, 9, 512), torch.ones(1, 9, dtype=torch.bool))
-    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_bad_questions_and_options_are_refused(index: VideoIndex, tmp_path: Path, unchecked: None) -> None:

@@ -13,13 +13,11 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr_search.backends import milvus
 from prvr_search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
     pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)
 pytest.importorskip("pymilvus")
-from pymilvus import MilvusClient
 from serving import wait_for
 
 package = pytest.importorskip("milvus", reason="the PyPI package milvus, a server, is not installed")
@@ -52,37 +50,19 @@ def wait_for_health(server: Any) -> None:
     wait_for(is_healthy, 180.0)
 
 
-def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server(address: str, tmp_path: Path) -> None:
     """One test, so that however tests are spread over processes one server is started."""
-    source = MemorySource(tmp_path / "life", seed="life")
-    check_life(lambda: MilvusBackend(address), source)
-
-    small = MemorySource(tmp_path / "small", seed="small")
-    small.windows = 90
-    torn = Torn(small.folder, seed="small", windows=90)
-    backend = MilvusBackend(address)
+    check_life(lambda: MilvusBackend(address), MemorySource(tmp_path / "life", seed="life"))
+    small = MemorySource(tmp_path / "small", seed="small", windows=90)
     with pytest.raises(KeyboardInterrupt):
-        backend.sync(torn)
+        MilvusBackend(address).sync(Torn(small.folder, seed="small", windows=90))
     backend = synced(MilvusBackend(address), small)
     check_order(backend, small)  # so few rows are compared one by one
     check_complete(backend, small)
-
     # A second machine: the rows are on the server, nothing is sent again.
     elsewhere = MemorySource(tmp_path / "elsewhere", seed="small", windows=90)
     other = synced(MilvusBackend(address), elsewhere)
     assert elsewhere.read == 0
     check_order(other, elsewhere)
-
-    monkeypatch.setattr(milvus, "MOST", 50)
-    small.removed = set(range(0, 60, 2))
-    backend.sync(small)
-    check_complete(backend, small)
     for each in (backend, other):
         each.close()
-
-    small.removed, small.replaced = set(), (source.name,)
-    small.windows = 91
-    synced(backend, small).close()
-    client = MilvusClient(address)
-    wait_for(lambda: len(client.list_collections()) == 4)  # three of the life, but for the last; two of the other
-    client.close()

@@ -84,19 +84,6 @@ def test_a_table_holds_a_row_for_each_hit() -> None:
     assert not set(BLOCKS) & set(without_blocks)
 
 
-@pytest.mark.parametrize("width", [40, 200])
-def test_names_keep_their_end(width: int) -> None:
-    folders = "/".join(["a long folder of films"] * 5 + ["the last one"])
-    file = "a very long name of a film that says at its very end which part it is, " * 2 + "part 7.mp4"
-    lines = [line for line in shown(result(hit(f"{folders}/{file}")), width).splitlines() if "─" not in line]
-    lines[1] = lines[1].replace("1", "", 1)
-    column = "".join("".join(lines[1:]).replace("0.500", "").replace("0:12-0:18", "").split())
-    column = "".join(letter for letter in column if letter not in BLOCKS)
-    assert "".join(file.split()) in column
-    assert "…" in column.partition("part7.mp4")[2]  # the folder is shortened in the middle
-    assert "lastone" in column
-
-
 @given(st.text(), st.integers(3, 40))
 def test_shortened_names_fit_and_keep_both_ends(text: str, width: int) -> None:
     short = shortened(text, width)

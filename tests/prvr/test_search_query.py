@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from commands import explained
 from PIL import Image
-from search_files import (
-    QUERY,
-    TOY,
-    make_features,
-    make_index,
-    make_library,
-    some_videos,
-    tiny_model,
-    walk,
-)
+from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model, walk
 
 from prvr.cli import main
 from prvr.encoders import FeatureSpec, Identity, open_encoder, open_featurizer
@@ -136,17 +127,14 @@ def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp
     with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)
+        snapshot, weights = index.snapshot, (index.snapshot.model.clip_weight, index.snapshot.model.frame_weight)
         assert "v000.mp4" not in ids(result)
         for hit in result.hits:
-            best = []
-            for window in index.snapshot.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist():
-                clips, frames = (index.snapshot.stored_rows(name, [window])[0] for name in ("clips", "frames"))
-                weights = index.snapshot.model.clip_weight, index.snapshot.model.frame_weight
-                best.append(weights[0] * (clips @ text).max() + weights[1] * (frames @ text).max())
-            assert hit.score == pytest.approx(max(best), abs=1e-5)
-        both = index.search_many([query, QUERY])
-        assert both[0] == result
-        assert both[1] == index.search(QUERY)
+            windows = snapshot.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist()
+            rows = ([snapshot.stored_rows(name, [window])[0] for name in ("clips", "frames")] for window in windows)
+            best = max(sum(w * (part @ text).max() for w, part in zip(weights, each, strict=True)) for each in rows)
+            assert hit.score == pytest.approx(best, abs=1e-5)
+        assert index.search_many([query, QUERY]) == (result, index.search(QUERY))
 
 
 # With and without.
@@ -221,7 +209,6 @@ def test_the_command_asks_for_all_of_it(
     place, picture = str(films), str(tmp_path / "sky.png")
     like = "day 1/red.mp4@0-1"
     for given, query in (
-        (["--image", picture], Query(image=picture)),
         (["--like", like], Query(like=("day 1/red.mp4", 0.0, 1.0))),
         (["red", "--with", "white", "--without", "blue"], Query(["red", "white"], "blue")),
         (["red", "--image", picture, "--like", like], Query("red", (), picture, ("day 1/red.mp4", 0.0, 1.0))),
@@ -231,9 +218,6 @@ def test_the_command_asks_for_all_of_it(
         expected = index.search(query)
         assert found["query"] == expected.query
         assert [hit["video"]["id"] for hit in found["hits"]] == ids(expected)
-    assert main(["search", place, "--image", picture, "--html", str(tmp_path / "found.html")]) == 0
-    assert "also backu…d.mp4" in capsys.readouterr().out
-    assert "same content: backup/red.mp4, day 1/red.mp4" in (tmp_path / "found.html").read_text()
     (tmp_path / "some.txt").write_text("red\nblue\n")
     assert main(["search", place, "--file", str(tmp_path / "some.txt"), "--without", "white", "--json", "-"]) == 0
     queries = [one["query"] for one in json.loads(capsys.readouterr().out)["results"]]
@@ -243,7 +227,6 @@ def test_the_command_asks_for_all_of_it(
         (["--like", "beach.mp4"], "expected VIDEO@TIME"),
         (["--like", "beach.mp4@noon"], "expected seconds"),
         (["--like", "beach.mp4@9-8"], "expected an end after the start"),
-        (["--like", "beach.mp4@9"], "no such video in this index"),
         (["--image", "nowhere.png"], "no such file"),
         (["--image", __file__], "cannot be read as a picture"),
     ):

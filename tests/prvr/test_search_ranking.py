@@ -75,12 +75,7 @@ def listed(scores: dict[int, float]) -> list[tuple[int, float]]:
     against=st.booleans(),
 )
 def test_the_best_are_those_of_scoring_each_by_itself(
-    seed: int,
-    weights: tuple[float, float],
-    near: float,
-    k: int,
-    queries: int,
-    against: bool,
+    seed: int, weights: tuple[float, float], near: float, k: int, queries: int, against: bool
 ) -> None:
     """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
     snapshot = drawn(seed, weights, near)

@@ -18,11 +18,7 @@ ACCURACY = 2e-3
 class Storing:
     """The joint encoder with raw frames, a row of words for every second frame, and one pooled row or none."""
 
-    stored: ClassVar = {
-        "frames": RowSet(256, lengths=True),
-        "words": RowSet(12, lengths=True),
-        "pooled": RowSet(5),
-    }
+    stored: ClassVar = {"frames": RowSet(256, lengths=True), "words": RowSet(12, lengths=True), "pooled": RowSet(5)}
 
     def __init__(self) -> None:
         self._model = open_model("zero-shot", TOY)

@@ -20,12 +20,9 @@ from prvr_search.vectors import unit
 
 
 @given(
-    rows=st.integers(1, 2000),
-    rate=st.sampled_from([0.5, 1.0, 2.0, 25.0]),
-    window=st.floats(1.0, 300.0),
-    share=st.floats(0.05, 1.0),
-    more=st.floats(-0.4, 0.4),
-)
+    st.integers(1, 2000), st.sampled_from([0.5, 1.0, 2.0, 25.0]), st.floats(1.0, 300.0), st.floats(0.05, 1.0),
+    st.floats(-0.4, 0.4),
+)  # fmt: skip
 def test_windows_cover_a_video(rows: int, rate: float, window: float, share: float, more: float) -> None:
     duration = (rows + more) / rate
     spans, times = cut_windows(rows, duration, rate, window, share * window)
@@ -52,12 +49,7 @@ def plain_curve(windows: list[WindowTimeline], duration: float, parts: int) -> l
     return line
 
 
-@given(
-    rows=st.integers(2, 300),
-    window=st.integers(2, 60),
-    parts=st.integers(1, 70),
-    seed=st.integers(0, 999),
-)
+@given(st.integers(2, 300), st.integers(2, 60), st.integers(1, 70), st.integers(0, 999))
 def test_the_relevance_curve_is_the_highest_score_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
@@ -88,20 +80,6 @@ def test_moments_are_disjoint_inside_the_video_and_best_first(rows: int, window:
     assert all(a.end <= b.start + 1e-9 for a, b in pairwise(ordered))
 
 
-def test_a_moment_on_the_edge_of_a_window_is_put_together() -> None:
-    """Two windows see the halves of one moment; a third one, flat, does not make it longer."""
-    left = np.array([0, 0, 0, 0, 0, 0, 0.9, 0.9], np.float32)  # of [0, 80): the moment from 60 on
-    right = np.array([0, 0, 0.8, 0.8, 0.8, 0, 0, 0], np.float32)  # of [40, 120): the moment until 90
-    flat = np.full(8, 0.1, np.float32)
-    windows = [
-        WindowTimeline(0.0, 80.0, 0.9, left),
-        WindowTimeline(40.0, 120.0, 0.8, right),
-        WindowTimeline(20.0, 100.0, 0.1, flat),
-    ]
-    (moment,) = merged_moments(windows, 3)
-    assert (moment.start, moment.end, moment.score) == (60.0, 90.0, pytest.approx(0.9))
-
-
 @pytest.mark.parametrize("right", [0.8, 0.2])
 def test_a_moment_across_two_windows_that_follow_each_other_is_one(right: float) -> None:
     windows = [
@@ -112,11 +90,10 @@ def test_a_moment_across_two_windows_that_follow_each_other_is_one(right: float)
     assert (moment.start, moment.end) == (60.0, 100.0 if right > 0.3 else 80.0)
 
 
-@pytest.mark.parametrize(("usual", "end"), [(np.inf, 20.0), (0.45, 20.0), (0.1, 30.0), (-0.3, 60.0)])
-def test_a_moment_reaches_as_far_as_the_video_stands_out_from_others(usual: float, end: float) -> None:
+def test_a_moment_reaches_as_far_as_the_video_stands_out_from_others() -> None:
     line = np.array([0.4, 0.9, 0.45, 0.4, 0.2, 0.25], np.float32)
-    (moment, *_) = merged_moments([WindowTimeline(0.0, 60.0, 0.9, line)], 3, usual)
-    assert moment.end == end
+    for usual, end in ((np.inf, 20.0), (0.45, 20.0), (0.1, 30.0), (-0.3, 60.0)):
+        assert merged_moments([WindowTimeline(0.0, 60.0, 0.9, line)], 3, usual)[0].end == end
 
 
 def test_a_video_that_fits_as_a_whole_is_one_moment(tmp_path: Path) -> None:
@@ -185,7 +162,7 @@ def test_a_long_moment_in_noise_is_found_and_shown_whole(window: float, tmp_path
     assert best["long"].end == pytest.approx(70, abs=2)
 
 
-def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
+def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path: Path) -> None:
     """Each window, as a video of its own, has the score that evaluation gives it."""
     folder = tiny_model(tmp_path / "model")
     film = walk(100, 7)
@@ -193,11 +170,8 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     parts = {f"{first:04}": film[first:stop] for first, stop in spans.tolist()}
     with make_index(tmp_path / "a", folder, make_features({"film": film}), window=12.0, stride=6.0) as whole:
         hit = whole.search(QUERY).hits[0]
-    with make_index(tmp_path / "c", folder, make_features({"film": film}), window=None, stride=None) as uncut:
-        assert uncut.snapshot.windows == 1
     with make_index(tmp_path / "b", folder, make_features(parts)) as cut_up:
         best = cut_up.search(QUERY).hits[0]
     assert hit.score == pytest.approx(best.score, abs=1e-3)
     start, end = (int(best.video_id) / 2 + time for time in (best.start, best.end))
     assert any(moment.start <= start + 1e-6 and end - 1e-6 <= moment.end for moment in hit.moments)
-    assert 0 <= hit.start < hit.end

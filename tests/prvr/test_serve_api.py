@@ -159,14 +159,9 @@ def test_what_cannot_be_asked_by_address(client: TestClient) -> None:
     for params, status in (
         ({"without": "snow"}, 400),
         ({"like": "0" * 24}, 404),
-        ({"like": "day 1"}, 422),
-        ({"like": key, "start": 4, "end": 3}, 400),
         ({"like": key, "start": 1000}, 400),
         ({"q": "a", "longer": 3, "shorter": 2}, 400),
         ({"q": "a", "after": "0001-01-01T00:00:00"}, 400),
-        ({"q": "a", "after": "yesterday"}, 422),
-        ({"q": "a", "longer": "nan"}, 422),
-        ({"q": ["a"] * 17}, 422),
         ({"q": "a", "without": "!!!"}, 400),
     ):
         answer = client.get("/api/search", params=params)
@@ -245,15 +240,6 @@ def test_thumbnails_and_previews_show_the_time_that_was_asked_for(client: TestCl
             assert len(list(container.decode(video=0))) == 20  # ten per second
     for start, end, status in ((0, 61, 400), (2, 1, 400), (9000, 9001, 200)):  # of the last, the last frame
         assert client.get(f"{address}/preview", params={"start": start, "end": end}).status_code == status
-
-
-def test_videos_that_score_alike_are_listed_with_a_hit(tmp_path: Path) -> None:
-    frames = [*GREYS, *GREYS[::-1]]
-    (tmp_path / "films").mkdir()
-    write_video(tmp_path / "films" / "a.avi", frames, codec="mpeg4")
-    with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
-        (hit,) = client.get("/api/search", params={"q": "a blue star falls"}).json()["hits"]
-        assert sorted(one["name"] for one in (hit["video"], *hit["alike"])) == ["a.avi", "a.mp4"]
 
 
 def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,12 @@
 """Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
 
 import os
-import random
 import re
 import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -175,63 +172,24 @@ def test_a_slow_download_is_not_cut_and_a_stalled_one_is(served: Served) -> None
             assert len(said(stalled)) < LARGE
 
 
-# Anything at all
-
-
-ODD = (
-    b"\xff", b"\x00", b"%00", b"%ff", b"%ed%a0%80", b"-1", b"1e400", b"nan", b"9" * 9000, b"x" * 20_000, b"[" * 20_000,
-    b"/../", b"http://evil.example/", b"HTTP/9", b"TRACE ", b"HEAD ", b"bytes=5-2", b"bytes=0-1,3-4", b"\\ud800",
-    b"bytes=99999999999999999999-", b"\r\nHost: evil.example", b"\r\nContent-Length: -1", b"\r\nExpect: 100-continue",
-    b"\r\nContent-Length: 99999999999999999999", b"\r\nTransfer-Encoding: chunked", b"\r\nTransfer-Encoding: gzip",
-    b"\r\nUpgrade: websocket\r\nConnection: Upgrade", b"\r\n folded", b"\r\nno colon",
-)  # fmt: skip
-
-
-def hostile(rng: random.Random, key: str) -> bytes:
-    """A request in which some places are replaced by what nobody should send."""
-    body = b'{"queries": ["a"], "k": 3}'
-    video = f"GET /api/videos/{key}"
-    request = rng.choice(
-        [
-            b"POST /api/search HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 26",
-            b"GET /api/search?q=a&k=3&moments=1&longer=2 HTTP/1.1",
-            b"GET /api/videos?offset=1&limit=2&name=a HTTP/1.1\r\nSec-Fetch-Site: none\r\nCookie: prvr_session=.",
-            f"{video}/file HTTP/1.1\r\nRange: bytes=0-9\r\nIf-Range: x".encode(),
-            f"{video}/thumbnail?t=1&width=64 HTTP/1.1".encode(),
-            f"{video}/preview?start=0&end=1&kind=mp4 HTTP/1.1".encode(),
-            b"GET /static/app.js HTTP/1.1",
-        ]
-    )
-    request += b"\r\nHost: 127.0.0.1\r\n\r\n" + body * request.startswith(b"POST")
-    for _ in range(rng.choice([0, 1, 1, 2, 3])):
-        place = rng.randrange(len(request))
-        request = request[:place] + rng.choice(ODD) + request[place + rng.randrange(4) :]
-    return request
-
-
-def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    """Drawn by lot, the same ones every time; several in one piece, some of them cut off."""
-    rng = random.Random(16)
-    last = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-
-    def answers(sent: bytes) -> bytes:
-        with connect(address) as connection:
-            with suppress(ConnectionError):  # it may be closed before all is sent
-                connection.sendall(sent)
-            return said(connection)
-
-    with listening(served, limited(head_seconds=0.3, body_seconds=0.3)) as address:
-        with httpx2.Client(base_url=address) as client:
-            key = keys_of(client)["a.mp4"]
-        requests = [b"".join(hostile(rng, key) for _ in range(rng.choice([1, 1, 3]))) + last for _ in range(300)]
-        with ThreadPoolExecutor(8) as clients:
-            said_to_all = b"".join(clients.map(answers, requests))
-        metrics = httpx2.get(f"{address}/metrics").text
+def test_what_is_not_http_is_refused_and_ends_no_server(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Also behind a request that is still being answered."""
+    key = "0" * 24
+    good = f"GET /api/videos/{key}/file?x=%ff%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    pieces = (
+        b"\xff\x00\r\n\r\n", b"GET\r\n\r\n", b"GET * HTTP/9\r\n\r\n", b"CONNECT evil.example:80 HTTP/1.1\r\n\r\n",
+        b"GET /" + b"x" * 100_000, b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b" folded\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nx", b"GET http://evil.example/ HTTP/1.1\r\n\r\n",
+    )  # fmt: skip
+    with listening(served, limited(head_seconds=0.5, body_seconds=0.5)) as address:
+        for piece in (*pieces, *(good + piece for piece in pieces)):
+            with connect(address) as connection:
+                with suppress(ConnectionError):  # it may be closed before all is sent
+                    connection.sendall(piece)
+                codes = re.findall(rb"HTTP/1.1 (\d\d\d) ", said(connection))
+            assert {*codes} <= {b"400", b"404", b"405"}, piece
+        assert 'status="5' not in httpx2.get(f"{address}/metrics").text
         assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}).status_code == 200
-    codes = Counter(re.findall(rb"HTTP/1.1 (\d\d\d) ", said_to_all))
-    assert {b"200", b"400", b"405", b"422"} <= set(codes)
-    assert not [code for code in codes if code.startswith(b"5")]
-    assert 'status="5' not in metrics
     assert [record.exc_info for record in caplog.records if record.exc_info] == []
 
 

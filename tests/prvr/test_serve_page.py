@@ -451,24 +451,38 @@ def test_mistakes_and_reloads(open_page: Callable[..., Any], address: str, told:
     page.wait_for_selector("#problem:not([hidden])")
 
 
-def test_what_is_typed_before_the_page_is_ready_stays(page: Any, address: str) -> None:
-    """A slash goes to the box, and is typed only between words."""
+def test_what_is_typed_before_the_page_is_ready_is_searched_once(
+    open_page: Callable[..., Any], made: tuple[Served, list[str]]
+) -> None:
+    """And stays. A slash goes to the box, and is typed only between words."""
+    page = open_page(expect=REFUSED)
     held: list[Any] = []
-    page.route("**/api/info", lambda route: held.append(route))
-    page.goto(address)
-    page.keyboard.type("red")
-    until(page, "document.querySelector('#query').value")
-    held.pop().continue_()
-    until(page, "document.querySelector('#about').textContent")
-    box = page.get_by_role("searchbox")
-    assert box.input_value() == "red"
-    page.keyboard.type("/blue")
-    page.keyboard.press("Control+a")
-    page.keyboard.press("/")
-    assert box.input_value() == "red/blue"
-    box.fill("")
-    page.keyboard.press("/")
-    assert box.input_value() == ""
+    asked: list[str] = []
+    page.add_init_script(f"sessionStorage.setItem('prvr-token', {TOKEN!r})")
+    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
+    with listening(made[0], ServeSettings(token=TOKEN)) as address:
+        for path in ("session", "info"):
+            page.route(f"**/api/{path}", lambda route: held.append(route))
+            page.goto("about:blank")
+            page.goto(address)
+            if path == "session":
+                until(page, "document.querySelector('#query').maxLength > 0")
+                results(page, "red")
+            else:
+                page.keyboard.type("red")
+                until(page, "document.querySelector('#query').value")
+            held.pop().continue_()
+            until(page, "document.querySelector('#about').textContent")
+            assert page.get_by_role("searchbox").input_value() == "red"
+            assert len(asked) == 1
+            page.unroute(f"**/api/{path}")
+        page.keyboard.type("/blue")
+        page.keyboard.press("Control+a")
+        page.keyboard.press("/")
+        assert page.get_by_role("searchbox").input_value() == "red/blue"
+        page.get_by_role("searchbox").fill("")
+        page.keyboard.press("/")
+        assert page.get_by_role("searchbox").input_value() == ""
 
 
 def test_the_first_screen_shows_the_collection(page: Any, address: str) -> None:
@@ -608,24 +622,6 @@ def test_the_page_keeps_to_the_limits_of_the_server_and_asks_for_its_token(
         other.goto(address)
         other.wait_for_selector("#token[open]")
     assert len([url for url in asked if url.endswith("/api/session")]) <= 6  # the timer of a year is no loop
-
-
-def test_who_searches_before_the_page_has_started_is_answered_once(
-    open_page: Callable[..., Any], made: tuple[Served, list[str]]
-) -> None:
-    page = open_page(expect=REFUSED)
-    waiting: list[Any] = []
-    asked: list[str] = []
-    with listening(made[0], ServeSettings(token=TOKEN)) as address:
-        page.add_init_script(f"sessionStorage.setItem('prvr-token', {TOKEN!r})")
-        page.on("request", lambda request: asked.append(request.url))
-        page.route("**/api/session", lambda route: waiting.append(route))
-        page.goto(address)
-        until(page, "document.querySelector('#query').maxLength > 0")
-        results(page, made[1][1])
-        waiting.pop().continue_()
-        until(page, "document.querySelector('#about').textContent")
-        assert len([url for url in asked if "/api/search?" in url]) == 1
 
 
 def test_on_a_phone(open_page: Callable[..., Any], address: str, told: list[str]) -> None:

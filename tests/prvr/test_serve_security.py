@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import explained
 from jaxtyping import TypeCheckError
@@ -26,8 +26,8 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
-from prvr_search.backends import BACKENDS, CandidateBackend, ClipSource
-from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
+from prvr_search import SearchResult, VideoIndex
+from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
 from prvr_search.video import Limits
@@ -272,34 +272,25 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is opened again until it can be searched; nobody has to start the server again."""
-    served = make_library(tmp_path, "a.mp4")
+    served, search = make_library(tmp_path, "a.mp4"), VideoIndex.search_many
+    away = threading.Event()
 
-    class Away(CandidateBackend):
-        """A backend whose server is away for a while."""
+    def search_many(index: VideoIndex, *arguments: object, **options: object) -> Sequence[SearchResult]:
+        if away.is_set():
+            raise DataError(f"{served.films}: the server of the backend is away.")
+        return search(index, *arguments, **options)
 
-        name, is_away = "away", False
-
-        def _open(self, source: ClipSource) -> int:
-            if Away.is_away:
-                raise DataError(f"{served.films}: the server of the backend is away.")
-            return len(source.live)
-
-        def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
-            return [self._live] * len(text)
-
-    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)  # a backend sees packs alone
-    monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
-    BACKENDS.register("away", Away, "a backend of this test")
+    monkeypatch.setattr(VideoIndex, "search_many", search_many)
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
-    with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
+    with TestClient(app_of(served), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
-        Away.is_away = True
+        away.set()
         make_library(tmp_path, "b.mp4", frames=GREYS[::-1])
         wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code == 503)
         assert str(served.films) not in client.get("/api/search", params={"q": "a"}).text
         assert str(served.films) in caplog.text
         assert client.get("/health").status_code == 200
-        Away.is_away = False
+        away.clear()
         wait_for(lambda: client.get("/ready").status_code == 200)
         assert client.get("/api/search", params={"q": "a"}).status_code == 200
         assert len(keys_of(client)) == 2
@@ -340,21 +331,21 @@ def test_only_indexed_videos_and_parts_of_the_page_are_given(client: TestClient)
 
 def test_what_is_behind_a_link_is_played_as_long_as_it_is_the_indexed_video(tmp_path: Path) -> None:
     """A search follows links of files and of folders, wherever they lead, and so does the server."""
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films" / "link.mp4").symlink_to(write_video(tmp_path / "outside.mp4", GREYS))
-    served = make_library(tmp_path, "day/a.mp4")
-    with TestClient(app_of(served), base_url=HOST) as client:
-        keys = keys_of(client)
-        (tmp_path / "films" / "day").rename(tmp_path / "moved")
-        (tmp_path / "films" / "day").symlink_to(tmp_path / "moved")
-        for name, file in (("link.mp4", tmp_path / "outside.mp4"), ("day/a.mp4", tmp_path / "moved" / "a.mp4")):
-            assert media(client, keys[name]) == {200}
-            content = file.rename(tmp_path / "real.mp4").read_bytes()
-            file.write_bytes(content[:-1] + b"!")
-            assert media(client, keys[name]) == {409}
-            file.unlink()
-            file.symlink_to(tmp_path / "real.mp4")
-            assert client.get(f"/api/videos/{keys[name]}/file").content == content
+    link, outside = tmp_path / "films" / "link.mp4", tmp_path / "elsewhere" / "outside.mp4"
+    for path in (link, outside):
+        path.parent.mkdir()
+    link.symlink_to(write_video(outside, GREYS))
+    link.parent.joinpath("day").symlink_to(outside.parent)
+    with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=GREYS[::-1])), base_url=HOST) as client:
+        keys, content = keys_of(client), outside.read_bytes()
+        assert {*keys} == {"a.mp4", "link.mp4", "day/outside.mp4"}
+        for status in (200, 409):
+            assert media(client, keys["link.mp4"]) == media(client, keys["day/outside.mp4"]) == {status}
+            outside.write_bytes(content[:-1] + b"!")
+        outside.unlink()
+        write_video(tmp_path / "real.mp4", GREYS).write_bytes(content)
+        outside.symlink_to(tmp_path / "real.mp4")
+        assert client.get(f"/api/videos/{keys['link.mp4']}/file").content == content
 
 
 def test_what_is_no_longer_the_indexed_file_is_refused(tmp_path: Path) -> None:
