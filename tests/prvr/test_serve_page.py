@@ -463,8 +463,7 @@ def test_what_is_typed_before_the_page_is_ready_is_searched_once(
     with listening(made[0], ServeSettings(token=TOKEN)) as address:
         for path in ("session", "info"):
             page.route(f"**/api/{path}", lambda route: held.append(route))
-            page.goto("about:blank")
-            page.goto(address)
+            page.goto(f"{address}?{path}")
             if path == "session":
                 until(page, "document.querySelector('#query').maxLength > 0")
                 results(page, "red")

@@ -234,6 +234,7 @@ def test_errors_are_told_in_few_words(client: TestClient) -> None:
     bodies += [{"queries": [["x" * 100_000]]}, {"queries": ["a"], "k": "9" * 100_000}]
     deep = '{"queries": ' + "[" * 50_000 + "]" * 50_000 + "}"
     number = '{"queries": ["a"], "k": ' + "9" * 100_000 + "}"
+    client.headers["Content-Type"] = "application/json"
     answers = [client.post("/api/search", content=body) for body in (*map(json.dumps, bodies), deep, number)]
     answers += [client.get("/api/search", params={"q": q}) for q in ("x" * 10_000, "\x00" * 600)]
     for answer in answers:
