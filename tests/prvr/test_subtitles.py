@@ -390,15 +390,13 @@ def test_a_file_gives_no_more_lines_than_there_may_be(films: Path, capsys: pytes
     """What is within the limits is found, and one warning tells of the rest."""
     long = "word " * 20_000  # more than a line may have
     (films / "silent.srt").write_text(timed("before") + timed(long, 2) + timed("after", 3))
-    (films / "lantern.srt").write_text("".join(timed(f"number{n} {n}", n) for n in range(100_010)))
-    begin = time.monotonic()
+    (films / "lantern.srt").write_text("".join(timed("x" * 2**15, n) for n in range(300)))  # more than 2**23 bytes
     search(films, "something red")
-    assert time.monotonic() - begin < 30
     printed = said_on(capsys)
     assert printed.count("silent.srt: more subtitles than are read") == 1
     assert printed.count("lantern.srt: more subtitles than are read") == 1
     assert said(films, "silent.mp4") == ["before", "after"]
-    assert len(said(films, "lantern.mp4")) == 100_001  # one of lantern.en.srt
+    assert len(said(films, "lantern.mp4")) == 258  # one of lantern.en.srt
     search(films, "something red")
     assert "more subtitles" not in said_on(capsys)
     (films / "silent.srt").write_bytes(b"x" * (2**24 + 1))
