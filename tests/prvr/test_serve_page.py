@@ -19,7 +19,7 @@ pytest.importorskip("playwright")
 from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
-from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared
+from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared, wait_for
 from video_files import noise, plain, write_video
 
 from prvr_search.output import clock, clock_span
@@ -275,10 +275,13 @@ def test_the_moment_is_on_the_screen_whatever_the_first_time_stamp(page: Any, tm
             for second in (3.05, 9.05, 1.05):
                 page.evaluate(PLAY, [video, second])
                 until(page, PLAYING)
-                grey = until(page, SCREEN)  # 0 while there is no picture
-                assert second - 0.25 <= (grey - 10) / 20 <= second + 1, (video["name"], second)
-                cursor = float(page.locator("#playing-strip .strip").get_attribute("aria-valuenow"))
-                assert cursor == pytest.approx((grey - 10) / 20, abs=0.3), (video["name"], second)
+
+                def is_shown(second: float = second) -> bool:  # under load, the frame before may be there still
+                    at = (page.evaluate(SCREEN) - 10) / 20
+                    cursor = float(page.locator("#playing-strip .strip").get_attribute("aria-valuenow"))
+                    return second - 0.25 <= at <= second + 1 and abs(cursor - at) <= 0.3
+
+                wait_for(is_shown)
 
 
 WATCHED = """

@@ -320,6 +320,7 @@ def test_the_file_is_that_of_the_last_server_and_one_that_was_killed_does_no_har
 
 
 def test_a_server_of_other_videos_answers_nobody(searches: Searches) -> None:
+    searches.record.unlink(missing_ok=True)
     words = ["serve", str(searches.films), "--library", str(searches.home), "--exclude", "g*", "--port", "0"]
     with searches.start(*words, program=COMMAND) as process:
         try:
