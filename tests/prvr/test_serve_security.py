@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import explained
 from jaxtyping import TypeCheckError
@@ -26,8 +26,8 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
-from prvr_search import SearchResult, VideoIndex
-from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token
+from prvr_search.backends import BACKENDS, CandidateBackend, ClipSource
+from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
 from prvr_search.video import Limits
@@ -273,25 +273,35 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is opened again until it can be searched; nobody has to start the server again."""
-    served, search = make_library(tmp_path, "a.mp4"), VideoIndex.search_many
-    away = threading.Event()
+    served = make_library(tmp_path, "a.mp4")
 
-    def search_many(index: VideoIndex, *arguments: object, **options: object) -> Sequence[SearchResult]:
-        if away.is_set():
-            raise DataError(f"{served.films}: the server of the backend is away.")
-        return search(index, *arguments, **options)
+    class Away(CandidateBackend):
+        """A backend whose server is away for a while."""
 
-    monkeypatch.setattr(VideoIndex, "search_many", search_many)
+        name, is_away = "away", False
+
+        def _open(self, source: ClipSource) -> int:
+            if Away.is_away:
+                raise DataError(f"{served.films}: the server of the backend is away.")
+            return len(source.live)
+
+        def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
+            return [self._live] * len(text)
+
+    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)  # a backend sees packs alone
+    monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
+    BACKENDS.register("away", Away, "a backend of this test")
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
-    with TestClient(app_of(served), base_url=HOST) as client:
+    with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
-        away.set()
+        Away.is_away = True
         make_library(tmp_path, "b.mp4", frames=GREYS[::-1])
         wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code == 503)
-        assert str(served.films) not in client.get("/api/search", params={"q": "a"}).text
+        answer = client.get("/api/search", params={"q": "a"})
+        assert str(served.films) not in answer.text
         assert str(served.films) in caplog.text
         assert client.get("/health").status_code == 200
-        away.clear()
+        Away.is_away = False
         wait_for(lambda: client.get("/ready").status_code == 200)
         assert client.get("/api/search", params={"q": "a"}).status_code == 200
         assert len(keys_of(client)) == 2
@@ -357,6 +367,8 @@ def test_what_is_no_longer_the_indexed_file_is_refused(tmp_path: Path) -> None:
         os.utime(film)  # touched, not changed
         assert media(client, key) == {200}  # what is kept of a file is not given out once the file is another
         film.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
+        assert media(client, key) == {409}
+        film.write_bytes(b"#!/bin/sh")
         assert media(client, key) == {409}
         film.unlink()
         assert media(client, key) == {410}
