@@ -839,7 +839,7 @@ PRVR = (
         "spans.T.reshape(-1, 1)",
         "spans.reshape(-1, 1)",
         "starts and ends of clips transposed",
-        "prvr/test_search_index.py::test_moments_are_those_that_evaluation_shows[proposals]",
+        "prvr/test_search_index.py::test_scores_ranks_and_moments_are_those_of_evaluation[proposals]",
     ),
     Mutant(
         "prvr_search/serve/routes.py",
@@ -862,6 +862,34 @@ PRVR = (
         "return text == expected",
         "a token compared in as long as it fits",
         "prvr/test_serve_security.py::test_a_token_is_compared_in_constant_time",
+    ),
+    Mutant(
+        "prvr_search/filters.py",
+        "video.mtime_ns < time.timestamp()",
+        "video.mtime_ns <= time.timestamp()",
+        "a file that was changed at a time was changed before it",
+        "prvr/test_search_filter.py::test_a_time_without_a_zone_is_local",
+    ),
+    Mutant(
+        "prvr_search/results.py",
+        " and bool(differences.mean() < most)",
+        "",
+        "videos that are alike in one moment are folded",
+        "prvr/test_search_fold.py::test_what_is_folded",
+    ),
+    Mutant(
+        "prvr_search/output/files.py",
+        'text.lstrip(" ")[:1] in',
+        "text[:1] in",
+        "a formula behind a blank",
+        "prvr/test_search_output.py::test_no_cell_begins_as_a_formula",
+    ),
+    Mutant(
+        "prvr_search/serve/middleware.py",
+        'path.startswith("/api/videos/")\n            and scope["method"]',
+        'scope["method"]',
+        "the cookie of a player opens everything",
+        "prvr/test_serve_security.py::test_a_cookie_opens_media_for_a_while_and_nothing_else",
     ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
