@@ -95,9 +95,7 @@ def until(page: Any, true: str, seconds: float = 60.0) -> Any:
     return value
 
 
-PLAYING = (
-    "(v => v && v.played.length && !v.seeking && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
-)
+PLAYING = "(v => v && v.played.length && !v.seeking && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
 """Also of a moment that has ended before the question: under load a second passes between two of them."""
 MOMENT = "fetch('/api/search?k=20&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits[0])"
 
