@@ -184,11 +184,9 @@ def test_an_export_needs_no_other_name(annotations: Path, capsys: pytest.Capture
         assert split.video_ids == ("video3", "video2")
         assert (split.feature_dim, split.query_dim) == (512, 48)
     encoders = corpus_encoders(corpus)
-    assert encoders is not None
     assert (encoders.frames, encoders.joint_dim) == (TOY.encoder, 256)
     assert encoders.text == open_featurizer("toy").identity
     sentences = read_sentences(corpus, "test")
-    assert sentences is not None
     assert np.array_equal(sentences[1], open_featurizer("toy").sentence("a man talks"))
 
 

@@ -69,7 +69,6 @@ def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pyt
     assert "R@100" not in out.split("Rsum")[0]
     assert "video to text: among sets of captions" in " ".join(out.split())
     report = EvaluationReport.from_json(Path(run) / "evaluation_msvd.json")
-    assert report.video_to_sets is not None
     assert report.video_to_sets.queries == 1
     assert main([*command, "--table", "prvr", "--split", "val"]) == 0
     assert "R@100" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def convert(
     WRITERS[name](annotations)
     every = [video for split in EXPECTED[name].values() for video in split]
     with features(tmp_path / "features", every if ids is None else ids) as reader:
-        return convert_benchmark(name, annotations, reader, Text(), tmp_path / "data" / (collection or name), **options)  # pyright: ignore[reportArgumentType]
+        return convert_benchmark(name, annotations, reader, Text(), tmp_path / "data" / (collection or name), **options)
 
 
 class TestReaders:

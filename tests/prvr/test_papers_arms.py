@@ -114,7 +114,6 @@ class TestFiles:
         cells = cells_of(table, Choices())
         trained = {cell.row.name: cell.run for cell in cells if cell.set_name == "toy"}
         for cell in cells[4:]:
-            assert cell.run is not None
             assert (cell.run.kind, cell.run.over) == ("evaluate", trained[cell.row.name])
         read = {(cell.run.config.data.collection, cell.run.config.data.eval_split) for cell in cells if cell.run}
         assert read == {("toy-tiny", "test"), ("toy-tiny", "val"), ("toy-bench", "test")}
@@ -193,7 +192,6 @@ class TestShow:
         (found,) = shown(trial.study, cells, trial.choices)
         idea = next(line for line in found.lines if line.name == "idea")
         verdict = trial.judged(table)["idea"]
-        assert verdict.base is not None
         assert idea.judged[0] == "1.50"
         assert idea.judged[1].startswith(f"{verdict.base.value:+.1f} [")
         assert idea.judged[-1] == "keep, 3 seeds"
@@ -226,12 +224,10 @@ class TestShow:
         owner = OWNER.tolist()
         scores = {1e-3: (90.0, 0.5), 2e-3: (95.0, 0.0), 4e-3: (94.0, 0.9)}  # val, and how good on test
         for cell in cells_of(table, trial.choices, seeds=[0, 1]):
-            assert cell.run is not None
             selection, gain = scores[cell.value]
             trial.study.save(cell.run, make_report(ranks_of(gain, cell.seed).tolist(), owner), selection=selection)
         (found,) = shown(trial.study, cells_of(table, trial.choices, seeds=[0]), trial.choices)
         wanted = make_report(ranks_of(0.0, 0).tolist(), owner).text_to_video.sumr
-        assert found.lines[0].ours[1] is not None
         assert found.lines[0].ours[1].values[0] == wanted
         assert "optim.lr: of 0.001, 0.002, 0.004 the best on the split that selects: base 0.002" in found.notes
         narrow = trial.write(arms=[{"name": "base"}], search={"optim.lr": [1e-3, 2e-3]})

@@ -43,7 +43,6 @@ from prvr.stages import (
 )
 from prvr.types import Features, Scores, Texts, VideoEmbedding, query_vectors
 from prvr_search import Passage, Query, SearchResult, open_model
-from prvr_search.pipeline import PipelineModel
 
 Corpus = tuple[PackedSplit, VideoFeatures]
 
@@ -127,7 +126,6 @@ class OwnRetrieverStage(Stage):
 
     @classmethod
     def load(cls, settings: None, folder: Path | None, encode: Any) -> "OwnRetrieverStage":
-        assert folder is not None
         return cls(TokenRetriever.from_pretrained(folder).eval())
 
 
@@ -142,7 +140,6 @@ class RegisterStage(Stage):
         return add_scores(replace(matrix, retriever=self), direction, 2.0)
 
     def score(self, text: Texts, video: VideoEmbedding) -> Scores:
-        assert video.registers is not None
         return Scores(max_scores(query_vectors(text), video.registers, dots=False)[0])
 
 
@@ -210,15 +207,12 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
         results = index.search_many(split.captions[::3], len(split))
         assert sorted(index.model.stored) == ["clips", "stage-1-frames"]  # clips once, for both
         rows, model = [videos.read(video) for video in videos.video_ids[:3]], index.model
-        assert isinstance(model, PipelineModel)
         for one, alone in zip(model.encode_windows(rows), model.first.encode_windows(rows), strict=True):
             torch.testing.assert_close(one.clips, alone.clips)
             assert one.frames.shape == alone.frames.shape == (0, model.dim)
     assert ranks_of(results, split) == expected[::3].tolist()
     for query in find_moments(words, split, [0, 5], 2):
         for hit in query.hits:
-            assert hit.start is not None
-            assert hit.end is not None
             assert 0 <= hit.start < hit.end
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
@@ -236,7 +230,6 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
     split, videos = corpus
     folder = tiny_model(tmp_path / "whole", start="linear", **changes)
     whole = Retriever.from_pretrained(folder).eval()
-    assert whole.path is not None
     whole.path.gate.fill_(gate)
     whole.save_pretrained(folder)
     report, alone = (

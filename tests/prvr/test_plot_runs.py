@@ -40,7 +40,6 @@ def packed(system: System) -> Iterator[PackedSplit]:
 
 @pytest.fixture(scope="module")
 def given(system: System) -> PlotInput:
-    assert system.config is not None
     return PlotInput(system, system.config, "test", torch.device("cpu"))
 
 
@@ -53,7 +52,6 @@ class TestFrames:
         first = given.system.pipeline.first
         with torch.no_grad():
             trained = first.encode_video(clips[None], frames[None], torch.ones(1, len(frames), dtype=torch.bool)).frames
-        assert trained is not None
         assert np.array_equal(spaces["input features"], frames.numpy())
         assert np.allclose(spaces["trained"], trained[0].numpy(), atol=1e-6)
         assert not np.allclose(spaces["untrained weights"], spaces["trained"], atol=0.1)
@@ -73,9 +71,6 @@ class TestHyperbolic:
         assert trained
         encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
         text, video = query_vectors(encoded.text), VideoEmbedding.cat(encoded.videos)
-        assert video.clips is not None
-        assert video.frames is not None
-        assert video.frame_mask is not None
         with torch.no_grad():
             groups, inside = lifted(term, packed, encoded)
             scales = torch.sigmoid(term.text_scale), torch.sigmoid(term.video_scale)
@@ -162,9 +157,7 @@ class TestExamples:
         pytest.importorskip("av")
         corpus, video_id = packed.source.corpus, packed.video_ids[0]
         drawn = pictures_of(corpus, "test")
-        assert drawn is not None
         films = pictures_of(corpus, "test", write_videos(corpus, [video_id], tmp_path / "films"))
-        assert films is not None
         own, read = (source(video_id, 2.0, 8.0).astype(float) for source in (drawn, films))
         assert (own.shape, read.shape) == ((6, 64, 64, 3), (6, 160, 160, 3))
         near = np.linspace(0, 159, 64).round().astype(int)  # a film of the same scene, larger and compressed

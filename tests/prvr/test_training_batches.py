@@ -63,7 +63,6 @@ def test_whole_batches_and_their_labels_are_known_beside_the_resident_ones(packe
 def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
     half = pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(4, 8, 6, dtype="float16"))
     resident = VideoLoader(half, 8).to(CPU, resident=True)
-    assert resident.resident is not None
     kept = [runs.rows for runs in resident.resident]
     assert {rows.dtype for rows in kept} == {torch.float16}
     assert split_bytes(half) == sum(rows.nbytes for rows in kept)
@@ -105,7 +104,6 @@ def test_a_batch_is_counted_when_it_leaves_the_host_and_its_parts_know_their_sha
     assert batch.counts is None
     assert batch.valid_frames is None
     moved = batch.to("meta")
-    assert moved.counts is not None
     assert moved.counts == Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video)
     assert (moved.valid_frames, moved.valid_words) == (18, int(batch.word_mask.sum()))
     assert moved.padded(12, 9).counts == moved.counts
