@@ -150,6 +150,7 @@ def test_evaluation_has_the_numbers_of_the_cpu_and_a_split_is_sent_in_few_copies
     assert report.video_to_text == plain.video_to_text
     assert gpu.reads["to the CPU"] > 0
     monkeypatch.setattr("prvr.data.on_device.BLOCK", split_bytes(split) // 6)  # two blocks or three of each kind
+    gpu.reads.clear()
     resident = VideoLoader(split, 3).to(DEVICE, resident=True)
     assert not gpu.reads
     for there, here in zip(resident, VideoLoader(split, 3), strict=True):
