@@ -2,10 +2,11 @@
 
     python scripts/release.py https://HOST/OWNER/NAME [--output FOLDER]
 
-An index shows a README far from the repository, so that its relative links lead nowhere: every one becomes an address
-below that address, at the tag of this version, and the packages name it under [project.urls]. The version stands in
-prvr/__init__.py alone; CHANGELOG.md must have an entry for it. `twine check --strict` reads what was built. Nothing is
-uploaded, and the packages in this folder stay as they are. CONTRIBUTING.md says what to do before and after.
+An index shows a README far from the repository: its relative links become addresses below that address, at the tag of
+this version, `./packages/NAME` becomes the name on the index, and the packages name the address under [project.urls].
+The version stands in prvr/__init__.py alone; CHANGELOG.md must have an entry for it. Only files that git tracks are
+built, without changes that are not committed. `twine check --strict` reads what was built. Nothing is uploaded, and
+the packages in this folder stay as they are. CONTRIBUTING.md says what to do before and after.
 """
 
 import argparse
@@ -23,14 +24,20 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()((?![a-z]+:|#)[^)\s]+)")
 IMAGE = (".png", ".svg", ".gif", ".jpg")
 
 
+def git(*arguments: str) -> list[str]:
+    """The lines that a command of git prints in this repository."""
+    command = ["git", "-c", "core.quotePath=false", *arguments]
+    return subprocess.run(command, cwd=ROOT, text=True, encoding="utf-8", capture_output=True).stdout.splitlines()
+
+
 def version() -> str:
     """The version of all packages."""
     source = (ROOT / "packages" / "prvr" / "src" / "prvr" / "__init__.py").read_text(encoding="utf-8")
     return re.findall(r'^__version__ = "(.+)"$', source, flags=re.MULTILINE)[0]
 
 
-def with_absolute_links(text: str, package: str, address: str, tag: str) -> str:
-    """A README whose relative links lead into the repository at that tag; links inside of the page stay."""
+def as_on_an_index(text: str, package: str, address: str, tag: str) -> str:
+    """A README that installs from the index; relative links lead into the repository at that tag."""
 
     def absolute(match: re.Match[str]) -> str:
         target, _, anchor = match[2].partition("#")
@@ -41,7 +48,8 @@ def with_absolute_links(text: str, package: str, address: str, tag: str) -> str:
         place = path.relative_to(ROOT).as_posix()
         return f"{match[1]}{address}/{kind}/{tag}/{place}" + (f"#{anchor}" if anchor else "")
 
-    return LINK.sub(absolute, text)
+    text = re.sub(r"\./packages/([\w-]+)", lambda match: DISTRIBUTIONS[match[1]], text)
+    return LINK.sub(absolute, re.sub(r"In a clone(?: of the repository)?, in a", "In a", text))
 
 
 def urls(package: str, address: str, tag: str) -> str:
@@ -59,10 +67,12 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix=f"release-{package}-") as scratch:
         folder = ROOT / "packages" / package
         if address is not None:  # all of them, since the version stands in one of them
-            shutil.copytree(ROOT / "packages", Path(scratch) / "packages", ignore=shutil.ignore_patterns("__pycache__"))
+            for name in git("ls-files", "packages"):
+                (Path(scratch) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, Path(scratch) / name)
             folder = Path(scratch) / "packages" / package
             readme, project = folder / "README.md", folder / "pyproject.toml"
-            text = with_absolute_links(readme.read_text(encoding="utf-8"), package, address, tag)
+            text = as_on_an_index(readme.read_text(encoding="utf-8"), package, address, tag)
             readme.write_text(text, encoding="utf-8", newline="\n")
             described = project.read_text(encoding="utf-8") + urls(package, address, tag)
             project.write_text(described, encoding="utf-8", newline="\n")
@@ -102,10 +112,18 @@ def main() -> None:
     released = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     if version() not in released:
         raise SystemExit(f"CHANGELOG.md: no entry for {version()}, only for {', '.join(released)}; add one")
+    if changed := git("diff", "--name-only", "HEAD", "--", "packages"):
+        raise SystemExit(f"{', '.join(changed)}: changed since the last commit; commit or restore what is released")
     built = [path for package in DISTRIBUTIONS for path in build(package, options.output, options.address)]
     check(built)
     print(*(str(path) for path in built), sep="\n")
-    print(f"checked; upload with: {Path(sys.executable).name} -m twine upload {options.output}/*")
+    tag = f"v{version()}"
+    if tag in git("tag", "--points-at", "HEAD"):
+        print(f"checked; upload with: {sys.executable} -m twine upload {options.output}/*")
+    else:
+        print(
+            f"checked; this was a rehearsal: {tag} is no tag of this commit. To release, tag and push it, and run again"
+        )
 
 
 if __name__ == "__main__":

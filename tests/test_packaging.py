@@ -11,6 +11,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -335,13 +336,36 @@ def test_an_environment_that_a_kill_left_unfinished_is_made_anew(tmp_path: Path,
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_readme_has_no_relative_link_left_on_an_index(package: str) -> None:
+def test_a_readme_on_an_index_needs_no_clone(package: str) -> None:
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
     readme = (folder(package) / "README.md").read_text(encoding="utf-8")
     # it stops at a link to what is not there
-    absolute = release["with_absolute_links"](readme, folder(package).name, "https://example.org/owner/name", "v1.0.0")
-    assert re.findall(r"\]\((?!https://|#)", absolute) == []
+    absolute = release["as_on_an_index"](readme, folder(package).name, "https://example.org/owner/name", "v1.0.0")
+    assert re.findall(r"\]\((?!https://|#)|\./packages| clone", absolute) == []
+    assert re.search(rf"^pip install .*{canonicalize_name(project(package)['name'])}", absolute, flags=re.MULTILINE)
     assert len(re.findall(r"\]\(", absolute)) == len(re.findall(r"\]\(", readme))
+
+
+def test_a_release_holds_what_is_committed_and_nothing_else(tmp_path: Path) -> None:
+    clone, built = tmp_path / "clone", tmp_path / "built"
+    subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
+    shutil.copy(ROOT / "scripts" / "release.py", clone / "scripts" / "release.py")
+    source = clone / "packages" / "regdiff" / "src" / "regdiff"
+    (source / "notes.txt").touch()
+    wheel, archive = sorted(
+        runpy.run_path(str(clone / "scripts" / "release.py"))["build"]("regdiff", built, "https://example.org/o/n"),
+        key=lambda path: path.suffix != ".whl",
+    )
+    with zipfile.ZipFile(wheel) as files, tarfile.open(archive) as sources:
+        names = [*files.namelist(), *sources.getnames()]
+    assert [name for name in names if name.endswith("notes.txt")] == []
+    assert sum(name.endswith("regdiff/diffusion.py") for name in names) == 2
+
+    (source / "diffusion.py").write_text("")
+    command = [sys.executable, clone / "scripts" / "release.py", "https://example.org/o/n"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "packages/regdiff/src/regdiff/diffusion.py: changed since" in done.stderr
 
 
 def test_every_mutant_has_its_place_and_its_test() -> None:

@@ -19,7 +19,7 @@ from torch import nn
 from training_runs import interrupt, same_end
 from transformers import BertConfig, BertModel
 
-from prvr.cli import main
+from prvr.cli import app, main
 from prvr.cli.options import import_parts
 from prvr.config import (
     BLOCKS,
@@ -130,6 +130,26 @@ def test_a_file_that_is_no_configuration_and_no_table_imports_nothing(
         main(shlex.split(command))
         assert not (tmp_path / "ran").exists(), command
         assert "marked" not in sys.modules
+
+
+def test_an_error_of_a_part_is_not_reported_as_one_of_prvr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'from prvr.cli import app\n@app.command\ndef broken():\n    {}["absent"]\n'
+    (tmp_path / "brokenpart.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert main(["broken", "--import", "brokenpart"]) == 1
+        printed = capsys.readouterr().err
+        assert "KeyError: 'absent'" in printed
+        assert printed.endswith("prvr: error: brokenpart failed, see the lines above.\n")
+        monkeypatch.setattr("prvr.cli.import_parts", lambda names: {}["own"])
+        assert main(["broken", "--import", "brokenpart"]) == 1
+        assert "this is a bug in prvr" in capsys.readouterr().err
+    finally:
+        sys.modules.pop("brokenpart", None)
+        if "broken" in app:
+            del app["broken"]
 
 
 @pytest.mark.parametrize("command", ["train --print-config --config=mine.yaml", "papers plan ablation.yaml"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 
 from regdiff import ConditionalDiffusion, make_scheduler
 
@@ -129,6 +130,8 @@ def test_another_sampler_for_the_same_denoiser():
     ):
         with pytest.raises(ValueError, match=message):
             diffusion.with_scheduler(scheduler)
+    own = EulerDiscreteScheduler.from_config(diffusion.scheduler.config)  # what the message about schedules says
+    assert diffusion.with_scheduler(own).capabilities.name == "euler"
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -202,7 +202,7 @@ def test_what_it_cannot_describe_must_be_given_again(tmp_path):
 
     ours = ConditionalDiffusion(Own(), make_scheduler("ddim", STEPS), eta=0.0)
     ours.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="holds no denoiser, which was none of regdiff's; pass denoiser="):
+    with pytest.raises(ValueError, match="the denoiser is not part of regdiff and was not saved; pass denoiser="):
         ConditionalDiffusion.from_pretrained(tmp_path)
     x, saved = torch.randn(2, 4, DIM), net.weight.detach().clone()
     expected = ours.sample(x, None)

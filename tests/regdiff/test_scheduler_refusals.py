@@ -86,7 +86,7 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
     assert plain.capabilities.name == "ddim"
     assert torch.equal(plain.with_scheduler("euler").sample(x, None), ours.with_scheduler("euler").sample(x, None))
     plain.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="holds no scheduler, which was none of diffusers's; pass scheduler="):
+    with pytest.raises(ValueError, match="the scheduler is not part of diffusers and was not saved; pass scheduler="):
         ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half)
     loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half, scheduler=Plain.from_config(config))
     assert type(loaded.scheduler) is Plain

@@ -86,6 +86,10 @@ class _WorkingFolder:
         return spec
 
 
+NAMED: set[str] = set()
+"""The top-level modules that the user has named, which are not prvr's."""
+
+
 def import_named(module: str) -> ModuleType:
     """Imports a module that the user names: from Python's path or, if it is not there, from the working folder.
 
@@ -95,6 +99,7 @@ def import_named(module: str) -> ModuleType:
         module: its name.
     """
     finder = _WorkingFolder(module)
+    NAMED.add(module.partition(".")[0])
     sys.meta_path.append(finder)  # at the end, so that no file there stands for an installed library
     try:
         return importlib.import_module(module)

@@ -236,7 +236,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
         if not torch.allclose(self.schedule.signal, schedule.signal, rtol=1e-3, atol=1e-6):
             raise ValueError(
                 f"scheduler: the noise schedule of {type(scheduler).__name__} differs from the one the denoiser was "
-                f"trained on ({self.capabilities.scheduler}); expected the same betas (or shift)"
+                f"trained on ({self.capabilities.scheduler}); expected the same betas (or shift), as made by "
+                f"{type(scheduler).__name__}.from_config(diffusion.scheduler.config)"
             )
         self._scheduler, self._capabilities = copy.deepcopy(scheduler), capabilities(scheduler)
 
@@ -656,7 +657,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
             if values.get(name) is None:
                 owner = "diffusers" if name == "scheduler" else "regdiff"
                 raise ValueError(
-                    f"config.json: holds no {name}, which was none of {owner}'s; pass {name}= to from_pretrained"
+                    f"config.json: the {name} is not part of {owner} and was not saved; pass {name}= to from_pretrained"
                 )
         if isinstance(values["denoiser"], dict):
             ((name, arguments),) = values["denoiser"].items()

@@ -17,7 +17,7 @@ from typing import IO
 from rich.console import Console
 
 from prvr import __version__
-from prvr.errors import DISK_FULL, PrvrError
+from prvr.errors import DISK_FULL, NAMED, PrvrError
 from prvr.extensions import SIBLING
 from prvr.reading import printable
 
@@ -188,9 +188,14 @@ def complain(error: Exception) -> int:
         sys.stderr.write(f"prvr: error: {printable(' '.join(message.split()))}\n")
         return 2
     traceback.print_exception(error)
-    sys.stderr.write(
-        f"prvr {__version__}: this is a bug in prvr. Please report it, with the lines above and the command.\n"
-    )
+    frames = (frame.f_globals.get("__name__") or "" for frame, _ in traceback.walk_tb(error.__traceback__))
+    modules = [name for name in (frame.partition(".")[0] for frame in frames) if name in {*NAMED, "prvr", SIBLING}]
+    if modules and modules[-1] in NAMED:
+        sys.stderr.write(f"prvr: error: {modules[-1]} failed, see the lines above.\n")
+    else:
+        sys.stderr.write(
+            f"prvr {__version__}: this is a bug in prvr. Please report it, with the lines above and the command.\n"
+        )
     return 1
 
 
