@@ -1,8 +1,8 @@
 """A training step on the meta device: what a GPU is asked to do, counted where there is none.
 
 Nothing is computed, so a step at paper size takes seconds. The operators are those of a GPU, not those of a CPU:
-dropout is one operator, and so is a whole GRU, forwards and again backwards (cuDNN starts some more kernels inside). An
-optimiser that torch fuses on a GPU is counted with its `_foreach` operators.
+dropout is one operator, and so is attention, and a whole GRU, forwards and again backwards (cuDNN starts some more
+kernels inside). An optimiser that torch fuses on a GPU is counted with its `_foreach` operators.
 """
 
 from collections.abc import Iterator
@@ -64,8 +64,17 @@ def _gru(x: Tensor, state: Tensor, weights: list[Tensor], *rest: Any) -> tuple[T
 def like_a_gpu() -> Iterator[None]:
     """On the meta device: the fused operators that a GPU has."""
     dropped = lambda x, p=0.5, training=True, inplace=False: torch.native_dropout(x, p, True)[0] if training else x  # noqa: E731
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **_: Any
+    ) -> Tensor:
+        if attn_mask is not None:
+            attn_mask = attn_mask.to(q.dtype).expand(*q.shape[:-1], k.shape[-2])
+        return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, attn_mask, True, dropout_p)[0]
+
     with (
         patch.object(torch.nn.functional, "dropout", dropped),
+        patch.object(torch.nn.functional, "scaled_dot_product_attention", attend),
         patch.object(torch.nn.modules.rnn._VF, "gru", _gru),
         patch.object(torch.nn.utils.clip_grad, "_has_foreach_support", lambda *args: True),
     ):

@@ -42,6 +42,8 @@ class Work:
 def _into_new(func: Any) -> Any:
     """The operator that makes a new tensor of what this one writes into its first: `addmm` for `addmm_`."""
     name = func.overloadpacket.__name__
+    if name == "_addmm_activation":
+        return torch.ops.aten.addmm
     return (
         getattr(torch.ops.aten, name.removesuffix("_"), func.overloadpacket)
         if name.endswith("_")
@@ -59,14 +61,21 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not str(func).removeprefix("aten.").startswith(_FREE):
-            inputs, outputs = (
-                [t for t in tree_iter(values) if isinstance(t, Tensor)] for values in ((args, kwargs), result)
-            )
+            # What is only written is not read: what holds a result, and of a scatter all but the few numbers it writes.
+            read = args[1:] if func in (torch.ops.aten.copy_.default, torch.ops.aten.scatter_.src) else args
+            written = args[3] if func is torch.ops.aten.scatter_.src else result
+            results = {argument.name for argument in func._schema.arguments if argument.is_out}
+            read = (read, {name: value for name, value in (kwargs or {}).items() if name not in results})
+            inputs, outputs = ([t for t in tree_iter(values) if isinstance(t, Tensor)] for values in (read, written))
             work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in inputs])]
             work.calls += 1
             if count := flop_registry.get(_into_new(func)):
                 work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
+            if func in (torch.ops.aten.addmm.default, torch.ops.aten.baddbmm.default) and args[0].ndim > 1:
+                work.bytes += (
+                    2 * result.nbytes
+                )  # a GPU copies what is no bias of a single product into the result first
             work.bytes += sum(min(t.nbytes, t.untyped_storage().nbytes()) for t in [*inputs, *outputs])
         return result
 

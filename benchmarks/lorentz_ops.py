@@ -1,6 +1,6 @@
 """Ratios of lorentz's operations to plain forms and to geoopt, and of its layers to torch's, on one thread.
 
-    python benchmarks/lorentz_ops.py [--what ops layers peers] [--rows 1024 --dim 128] [--peers FOLDER]
+    python benchmarks/lorentz_ops.py [--what ops layers peers card] [--rows 1024 --dim 128] [--peers FOLDER]
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
 precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
@@ -13,9 +13,13 @@ never forms the weights either. The recipe is that of docs/lorentz.md: vectors e
 output layer, and leave it. The last table holds what is kept for the backward pass.
 
 `--what peers` compares with geoopt and hypll, each in a process of its own; FOLDER holds hypll (`pip install --no-deps
---target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward. Errors are
-those of float32 against the same library in float64: of points as distances, of numbers and vectors relative. Peers
-without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the tangent space.
+--target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
+float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
+relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
+tangent space.
+
+`--what card` measures `dist` on a CUDA device, with and without the kernels of `lorentz._triton`, in milliseconds and
+over its floor, three copies: x and y are read twice, two gradients are written.
 """
 
 import importlib
@@ -30,6 +34,7 @@ from torch import Tensor, nn
 import lorentz.functional as lf
 from _harness import (
     Contender,
+    Spread,
     Tasks,
     compare,
     environment,
@@ -402,8 +407,11 @@ def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
         return float(lf.dist(got, right).max())
 
     calls: dict[str, Callable[[], object]] = {}
-    for name, (function, arguments) in make(torch.float32).items():
-        calls |= {name: partial(backward, function, *arguments), f"{name}, error": partial(error, name)}
+    for dtype, suffix in ((torch.float32, ""), (torch.float64, ", float64")):
+        for name, (function, arguments) in make(dtype).items():
+            calls[name + suffix] = partial(backward, function, *arguments)
+            if not suffix:
+                calls[f"{name}, error"] = partial(error, name)
     return calls
 
 
@@ -420,12 +428,40 @@ def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, An
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
     rows = []
     for name in (task for task in comparison if not task.endswith(", error")):
-        seconds, errors = comparison.measured[name], comparison.measured[f"{name}, error"]
+        seconds, errors = comparison.measured[name], comparison.measured.get(f"{name}, error", {})
         times = [comparison.ratio(name, o.name, "lorentz") if o.name in seconds else "-" for o in others]
         most = [f"{errors[o.name][0]['error']:.0e}" if o.name in errors else "-" for o in sides]
         rows.append([name, *times, *most])
     head = ["operation", *(f"time of {o.name} over ours" for o in others), *(f"error of {o.name}" for o in sides)]
     show("peers", head, rows)
+    return comparison.figures()
+
+
+def card(kernels: bool) -> Tasks:
+    """`dist` as the process is to compute it, and a copy."""
+    from lorentz import _fused
+
+    _fused.KERNELS = kernels
+    with torch.device("cuda"):
+        x, y = (lf.expmap0(0.1 * torch.randn(1_000_000, 128)) for _ in range(2))
+
+    def both() -> None:
+        leaves = x.detach().requires_grad_(), y.detach().requires_grad_()
+        lf.dist(*leaves).sum().backward()
+
+    return {"dist": both, "copy": x.clone}
+
+
+def compare_card(rounds: int) -> dict[str, Any]:
+    """The table of `dist` on a card; its figures."""
+    sides = [Contender("without kernels", card, (False,)), Contender("Triton", card, (True,))]
+    comparison = compare(sides, rounds=rounds)
+    rows = []
+    for side in (each.name for each in sides):
+        times, copies = comparison.values("dist", side), comparison.values("copy", side)
+        floor = [time / (3.0 * copy) for time, copy in zip(times, copies, strict=True)]
+        rows.append([side, Spread.of([1e3 * time for time in times]), Spread.of(floor)])
+    show("dist, forward and backward, 1,000,000 x 128", ["", "ms", "over three copies"], rows)
     return comparison.figures()
 
 
@@ -440,6 +476,8 @@ def main() -> None:
         figures |= compare_layers(options.rounds, options.threads)
     if "peers" in options.what:
         figures |= compare_peers(options.rounds, options.threads, options.peers)
+    if "card" in options.what:
+        figures |= compare_card(options.rounds)
     write_figures(options, figures)
 
 

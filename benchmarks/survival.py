@@ -83,6 +83,7 @@ def configuration(epochs: int, cache: str | None) -> Config:
     changes |= {f"train.{key}": value for key, value in train.items()}
     changes |= {"model.blocks": [{"space": "euclidean"}, {"space": "lorentz", "width": 2.0}]}
     changes |= {"data.collection": "toy-tiny", "data.captions_per_video": 2, "data.cache_dir": cache}
+    changes |= {"fit.baseline": "never"}
     return load_config("hybrid-toy", changes)
 
 

@@ -32,7 +32,6 @@ TESTS = {
         "test_functional",
         "test_attention",
         "test_properties_sets",
-        "test_gradient_reference",
         "test_properties",
         "test_validation",
         "test_checked",
@@ -114,7 +113,23 @@ LORENTZ = (
         "return weights",
         "tiny weights underflow",
     ),
-    Mutant("_centroid.py", "torch.where(forward, stable, p0 - along)", "p0 - along", "s0 - |s| by subtraction far out"),
+    Mutant(
+        "_centroid.py",
+        "/ (p0 + along), p0 - along)",
+        "* 0.0 + p0 - along, p0 - along)",
+        "s0 - |s| by subtraction far out",
+    ),
+    Mutant(
+        "_centroid.py", "across, slant).mT", "across, 0.0 * slant).mT", "rounding on the mean", "lorentz/test_far.py"
+    ),
+    Mutant(
+        "_centroid.py", "gx = gx + (turn", "gx = gx + 0.0 * (turn", "rounding of a far point", "lorentz/test_far.py"
+    ),
+    Mutant("_centroid.py", "torch.where(near < far,", "torch.where(near < 0.0,", "a difference near the origin"),
+    Mutant("_triton.py", "2.0**-98", "0.0", "rounding off the line, in the kernel", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "xy < -h,", "xy < -1e30,", "Q beyond a right angle, in the kernel", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "-(x0 / y0) * gx", "-gx", "gradients of both points alike", "lorentz/test_triton.py"),
+    Mutant("_triton.py", "u < 0.02, s * series", "u < 0.0, s * series", "no Taylor series", "lorentz/test_triton.py"),
     Mutant(
         "_centroid.py",
         "squared = torch.where(squared < bound, bound, squared)",
@@ -133,14 +148,14 @@ LORENTZ = (
     ),
     Mutant(
         "_fused.py",
-        "obtuse = ((xx / both) * yy0 - xy) * c",
-        "obtuse = ((xx / both) * yy0 - xy)",
+        "obtuse = hyp.scaled(both - xy, c) - 1.0",
+        "obtuse = (both - xy) - 1.0",
         "Q beyond a right angle",
     ),
     Mutant(
         "_fused.py",
-        "torch.addcmul(x, torch.where(s > 0, torch.tanh(s) / s, 1.0), v) * cosh",
-        "torch.addcmul(cosh * x, sinhc, v)",
+        "y.add_(x).mul_(cosh)",
+        "y.mul_(cosh).add_(cosh * x)",
         "inf - inf in the exponential map",
     ),
     Mutant("_fused.py", "- length) / hyp.root(c)", "- 2.0 * length) / hyp.root(c)", "the gradient of a distance by c"),
@@ -181,11 +196,9 @@ LORENTZ = (
         "hyp.root(c) * hyp.length(v)",
         "hyp.length(v)",
         "clipping at a norm, not at a radius",
-        "lorentz/test_nn_input.py",
+        "lorentz/test_nn.py",
     ),
-    Mutant(
-        "lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn_input.py"
-    ),
+    Mutant("lorentz/nn/maps.py", "(limit / torch.where(", "(1.0 / torch.where(", "clipped to 1", "lorentz/test_nn.py"),
     Mutant(
         "distributions.py",
         "v - share * loc + torch.where(far, share / a, 0.0) * loc",
@@ -227,6 +240,16 @@ LORENTZ = (
         "[..., ::column, ::row]",
         "dilations that changed places",
         "lorentz/test_nn_convolution.py",
+    ),
+    Mutant(
+        "lorentz/nn/contrastive.py",
+        "each.sum() / (counts > 0).sum().clamp_min(1)",
+        "each.mean()",
+        "generals without specifics count as losses of 0",
+        "lorentz/test_nn_contrastive.py",
+    ),
+    Mutant(
+        "lorentz/nn/linear.py", "self.gate(x)", "self.gate(h)", "a gate of what was activated", "lorentz/test_nn.py"
     ),
 )
 REGDIFF = (
@@ -360,6 +383,13 @@ REGDIFF = (
         "options as they were made, not as they were set",
         "regdiff/test_ownership.py",
     ),
+    Mutant(
+        "diffusion.py",
+        "noise_of(noise, target, steps, generator)[timesteps, each]",
+        "noise_of(noise, target, steps, generator)[0, each]",
+        "the noise of timestep 0 for every row",
+        "regdiff/test_diffusion.py",
+    ),
 )
 PRVR = (
     Mutant(
@@ -403,6 +433,34 @@ PRVR = (
         "return start * unit, (stop - 1) * unit",
         "a moment that ends a step early",
         "prvr/test_scoring.py::test_a_moment_ends_where_the_score_falls",
+    ),
+    Mutant(
+        "prvr/scoring.py",
+        "covered = (valid & (overlaps(first, end, start, stop) > overlap)).any(1)",
+        "covered = (overlaps(first, end, start, stop) > overlap).any(1)",
+        "a moment that was left out leaves out others",
+        "prvr/test_lists.py::test_moments_by_hand",
+    ),
+    Mutant(
+        "prvr/models/clips.py",
+        "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]",
+        "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / self.rows",
+        "moments as shares of the longest video",
+        "prvr/test_models_clip_rows.py::test_both_branches_encode_frames_and_have_queries_of_their_own",
+    ),
+    Mutant(
+        "prvr/stages/qb_norm.py",
+        "self.active | other.active",
+        "other.active",
+        "hubs of the last part of a bank alone",
+        "prvr/test_reranking_qb_norm.py::test_banks_add_up",
+    ),
+    Mutant(
+        "prvr/training/candidates.py",
+        "wrong = owner[:, None] != owner\n",
+        "wrong = ~torch.eye(len(owner), dtype=torch.bool)\n",
+        "captions of one video are wrong for each other",
+        "prvr/test_reranking_evaluation.py::test_the_other_rows_of_a_step_are_its_wrong_candidates",
     ),
     Mutant(
         "prvr/stages/matrix.py",
@@ -721,6 +779,27 @@ PRVR = (
         "prvr/test_library.py::test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted",
     ),
     Mutant(
+        "prvr_search/video/storage.py",
+        "FROM places WHERE {BELOW} ORDER BY rowid",
+        "FROM places WHERE {BELOW} ORDER BY seen",
+        "a clock that is set back brings old contents of a folder back",
+        "prvr/test_library.py::test_a_folder_that_is_away_shows_the_latest_content_whatever_the_clock_says",
+    ),
+    Mutant(
+        "prvr_search/video/excerpt.py",
+        "start - first > _NEAR",
+        "start - first > 10 * _NEAR",
+        "a copied clip begins seconds early",
+        "prvr/test_video_clip.py::test_a_clip_starts_at_most_a_second_early",
+    ),
+    Mutant(
+        "prvr/corpora/caption_corpus.py",
+        "cut=end > duration",
+        "cut=start > duration",
+        "moments that were cut are not counted",
+        "prvr/test_video_captions.py::test_what_the_corpus_holds",
+    ),
+    Mutant(
         "prvr_search/video/picture.py",
         "* -np.expm1(-over)) /",
         "* over) /",
@@ -760,7 +839,7 @@ PRVR = (
         "spans.T.reshape(-1, 1)",
         "spans.reshape(-1, 1)",
         "starts and ends of clips transposed",
-        "prvr/test_search_index.py::test_moments_are_those_that_evaluation_shows[proposals]",
+        "prvr/test_search_index.py::test_scores_ranks_and_moments_are_those_of_evaluation[proposals]",
     ),
     Mutant(
         "prvr_search/serve/routes.py",
@@ -783,6 +862,34 @@ PRVR = (
         "return text == expected",
         "a token compared in as long as it fits",
         "prvr/test_serve_security.py::test_a_token_is_compared_in_constant_time",
+    ),
+    Mutant(
+        "prvr_search/filters.py",
+        "video.mtime_ns < time.timestamp()",
+        "video.mtime_ns <= time.timestamp()",
+        "a file that was changed at a time was changed before it",
+        "prvr/test_search_filter.py::test_a_time_without_a_zone_is_local",
+    ),
+    Mutant(
+        "prvr_search/results.py",
+        " and bool(differences.mean() < most)",
+        "",
+        "videos that are alike in one moment are folded",
+        "prvr/test_search_fold.py::test_what_is_folded",
+    ),
+    Mutant(
+        "prvr_search/output/files.py",
+        'text.lstrip(" ")[:1] in',
+        "text[:1] in",
+        "a formula behind a blank",
+        "prvr/test_search_output.py::test_no_cell_begins_as_a_formula",
+    ),
+    Mutant(
+        "prvr_search/serve/middleware.py",
+        'path.startswith("/api/videos/")\n            and scope["method"]',
+        'scope["method"]',
+        "the cookie of a player opens everything",
+        "prvr/test_serve_security.py::test_a_cookie_opens_media_for_a_while_and_nothing_else",
     ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}

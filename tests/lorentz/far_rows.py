@@ -4,14 +4,13 @@ import math
 
 import textbook as tb
 import torch
+from make_reference import split, value_of, vector
 from mpmath import mp, mpf
+from reference_rows import GRADIENTS, Operation, with_time
 from textbook import Number, Vector
 from torch import Tensor
 
 import lorentz
-import lorentz.functional as lf
-
-MIN_RADIUS = 0.1
 
 
 def residual(x: Tensor, y: Tensor, c: Tensor, **options: str) -> Tensor:
@@ -19,61 +18,34 @@ def residual(x: Tensor, y: Tensor, c: Tensor, **options: str) -> Tensor:
     curvature.forward = lambda: c  # for its gradient, without bounds in between
     layer = lorentz.nn.LorentzResidual(c=curvature)
     with lorentz.precision(options.get("precision", "auto")):  # type: ignore[arg-type]
-        return layer(padded(x), padded(y))
+        return layer(x, y)
 
 
-def padded(x: Tensor) -> Tensor:
-    return torch.nn.functional.pad(x, (1, 0))
+def midpoint(x: Vector, y: Vector, c: Number) -> Vector:
+    return tb.centroid([x, y], [mpf(0.5), mpf(0.5)], c)
 
 
-# name: what it takes ("x" a point, "xy" a pair, "angle" one not on a line with the origin, "xv" a point and a tangent
-# vector, "v" one at the origin), ours on space parts, and the definition
-OPERATIONS = {
-    "project": ("x", lambda x, c, **o: lf.project(x, c, **o), lambda x, c: tb.point(x, c)),
-    "expmap0": ("v", lambda v, c, **o: lf.expmap0(v, c, **o), tb.expmap0),
-    "logmap0": ("x", lambda x, c, **o: lf.logmap0(padded(x), c, **o), tb.logmap0),
-    "dist0": ("x", lambda x, c, **o: lf.dist0(padded(x), c, **o), tb.dist0),
-    "half_aperture": (
-        "x",
-        lambda x, c, **o: lf.half_aperture(padded(x), c, MIN_RADIUS, **o),
-        lambda x, c: tb.half_aperture(x, c, mpf(MIN_RADIUS)),
-    ),
-    "expmap": ("xv", lambda x, v, c, **o: lf.expmap(padded(x), padded(v), c, **o), tb.expmap),
-    "dist": ("xy", lambda x, y, c, **o: lf.dist(padded(x), padded(y), c, **o), tb.dist),
-    "inner": ("xy", lambda x, y, c, **o: lf.inner(padded(x), padded(y), c, **o), tb.inner_of_points),
-    "logmap": ("xy", lambda x, y, c, **o: lf.logmap(padded(x), padded(y), c, **o), tb.logmap),
-    "geodesic": (
-        "xy",
-        lambda x, y, c, **o: lf.geodesic(padded(x), padded(y), 0.25, c, **o),
-        lambda x, y, c: tb.geodesic(x, y, mpf(0.25), c),
-    ),
-    "parallel_transport": (
-        "xy",
-        lambda x, y, c, **o: lf.parallel_transport(padded(x), padded(y), padded(torch.ones_like(x)), c, **o),
-        lambda x, y, c: tb.parallel_transport(x, y, [mpf(1)] * len(x), c),
-    ),
-    "project_tangent": (
-        "xy",
-        lambda x, y, c, **o: lf.project_tangent(padded(x), padded(y), c, **o),
-        lambda x, y, c: tb.project_tangent(x, [mpf(0), *y], c),
-    ),
-    "exterior_angle": (
-        "angle",
-        lambda x, y, c, **o: lf.exterior_angle(padded(x), padded(y), c, **o),
-        tb.exterior_angle,
-    ),
-    "centroid": (
-        "xy",
-        lambda x, y, c, **o: lf.centroid(
-            torch.stack([padded(x), padded(y)], -2),
-            torch.tensor([[0.5, 0.5]]).to(x),
-            c[..., None] if c.ndim else c,
-            **o,
-        )[..., 0, :],
-        lambda x, y, c: tb.centroid([x, y], [mpf(0.5), mpf(0.5)], c),
-    ),
-    "LorentzResidual": ("xy", residual, lambda x, y, c: tb.centroid([x, y], [mpf(0.5), mpf(0.5)], c)),
+OPERATIONS = GRADIENTS | {
+    "LorentzResidual": Operation("", ("x", "y"), "", 1.0, residual, midpoint),
 }
+
+
+def kind_of(operation: Operation) -> str:
+    """What a row is made of: "v" a vector at the origin, "x" a point, "xv" with a tangent vector, "xy" a pair, ..."""
+    if operation.group == "exterior_angle":
+        return "angle"  # a pair not on a line with the origin
+    kinds = {("v_space",): "v", ("x_space",): "x", ("x",): "x", ("x", "v"): "xv"}
+    return kinds.get(operation.inputs, "xy")
+
+
+def row_of(operation: Operation, parts: tuple[Tensor, ...]) -> list[Tensor]:
+    """The inputs; vectors of ones beside pairs, at a quarter of the way, of equal weights."""
+    x, y = parts[0], parts[-1]
+    values = {"x_space": x, "v_space": x, "x": x, "y": y, "v": y, "w_full": torch.nn.functional.pad(y, (1, 0))}
+    values |= {"t": torch.tensor([0.25]).to(x), "p": torch.stack(parts), "w": torch.full((2,), 0.5).to(x)}
+    if operation.group == "parallel_transport":
+        values["v"] = torch.ones_like(x)
+    return [values[name] for name in operation.inputs]
 
 
 def rows(kind: str, radius: float, c: float, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
@@ -116,26 +88,16 @@ def rows(kind: str, radius: float, c: float, dtype: torch.dtype) -> list[tuple[T
     return pairs
 
 
-def exact(define: object, inputs: tuple[Tensor, ...], c: float) -> tuple[Vector, list[Vector]]:
+def exact(operation: Operation, row: list[Tensor], c: float) -> tuple[Vector, list[Vector]]:
     """The value, and the gradient of its sum by every input and by c."""
-    flat = [mpf(float(k)) for one in inputs for k in one] + [mpf(c)]
-    sizes = [len(one) for one in inputs]
+    arrays = tuple(x.numpy() for x in row)
 
-    def function(at: Vector) -> Vector:
-        parts, start = [], 0
-        for size in sizes:
-            parts.append(at[start : start + size])
-            start += size
-        value: Number | Vector = define(*parts, at[-1])  # type: ignore[operator]
-        return value if isinstance(value, list) else [value]
+    def function(flat: Vector) -> Vector:
+        return value_of(operation, flat[:-1], arrays, flat[-1])
 
-    value = function(flat)
+    flat = [*(k for x in arrays for k in vector(x)), mpf(c)]
     columns = [mp.fsum(column) for column in tb.derivatives(lambda at: [mp.fsum(function(at))], flat)]
-    gradients, start = [], 0
-    for size in (*sizes, 1):
-        gradients.append(columns[start : start + size])
-        start += size
-    return value, gradients
+    return function(flat), split(columns, [*(x.size for x in arrays), 1])
 
 
 def off(got: Tensor, true: Vector, largest: float, floor: Number) -> float:
@@ -151,15 +113,18 @@ def off(got: Tensor, true: Vector, largest: float, floor: Number) -> float:
 
 def errors_at(name: str, radius: float, c: float, dtype: torch.dtype, mode: str) -> tuple[float, float]:
     """The largest relative errors of the values and of the gradients at that radius; inf where one is not finite."""
-    kind, ours, define = OPERATIONS[name]
-    info = torch.finfo(dtype)
+    operation, info = OPERATIONS[name], torch.finfo(dtype)
     mp.dps = int(6 * radius) + 200
-    values, slopes = [0.0], [0.0]
-    for inputs in rows(kind, radius, c, dtype):
-        leaves = [one.to(dtype).clone().requires_grad_() for one in inputs]
+    values, slopes, names = [0.0], [0.0], (operation.inputs, operation.fields)
+    for parts in rows(kind_of(operation), radius, c, dtype):
+        leaves = [one.to(dtype).clone().requires_grad_() for one in row_of(operation, parts)]
         curvature = torch.tensor(c, dtype=dtype).requires_grad_()
-        true, true_gradients = exact(define, tuple(one.detach() for one in leaves), float(curvature.detach()))
-        value = ours(*leaves, curvature, precision=mode)
+        true, true_gradients = exact(operation, [x.detach() for x in leaves], float(curvature.detach()))
+        value = operation.function(
+            *(x if name == field else with_time(x) for x, name, field in zip(leaves, *names, strict=True)),
+            curvature,
+            precision=mode,
+        )
         values.append(off(value.detach(), true, info.max, info.tiny))
         if any(abs(k) > info.max for k in true):
             continue

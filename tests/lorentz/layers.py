@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+import lorentz.nn as lnn
+
 Arguments = Callable[[Tensor], tuple[Tensor, ...]]
 
 
@@ -43,12 +45,21 @@ def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, weights.to(torch.promote_types(x.dtype, torch.float32)).expand(*x.shape[:-1], x.shape[-2])
 
 
+def _alone(x: Tensor) -> tuple[Tensor]:
+    return (x,)
+
+
 class Example(NamedTuple):
     """How a layer is made from the module `lorentz.nn` and a curvature, and called on points (*b, 5, 5)."""
 
     build: Callable[[ModuleType, Any], nn.Module]
-    arguments: Arguments = lambda x: (x,)
+    arguments: Arguments = _alone
     points: bool = True  # whether it takes points of dimension 4 to points of dimension 4
+
+    @property
+    def of_points(self) -> bool:
+        """Whether points are all that it takes."""
+        return self.arguments is _alone
 
 
 EXAMPLES: dict[str, Example] = {
@@ -83,3 +94,13 @@ EXAMPLES: dict[str, Example] = {
 OTHERS = {"Curvature": "the parameter of all layers", "LorentzContrastiveLoss": "a loss: test_nn_contrastive.py"}
 """Modules of `lorentz.nn` that are no layers, and why."""
 POINTS = [name for name, example in EXAMPLES.items() if example.points]
+
+
+def build(name: str, c: float | lnn.Curvature) -> nn.Module:
+    """The layer of this name."""
+    return EXAMPLES[name].build(lnn, c)
+
+
+def call(name: str, layer: nn.Module, x: Tensor) -> Tensor:
+    """The layer on x; a residual joins x with the next point, attention attends to x itself."""
+    return layer(*EXAMPLES[name].arguments(x))

@@ -4,6 +4,11 @@
 tests/lorentz/test_reference.py. Keys "<group>.c<0.1|1|10>.d<2|16|128>.<field>", see `GROUPS`; `*_space` inputs are
 exact in float32 (float64 in pair64), `*_full` is ambient. `*_cond` is the relative condition number of the output: how
 far it moves when every coordinate of the inputs moves by its own size times one small number, the worst of some signs.
+
+With --gradients the reference of gradients: for every operation f a row holds its inputs, a direction g, "size" =
+<|g|, |f|>, and the gradient of <g, f> with respect to every input and to c, by differences of the definitions. Keys
+"<operation>.c<0.1|1|10>.d<2|5>.<field>", fields "<input>", "value" (of f), "g", "size", "grad_<input>", "grad_c" and,
+for value and gradients, "<...>_cond".
 """
 
 import argparse
@@ -15,12 +20,13 @@ from typing import NamedTuple
 import numpy as np
 import textbook as tb
 from mpmath import mp, mpf
+from reference_rows import FLOAT64_PAIRS, GRADIENTS, MIN_RADIUS, OPERATIONS, POINTS, Operation
 from textbook import Number, Vector
 
 CURVATURES = {"0.1": float(np.float32(0.1)), "1": 1.0, "10": 10.0}
 DIMENSIONS = {2: 1.0, 16: 0.5, 128: 0.06}  # and the share of the rows drawn there
-MIN_RADIUS = float(np.float32(0.1))
-POINTS = 8  # of a centroid
+GRADIENT_ROWS = {2: 6, 5: 2}
+KINK = 1e20
 SIGNS = 8  # tried for a condition number where all are too many
 
 
@@ -138,53 +144,32 @@ def draw_ext(rng: np.random.Generator, d: int, c: float) -> Row:
     )
 
 
-class Output(NamedTuple):
-    """A field, that of its condition number, and the definition, which takes that many inputs and c."""
-
-    field: str
-    condition: str | None
-    takes: int
-    function: Callable[..., Number | Vector]
+def draw_geodesic(rng: np.random.Generator, d: int, c: float) -> Row:
+    x, y, _ = draw_pair(rng, d, c)
+    return x, y, rng.uniform(0, 1, 1).astype(np.float32)
 
 
 class Group(NamedTuple):
-    """Rows at d = 2, the fields of the inputs, how to draw them, and what is computed from them."""
+    """Rows at d = 2, the fields of the inputs, and how to draw them."""
 
     rows: int
     inputs: tuple[str, ...]
     draw: Draw
-    outputs: tuple[Output, ...]
 
 
-def centroid(p: Vector, w: Vector, c: Number) -> Vector:
-    d = len(p) // POINTS
-    return tb.centroid([p[i * d : (i + 1) * d] for i in range(POINTS)], w, c)
-
-
-def half_aperture(x: Vector, c: Number) -> Number:
-    return tb.half_aperture(x, c, mpf(MIN_RADIUS))
-
-
-PAIR = (
-    Output("dist", "dist_cond", 2, tb.dist),
-    Output("inner", "inner_cond", 2, tb.inner_of_points),
-    Output("log_full", "log_cond", 2, tb.logmap),
-)
-ANGLE = Output("angle", "angle_cond", 2, tb.exterior_angle)
-TRANSPORT = Output("pt_full", "pt_cond", 3, tb.parallel_transport)
-PROJ = (Output("x_full", None, 1, tb.point), Output("u_full", "u_cond", 2, tb.project_tangent))
-APERTURE = Output("half_aperture", "half_aperture_cond", 1, half_aperture)
 GROUPS = {
-    "exp0": Group(32, ("v_space",), draw_exp0, (Output("y_full", "y_cond", 1, tb.expmap0),)),
-    "log0": Group(32, ("x_space",), draw_log0, (Output("v_space", "v_cond", 1, tb.logmap0),)),
-    "exp": Group(35, ("x_space", "v_space"), draw_exp, (Output("y_full", "y_cond", 2, tb.expmap),)),
-    "pair": Group(80, ("x_space", "y_space", "v_space"), draw_pair, (*PAIR, TRANSPORT)),
-    "pair64": Group(70, ("x_space", "y_space"), draw_pair64, (*PAIR, ANGLE)),
-    "proj": Group(8, ("x_space", "w_full"), draw_proj, PROJ),
-    "cent": Group(8, ("p_space", "w"), draw_cent, (Output("m_full", "m_cond", 2, centroid),)),
-    "cone": Group(13, ("x_space",), draw_cone, (APERTURE,)),
-    "ext": Group(48, ("x_space", "y_space"), draw_ext, (ANGLE,)),
+    "exp0": Group(32, ("v_space",), draw_exp0),
+    "log0": Group(32, ("x_space",), draw_log0),
+    "exp": Group(35, ("x_space", "v_space"), draw_exp),
+    "pair": Group(80, ("x_space", "y_space", "v_space"), draw_pair),
+    "pair64": Group(70, ("x_space", "y_space"), draw_pair64),
+    "proj": Group(8, ("x_space", "w_full"), draw_proj),
+    "cent": Group(8, ("p_space", "w"), draw_cent),
+    "cone": Group(13, ("x_space",), draw_cone),
+    "ext": Group(48, ("x_space", "y_space"), draw_ext),
 }
+DRAWS = {name: GROUPS[operation.group].draw for name, operation in OPERATIONS.items()}
+DRAWS |= {"dist0": draw_log0, "geodesic": draw_geodesic}
 
 
 def split(flat: Vector, sizes: list[int]) -> list[Vector]:
@@ -203,29 +188,34 @@ def pushes(f: Callable[[Vector], Vector], flat: Vector) -> Iterator[Vector]:
         yield tb.derivatives(lambda t, push=push: f(tb.combine(1, flat, t[0], push)), [mpf(0)])[0]
 
 
-def value_and_condition(output: Output, row: Row, c: float) -> tuple[Vector, float]:
+def value_of(operation: Operation, flat: Vector, row: Row, c: Number) -> Vector:
+    """The output as a vector, of the numbers of a row one after the other."""
+    value = operation.definition(*split(flat, [x.size for x in row]), c)
+    return value if isinstance(value, list) else [value]
+
+
+def value_and_condition(operation: Operation, row: Row, c: float) -> tuple[Vector, float]:
     """The output as a vector, and its condition number (absolute where the output is 0)."""
-    row = row[: output.takes]
+    row = row[: len(operation.inputs)]
 
     def of(flat: Vector) -> Vector:
-        value = output.function(*split(flat, [x.size for x in row]), mpf(c))
-        return value if isinstance(value, list) else [value]
+        return value_of(operation, flat, row, mpf(c))
 
     flat = [k for x in row for k in vector(x)]
     value = of(flat)
     return value, float(max(norm(moved) for moved in pushes(of, flat)) / (norm(value) or 1))
 
 
-def arrays_of(group: Group, rows: list[Row], c: float) -> Iterator[tuple[str, np.ndarray]]:
-    """Inputs and references of rows, under their fields."""
-    for i, field in enumerate(group.inputs):
+def arrays_of(name: str, rows: list[Row], c: float) -> Iterator[tuple[str, np.ndarray]]:
+    """Inputs and references of rows of a group, under their fields."""
+    for i, field in enumerate(GROUPS[name].inputs):
         yield field, np.stack([row[i] for row in rows])
-    for output in group.outputs:
-        values, conditions = zip(*(value_and_condition(output, row, c) for row in rows), strict=True)
+    for operation in {o.output: o for o in (*OPERATIONS.values(), *FLOAT64_PAIRS.values()) if o.group == name}.values():
+        values, conditions = zip(*(value_and_condition(operation, row, c) for row in rows), strict=True)
         numbers = np.array([[float(k) for k in value] for value in values])
-        yield output.field, numbers if output.field.endswith(("_full", "_space")) else numbers[:, 0]
-        if output.condition:
-            yield output.condition, np.array(conditions, dtype=np.float32)
+        yield operation.output, numbers if operation.output.endswith(("_full", "_space")) else numbers[:, 0]
+        if operation.condition:
+            yield operation.condition, np.array(conditions, dtype=np.float32)
 
 
 def make(seed: int) -> dict[str, np.ndarray]:
@@ -239,19 +229,75 @@ def make(seed: int) -> dict[str, np.ndarray]:
         rows = [group.draw(rng, d, c) for _ in range(count)]
         if name in ("exp0", "log0"):  # the origin itself
             rows[0] = tuple(np.zeros_like(x) for x in rows[0])
-        for field, values in arrays_of(group, rows, c):
+        for field, values in arrays_of(name, rows, c):
             arrays[f"{name}.c{label}.d{d}.{field}"] = values
     return arrays
 
 
-def main(doc: str, make: Callable[[int], dict[str, np.ndarray]]) -> None:
-    """Writes the arrays that `make` returns for the seed and to the file that the command line names."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+def direction(rng: np.random.Generator, operation: Operation, row: Row, c: float) -> tuple[np.ndarray, float]:
+    """g, and <|g|, |f|>: the size of the number that is differentiated."""
+    value = [abs(k) for k in value_of(operation, [k for x in row for k in vector(x)], row, mpf(c))]
+    g = rng.uniform(-1, 1, len(value)).astype(np.float32)
+    return g, float(tb.dot(vector(np.abs(g)), value))
+
+
+def gradients(operation: Operation, row: Row, g: np.ndarray, c: float) -> tuple[list[Vector], list[float]]:
+    """The gradient of <g, f> with respect to every input and c, and their condition numbers."""
+    sizes, g_ = [*(x.size for x in row), 1], vector(g)
+
+    def loss(flat: Vector) -> Vector:
+        return [tb.dot(g_, value_of(operation, flat[:-1], row, flat[-1]))]
+
+    def gradient(flat: Vector) -> Vector:
+        return [column[0] for column in tb.derivatives(loss, flat)]
+
+    flat = [*(k for x in row for k in vector(x)), mpf(c)]
+    found = split(gradient(flat), sizes)
+    worst = [mpf(0)] * len(sizes)
+    for moved in pushes(gradient, flat):
+        worst = [max(w, norm(part)) for w, part in zip(worst, split(moved, sizes), strict=True)]
+    conditions = [float(w / (norm(part) or 1)) for w, part in zip(worst, found, strict=True)]
+    # At a kink (an angle on the line through the origin) the gradient is the mean of both sides, 0, with no derivative.
+    smooth = [k < KINK for k in conditions]
+    found = [part if s else [mpf(0)] * len(part) for part, s in zip(found, smooth, strict=True)]
+    return found, [k if s else 0.0 for k, s in zip(conditions, smooth, strict=True)]
+
+
+def make_gradients(seed: int) -> dict[str, np.ndarray]:
+    """All arrays of a file of gradients."""
+    arrays = {}
+    for (i, (name, operation)), (label, c), (d, count) in itertools.product(
+        enumerate(GRADIENTS.items()), CURVATURES.items(), GRADIENT_ROWS.items()
+    ):
+        rng = np.random.default_rng([seed, i, round(100 * c), d])
+        rows = [DRAWS[name](rng, d, c)[: len(operation.inputs)] for _ in range(count)]
+        if name in ("expmap0", "logmap0"):  # the origin itself
+            rows[0] = tuple(np.zeros_like(x) for x in rows[0])
+        directions = [direction(rng, operation, row, c) for row in rows]
+        found = [gradients(operation, row, g, c) for row, (g, _) in zip(rows, directions, strict=True)]
+        prefix = f"{name}.c{label}.d{d}."
+        values, conditions = zip(*(value_and_condition(operation, row, c) for row in rows), strict=True)
+        arrays[prefix + "value"] = np.array([[float(k) for k in value] for value in values])
+        arrays[prefix + "value_cond"] = np.array(conditions, dtype=np.float32)
+        arrays[prefix + "g"] = np.stack([g for g, _ in directions])
+        arrays[prefix + "size"] = np.array([size for _, size in directions])
+        for j, field in enumerate((*operation.fields, "c")):
+            if field != "c":
+                arrays[prefix + field] = np.stack([row[j] for row in rows])
+            arrays[f"{prefix}grad_{field}"] = np.array([[float(k) for k in parts[j]] for parts, _ in found])
+            arrays[f"{prefix}grad_{field}_cond"] = np.array([cond[j] for _, cond in found], dtype=np.float32)
+    return arrays
+
+
+def main() -> None:
+    """Writes the arrays to the file that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--gradients", action="store_true")
     args = parser.parse_args()
-    np.savez_compressed(args.output, **make(args.seed))
+    np.savez_compressed(args.output, **(make_gradients if args.gradients else make)(args.seed))
 
 
 if __name__ == "__main__":
-    main(__doc__, make)
+    main()

@@ -1,66 +1,91 @@
-"""The operations as the reference files name them: group, inputs, output, and the float32 bound they are held to."""
+"""The operations as the reference files name them: group, inputs, output, bound, ours and the textbook's."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import textbook as tb
 import torch
+from mpmath import mpf
 from torch import Tensor
 
 import lorentz.functional as lf
 
 LABELS = [f"c{c}.d{d}" for c in ("0.1", "1", "10") for d in (2, 16, 128)]
+GRADIENT_LABELS = [f"c{c}.d{d}" for c in ("0.1", "1", "10") for d in (2, 5)]
 MIN_RADIUS = float(np.float32(0.1))
+POINTS = 8  # of a centroid
 WRONG_TIME = 7.0  # of every point that goes in: it must not matter
 
 
 class Operation(NamedTuple):
-    """`function(*inputs, c, **options)`; inputs are fields, "x" for the point with space part "x_space"."""
+    """`function(*inputs, c, **options)`; inputs are fields, "x" for the point with space part "x_space".
+
+    The definition takes vectors of numbers, of a point its space part.
+    """
 
     group: str
     inputs: tuple[str, ...]
     output: str
     float32_bound: float  # in eps
     function: Callable[..., Tensor]
+    definition: Callable[..., Any]
 
     @property
     def condition(self) -> str | None:
         """The field of the condition number; a projection has none (it is 1)."""
         return None if self.output == "x_full" else self.output.removesuffix("_full").removesuffix("_space") + "_cond"
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a file that the inputs are read from."""
+        return tuple(f"{name}_space" if name in ("x", "y", "v", "p") else name for name in self.inputs)
+
+
+def _pairwise(x: Tensor, y: Tensor, c: Any, **options: Any) -> Tensor:
+    return lf.pairwise_dist(x.unsqueeze(1), y.unsqueeze(1), c, exact=True, **options)[:, 0, 0]
+
+
+def _centroid(p: Tensor, w: Tensor, c: Any, **options: Any) -> Tensor:
+    return lf.centroid(p, w.unsqueeze(-2), c, **options)[..., 0, :]
+
+
+def _centroid_of(p: tb.Vector, w: tb.Vector, c: tb.Number) -> tb.Vector:
+    d = len(p) // len(w)
+    return tb.centroid([p[i * d : (i + 1) * d] for i in range(len(w))], w, c)
+
+
+def _half_aperture(x: Tensor, c: Any, **options: Any) -> Tensor:
+    return lf.half_aperture(x, c, MIN_RADIUS, **options)
+
 
 OPERATIONS = {
-    "project": Operation("proj", ("x_space",), "x_full", 8.0, lf.project),
-    "expmap0": Operation("exp0", ("v_space",), "y_full", 8.0, lf.expmap0),
-    "logmap0": Operation("log0", ("x",), "v_space", 8.0, lf.logmap0),
-    "expmap": Operation("exp", ("x", "v"), "y_full", 1.0, lf.expmap),
-    "logmap": Operation("pair", ("x", "y"), "log_full", 1.0, lf.logmap),
-    "project_tangent": Operation("proj", ("x", "w_full"), "u_full", 1.0, lf.project_tangent),
-    "parallel_transport": Operation("pair", ("x", "y", "v"), "pt_full", 1.0, lf.parallel_transport),
-    "inner": Operation("pair", ("x", "y"), "inner", 1.0, lf.inner),
-    "dist": Operation("pair", ("x", "y"), "dist", 1.0, lf.dist),
-    "pairwise_dist": Operation(
-        "pair",
-        ("x", "y"),
-        "dist",
-        1.0,
-        lambda x, y, c, **o: lf.pairwise_dist(x.unsqueeze(1), y.unsqueeze(1), c, exact=True, **o)[:, 0, 0],
+    "project": Operation("proj", ("x_space",), "x_full", 8.0, lf.project, tb.point),
+    "expmap0": Operation("exp0", ("v_space",), "y_full", 8.0, lf.expmap0, tb.expmap0),
+    "logmap0": Operation("log0", ("x",), "v_space", 8.0, lf.logmap0, tb.logmap0),
+    "expmap": Operation("exp", ("x", "v"), "y_full", 1.0, lf.expmap, tb.expmap),
+    "logmap": Operation("pair", ("x", "y"), "log_full", 1.0, lf.logmap, tb.logmap),
+    "project_tangent": Operation("proj", ("x", "w_full"), "u_full", 1.0, lf.project_tangent, tb.project_tangent),
+    "parallel_transport": Operation(
+        "pair", ("x", "y", "v"), "pt_full", 1.0, lf.parallel_transport, tb.parallel_transport
     ),
-    "centroid": Operation(
-        "cent", ("p", "w"), "m_full", 1.0, lambda p, w, c, **o: lf.centroid(p, w.unsqueeze(-2), c, **o)[..., 0, :]
-    ),
+    "inner": Operation("pair", ("x", "y"), "inner", 1.0, lf.inner, tb.inner_of_points),
+    "dist": Operation("pair", ("x", "y"), "dist", 1.0, lf.dist, tb.dist),
+    "pairwise_dist": Operation("pair", ("x", "y"), "dist", 1.0, _pairwise, tb.dist),
+    "centroid": Operation("cent", ("p", "w"), "m_full", 1.0, _centroid, _centroid_of),
     "half_aperture": Operation(
-        "cone", ("x",), "half_aperture", 1.0, lambda x, c, **o: lf.half_aperture(x, c, MIN_RADIUS, **o)
+        "cone", ("x",), "half_aperture", 1.0, _half_aperture, lambda x, c: tb.half_aperture(x, c, mpf(MIN_RADIUS))
     ),
-    "exterior_angle": Operation("ext", ("x", "y"), "angle", 1.0, lf.exterior_angle),
+    "exterior_angle": Operation("ext", ("x", "y"), "angle", 1.0, lf.exterior_angle, tb.exterior_angle),
 }
 # In the file of gradients every operation is a group of its own.
 GRADIENTS = {
     **{k: one._replace(group=k, output="value") for k, one in OPERATIONS.items() if k != "pairwise_dist"},
-    "dist0": Operation("dist0", ("x",), "value", 1.0, lf.dist0),
-    "geodesic": Operation("geodesic", ("x", "y", "t"), "value", 1.0, lf.geodesic),
+    "dist0": Operation("dist0", ("x",), "value", 1.0, lf.dist0, tb.dist0),
+    "geodesic": Operation(
+        "geodesic", ("x", "y", "t"), "value", 1.0, lf.geodesic, lambda x, y, t, c: tb.geodesic(x, y, t[0], c)
+    ),
 }
-GRADIENT_LABELS = [f"c{c}.d{d}" for c in ("0.1", "1", "10") for d in (2, 5)]
 # Inputs of float64 only: pairs closer than float32 can hold.
 FLOAT64_PAIRS = {
     name: OPERATIONS[name]._replace(group="pair64") for name in ("dist", "inner", "logmap", "exterior_angle")
@@ -71,17 +96,16 @@ def curvature_of(label: str) -> float:
     return float(np.float32(label[1 : label.index(".d")]))
 
 
+def with_time(space: Tensor) -> Tensor:
+    """The point with this space part, and a time part that nothing may read."""
+    return torch.cat([torch.full_like(space[..., :1], WRONG_TIME), space], dim=-1)
+
+
 def arguments(arrays: dict[str, np.ndarray], operation: Operation, label: str, dtype: torch.dtype) -> list[Tensor]:
     """The inputs of an operation in a dtype."""
-    found = []
-    for name in operation.inputs:
-        prefix = f"{operation.group}.{label}.{name}"
-        if prefix in arrays:
-            found.append(torch.from_numpy(arrays[prefix]).to(dtype))
-        else:
-            space = torch.from_numpy(arrays[prefix + "_space"]).to(dtype)
-            found.append(torch.cat([torch.full_like(space[..., :1], WRONG_TIME), space], dim=-1))
-    return found
+    pairs = zip(operation.inputs, operation.fields, strict=True)
+    tensors = [(name, field, torch.from_numpy(arrays[f"{operation.group}.{label}.{field}"])) for name, field in pairs]
+    return [tensor.to(dtype) if name == field else with_time(tensor.to(dtype)) for name, field, tensor in tensors]
 
 
 def reference_of(arrays: dict[str, np.ndarray], operation: Operation, label: str) -> tuple[np.ndarray, np.ndarray]:
@@ -104,9 +128,8 @@ def gradients_of(
     arrays: dict[str, np.ndarray], operation: Operation, label: str, dtype: torch.dtype, **options: object
 ) -> dict[str, Tensor]:
     """The gradients of <g, f> by autograd, under the names of the inputs; "c" is the curvature's."""
-    prefix = f"{operation.group}.{label}."
     inputs = [tensor.requires_grad_() for tensor in arguments(arrays, operation, label, dtype)]
-    g = torch.from_numpy(arrays[prefix + "g"]).to(dtype)
+    g = torch.from_numpy(arrays[f"{operation.group}.{label}.g"]).to(dtype)
     # one curvature per row, so that each row has its own gradient
     c = torch.full((len(g), 1), curvature_of(label), dtype=dtype, requires_grad=True)
     value = operation.function(*inputs, c.unsqueeze(-1) if operation.group == "centroid" else c, **options)
@@ -119,8 +142,7 @@ def gradient_errors(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Relative error of each gradient, row by row, and its condition number; the time part of a point must get none."""
     errors, prefix = {}, f"{operation.group}.{label}.grad_"
-    for name, gradient in found.items():
-        field = name if prefix + name in arrays else name + "_space"
+    for (name, gradient), field in zip(found.items(), (*operation.fields, "c"), strict=True):
         expected, got = arrays[prefix + field], gradient
         if field != name:
             assert not gradient[..., 0].any(), "gradient of a time part that is not read"

@@ -54,21 +54,6 @@ def test_rows_without_keys_give_the_origin_and_no_gradient(with_bias: bool) -> N
         assert gradient[1].abs().max() > 0
 
 
-def test_stacked_blocks_equal_blocks_one_by_one() -> None:
-    c = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    scale = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-    spaces = example(3, 2, 2)
-    bias = torch.randn(3, 1, 1, 4, 5, dtype=torch.float64)
-    mask = torch.rand(2, 1, 1, 5) > 0.3
-    stacked = [lf.project(x, c.reshape(3, 1, 1, 1, 1)) for x in spaces]
-    got = lf.lorentz_attention(
-        *stacked, c.reshape(3, 1, 1, 1, 1), temperature=scale.reshape(3, 1, 1, 1, 1), attn_bias=bias, mask=mask
-    )
-    for i in range(3):
-        one = lf.lorentz_attention(*(x[i] for x in stacked), c[i], temperature=scale[i], attn_bias=bias[i], mask=mask)
-        torch.testing.assert_close(got[i], one)
-
-
 def test_products_of_float32_round_at_the_size_of_the_logits() -> None:
     """With the time part first in a product, later terms are rounded at the size of q0 k0: three times the error."""
     torch.manual_seed(0)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from functions import Operators
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import lorentz.functional as lf
 from lorentz.nn import LorentzMultiheadAttention
@@ -27,23 +27,6 @@ class Calls(TorchFunctionMode):
         if func is torch.nn.functional.scaled_dot_product_attention:
             self.seen.append((args, kwargs or {}))
         return func(*args, **(kwargs or {}))
-
-
-class Operators(TorchDispatchMode):
-    """The names of all operators inside, and the largest number of elements that one of them returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.names.add(func.name())
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, Tensor):
-                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return result
 
 
 def fit(call: tuple[tuple[Tensor, ...], dict[str, Any]], mask: tuple[int, ...] | None) -> None:

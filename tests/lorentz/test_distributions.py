@@ -54,22 +54,6 @@ def test_samples_have_the_scale_asked_for() -> None:
     torch.testing.assert_close(v.mean(0), torch.zeros(2), rtol=0, atol=0.03)
 
 
-@pytest.mark.usefixtures("any_time")
-def test_broadcasting_and_gradients() -> None:
-    loc = lf.expmap0(torch.randn(4, 1, 3)).requires_grad_()
-    log_scale = torch.zeros(5, 3, requires_grad=True)
-    c = torch.tensor(0.7, requires_grad=True)
-    normal = WrappedNormal(loc, log_scale.exp(), c)
-    x = normal.rsample((2,))
-    assert x.shape == (2, 4, 5, 4)
-    assert normal.batch_shape == (4, 5)
-    assert normal.event_shape == (4,)
-    assert normal.log_prob(x).shape == (2, 4, 5)
-    for gradient in torch.autograd.grad(normal.log_prob(x).sum(), (loc, log_scale, c)):
-        assert torch.isfinite(gradient).all()
-    assert torch.isfinite(normal.log_prob(lf.project(torch.zeros(3)))).all()
-
-
 def test_expands_like_a_torch_distribution_and_samples_empty_batches() -> None:
     normal = WrappedNormal(lf.project(torch.zeros(3, 1, 2)), torch.ones(4, 2)).expand((5, 3, 4))
     assert normal.batch_shape == (5, 3, 4)

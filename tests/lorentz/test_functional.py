@@ -1,11 +1,9 @@
 """Precisions of all operations beside each other, ends and edges of geodesics, and what an import pulls in."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 import lorentz.functional as lf
 from lorentz._precision import Precision
@@ -25,37 +23,6 @@ def test_centroid_far_out_of_equal_points_is_the_point() -> None:
     weights = torch.tensor([[0.25, 0.75]])
     torch.testing.assert_close(lf.centroid(x, weights), x[:1])
     torch.testing.assert_close(lf.centroid(x, weights, precision="native")[:, 1:], x[:1, 1:])
-
-
-@pytest.mark.usefixtures("any_time")
-def test_float32_and_float64_agree_and_keep_their_dtype(
-    name: str, operation: Callable[..., Tensor], inputs: Callable[..., tuple[Tensor, ...]]
-) -> None:
-    # At their default precision the operations must agree in both dtypes to float32 rounding.
-    arguments = inputs(0.8, torch.float32)
-    single, double = operation(*arguments), operation(*(argument.double() for argument in arguments))
-    assert single.dtype == torch.float32
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("c", [0.5, 2.0])
-def test_native_float32_is_sound_near_the_origin(c: float) -> None:
-    x, y, z = lf.expmap0(torch.randn(3, 6, 3) / (3 * c) ** 0.5, c)
-    v = lf.logmap(x, z, c)
-    for function, arguments in (
-        (lf.dist, (x, y)),
-        (lf.inner, (x, y)),
-        (lf.logmap, (x, y)),
-        (lf.expmap, (x, v)),
-        (lf.parallel_transport, (x, y, v)),
-        (lf.exterior_angle, (x, y)),
-        (lf.half_aperture, (x,)),
-        (lf.centroid, (x, torch.ones(2, 6))),
-        (lf.pairwise_dist, (x, y)),
-    ):
-        native = function(*arguments, c=c, precision="native")
-        torch.testing.assert_close(native, function(*arguments, c=c, precision="float64"), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("any_time")

@@ -1,9 +1,8 @@
 """Derivatives: finite everywhere, right by gradcheck (curvature included), and open to vmap and func.grad."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from functions import Inputs, Operation
 from nightly import crossed
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -11,9 +10,6 @@ from torch.autograd import gradcheck, gradgradcheck
 import lorentz.functional as lf
 
 pytestmark = pytest.mark.usefixtures("any_time")
-
-Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 @pytest.mark.parametrize("c", [0.2, 5.0])

@@ -72,13 +72,6 @@ def test_addition_is_right_to_rounding_in_float32(c: float) -> None:
         assert error <= torch.finfo(torch.float32).eps * mp.sqrt(tb.dot(exact, exact))
 
 
-def test_a_tensor_of_scales_meets_the_points() -> None:
-    x = lorentz.expmap0(torch.randn(5, 3))
-    r = torch.rand(5, 1)
-    rows = torch.stack([lorentz.gyro_scale(float(r[i]), x[i]) for i in range(5)])
-    torch.testing.assert_close(lorentz.gyro_scale(r, x), rows)
-
-
 def test_origin_is_where_the_distance_is_zero_and_follows_c() -> None:
     c = torch.tensor(4.0, requires_grad=True)
     o = lorentz.origin(2, 3, c=c)

@@ -1,16 +1,21 @@
 """Poincare and Klein coordinates, and the operations of the Poincare ball."""
 
+from collections.abc import Callable
+from functools import partial
+
 import geoopt
 import pytest
+import textbook as tb
 import torch
 from hypothesis import given
 from laws import LAW, Situation, situations
 from mpmath import mp, mpf
-from textbook import ball_add, dot
+from textbook import Number, Vector
 from torch import Tensor
 
 import lorentz
 import lorentz.functional as lf
+from lorentz import models
 from lorentz.models import (
     from_klein,
     from_poincare,
@@ -75,51 +80,84 @@ def test_laws_of_the_ball_and_geoopt_in_float64(situation: Situation) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-def exact_of_the_ball(p: list[mpf], q: list[mpf], c: mpf) -> dict[str, list[mpf]]:
-    """The textbook's formulas, for mpmath's digits."""
-
-    u, off = ball_add([-a for a in p], q, c), 1 - c * dot(p, p)
-    length = mp.sqrt(c * dot(u, u))
-    log = [off * mp.atanh(length) / length * a for a in u]
-    t = mp.sqrt(c * dot(q, q)) / off  # q as a tangent vector, far too long near the rim: the result is on the rim
-    return {
-        "add": ball_add(p, q, c),
-        "dist": [2 * mp.atanh(length) / mp.sqrt(c)],
-        "logmap": log,
-        "expmap": ball_add(p, [mp.tanh(t) / t / off * a for a in q], c),
-        "logmap0": [mp.atanh(mp.sqrt(c * dot(q, q))) / mp.sqrt(c * dot(q, q)) * a for a in q],
-        "expmap0": [mp.tanh(t * off) / (t * off) * a for a in q],
-    }
+def minus(p: Vector) -> Vector:
+    return tb.scale(-1, p)
 
 
-def pairs_near_the_rim(c: float) -> tuple[Tensor, Tensor]:
-    """Float32 points up to distance 15 from the centre: apart, close, opposite, and one of them near the centre."""
-    radius = torch.tensor([0.5, 4.0, 8.0, 12.0, 15.0]).repeat_interleave(4).unsqueeze(-1) / c**0.5
-    u = torch.nn.functional.normalize(torch.randn(20, 3), dim=-1)
-    p = to_poincare(lf.expmap0(radius * u, c), c)
-    near = to_poincare(lf.expmap0((radius - 0.3 / c**0.5) * (u + 1e-4 * torch.randn(20, 3)), c), c)
-    kinds = torch.stack([p.roll(5, 0), near, -near, 1e-3 * p.roll(3, 0)])
-    return p, kinds[torch.arange(20) % 4, torch.arange(20)]
+def off(p: Vector, c: Number) -> Number:
+    """1 - c|p|^2."""
+    return 1 - c * tb.dot(p, p)
+
+
+def atanh_of(p: Vector, c: Number) -> tuple[Number, Number]:
+    """sqrt(c) |p|, and its inverse hyperbolic tangent."""
+    length = mp.sqrt(c * tb.dot(p, p))
+    return length, mp.atanh(length)
+
+
+def expmap(p: Vector, v: Vector, c: Number) -> Vector:
+    t = mp.sqrt(c * tb.dot(v, v)) / off(p, c)
+    return tb.ball_add(p, tb.scale(mp.tanh(t) / t / off(p, c), v), c)
+
+
+def logmap(p: Vector, q: Vector, c: Number) -> Vector:
+    u = tb.ball_add(minus(p), q, c)
+    length, angle = atanh_of(u, c)
+    return tb.scale(off(p, c) * angle / length, u)
+
+
+def gyr(u: Vector, v: Vector, w: Vector, c: Number) -> Vector:
+    uu, vv, uv, uw, vw = tb.dot(u, u), tb.dot(v, v), tb.dot(u, v), tb.dot(u, w), tb.dot(v, w)
+    of_u, of_v = c * vw - c * c * uw * vv + 2 * c * c * uv * vw, -c * c * vw * uu - c * uw
+    below = 1 + 2 * c * uv + c * c * uu * vv
+    return tb.combine(1, w, 2 / below, tb.combine(of_u, u, of_v, v))
+
+
+def plane(x: Vector, p: Vector, a: Vector, c: Number) -> Vector:
+    u = tb.ball_add(minus(p), x, c)
+    return [mp.asinh(2 * mp.sqrt(c) * tb.dot(u, a) / (off(u, c) * mp.sqrt(tb.dot(a, a)))) / mp.sqrt(c)]
+
+
+def scaled(p: Vector, c: Number) -> Vector:
+    length, angle = atanh_of(p, c)
+    return tb.scale(mp.tanh(mpf(0.75) * angle) / length, p)
+
+
+# Ours, the arguments, and the textbook's formulas (Ungar 2008; Ganea et al. 2018).
+BALL: dict[Callable[..., Tensor], tuple[str, Callable[..., Vector]]] = {
+    models.mobius_add: ("pq", tb.ball_add),
+    models.poincare_dist: ("pq", lambda p, q, c: [2 * atanh_of(tb.ball_add(minus(p), q, c), c)[1] / mp.sqrt(c)]),
+    models.poincare_expmap: ("pq", expmap),  # far too long a vector near the rim: the result is on the rim
+    models.poincare_logmap: ("pq", logmap),
+    models.poincare_expmap0: ("q", lambda q, c: expmap([mpf(0)] * len(q), q, c)),
+    models.poincare_logmap0: ("q", lambda q, c: logmap([mpf(0)] * len(q), q, c)),
+    models.gyration: ("pqv", gyr),
+    models.poincare_transport: (
+        "pqv",
+        lambda p, q, v, c: tb.scale(off(q, c) / off(p, c), gyr(q, minus(p), v, c)),
+    ),
+    models.poincare_plane_dist: ("qpv", plane),
+    partial(models.mobius_scale, 0.75): ("p", scaled),
+    models.conformal_factor: ("p", lambda p, c: [2 / off(p, c)]),
+}
 
 
 @pytest.mark.parametrize("c", [0.3, 1.0, 5.0])
 def test_the_ball_is_right_to_rounding_near_the_rim(c: float) -> None:
-    """One eps, against 80 digits of the textbook's formulas at the same float32 coordinates."""
-    p, q = pairs_near_the_rim(c)
-    ours = {
-        "add": mobius_add(p, q, c),
-        "dist": poincare_dist(p, q, c).unsqueeze(-1),
-        "logmap": poincare_logmap(p, q, c),
-        "expmap": poincare_expmap(p, q, c),
-        "logmap0": poincare_logmap0(q, c),
-        "expmap0": poincare_expmap0(q, c),
-    }
+    """One eps at float32 points up to distance 15 from the centre: close, opposite, apart, and one near the centre."""
+    radius = torch.tensor([0.5, 4.0, 8.0, 12.0, 15.0]).repeat_interleave(4).unsqueeze(-1) / c**0.5
+    u, noise, v = torch.nn.functional.normalize(torch.randn(3, 20, 3), dim=-1)
+    p = to_poincare(lf.expmap0(radius * u, c), c)
+    near = to_poincare(lf.expmap0((radius - 0.3 / c**0.5) * (u + 1e-4 * noise), c), c)
+    q = torch.stack([p.roll(5, 0), near, -near, 1e-3 * p.roll(3, 0)])[torch.arange(20) % 4, torch.arange(20)]
+    rows = {"p": p, "q": q, "v": v}
     with mp.workdps(80):
-        for row, (left, right) in enumerate(zip(p.tolist(), q.tolist(), strict=True)):
-            exact = exact_of_the_ball([mpf(a) for a in left], [mpf(a) for a in right], mpf(c))
-            for name, expected in exact.items():
-                gap = mp.norm([mpf(a) - b for a, b in zip(ours[name][row].tolist(), expected, strict=True)])
-                assert gap <= torch.finfo(torch.float32).eps * mp.norm(expected), name
+        for ours, (names, exact) in BALL.items():
+            values = ours(*(rows[name] for name in names), c).reshape(20, -1)
+            for row in range(20):
+                expected = exact(*([mpf(a) for a in rows[name][row].tolist()] for name in names), mpf(c))
+                gap = mp.norm([mpf(a) - b for a, b in zip(values[row].tolist(), expected, strict=True)])
+                assert gap <= torch.finfo(torch.float32).eps * mp.norm(expected), ours
 
 
 def test_second_derivatives_at_the_centre_and_at_equal_points() -> None:

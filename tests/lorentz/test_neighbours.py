@@ -1,7 +1,5 @@
 """Nearest neighbours beside a plain sort of all distances, and k-means: recovery, ends, and the same seed."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
@@ -78,22 +76,3 @@ def test_distances_have_gradients() -> None:
         strict=True,
     ):
         torch.testing.assert_close(gradient, plain)
-
-
-X = lorentz.expmap0(torch.linspace(-1.0, 1.0, 15).reshape(5, 3))
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((X, X, 6), "k: got 6, expected 1 to 5"),
-        ((X, X, 2.0), "k: got float, expected an int"),
-        ((X[None], X, 2), r"queries: got shape \(1, 5, 4\), expected rows"),
-        ((X, X[:, :3], 2), r"points: got shape \(5, 3\)"),
-        ((X, X, 2, torch.ones(5, 1)), r"c: got shape \(5, 1\), expected a scalar"),
-    ],
-)
-def test_what_is_refused(arguments: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=f"^{message}"):
-        lorentz.topk(*arguments)

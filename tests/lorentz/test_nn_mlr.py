@@ -53,21 +53,6 @@ def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
     assert ((plain.double() - exact).abs() / exact.abs()).max() > 0.1
 
 
-@pytest.mark.usefixtures("any_time")
-def test_derivatives_are_right_at_the_origin_and_in_the_plane() -> None:
-    layer = LorentzMLR(3, 4, c=Curvature(0.8)).double()
-    names = tuple(name for name, _ in layer.named_parameters())
-
-    def logits(v: Tensor, *parameters: Tensor) -> Tensor:
-        x = lf.project(v, 0.8)
-        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
-
-    v = torch.tensor([[0.0, 0.0, 0.0], [0.5, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    arguments = (v, *(p.detach().clone().requires_grad_() for p in layer.parameters()))
-    assert torch.autograd.gradcheck(logits, arguments)
-    assert torch.autograd.gradgradcheck(logits, arguments)
-
-
 def test_vanishing_normal_gives_zero_logits_and_finite_gradients() -> None:
     layer = classifier(torch.zeros(2, 3), torch.ones(2), 1.0)
     x = lf.expmap0(torch.randn(4, 3)).requires_grad_()

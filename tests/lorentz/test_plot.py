@@ -2,7 +2,6 @@
 
 import builtins
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,31 +96,6 @@ def test_without_axes_a_figure_is_made() -> None:
     assert all(isinstance(each, Axes) for each in made)
     for each in made:
         pyplot.close(each.get_figure(root=True))
-
-
-X = torch.zeros(4, 3)
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda ax: poincare_disk(torch.ones(3), ax=ax), r"x: got shape \(3,\)"),
-        (lambda ax: poincare_disk(torch.ones(4, 2), ax=ax), "d >= 2"),
-        (lambda ax: poincare_disk(X * torch.nan, ax=ax), "expected finite"),
-        (lambda ax: poincare_disk(X, labels=["a"], ax=ax), "labels: got 1 for 4 points"),
-        (lambda ax: poincare_disk(X, edges=[(0, 4)], ax=ax), "edges: got row numbers 0 to 4, expected 0 to 3"),
-        (lambda ax: poincare_disk(X, torch.ones(4, 1), ax=ax), r"c: got shape \(4, 1\), expected a scalar"),
-        (lambda ax: poincare_disk(X, ax=[ax]), "ax: got list, expected a matplotlib Axes"),
-        (lambda ax: origin_distances({}, ax=ax), "x: got an empty mapping"),
-        (lambda ax: origin_distances({"texts": X[:0]}, ax=ax), r"x\['texts'\]: got no points"),
-        (lambda ax: origin_distances(X + torch.inf, ax=ax), "x: got a point whose distance is not finite"),
-        (lambda ax: origin_distances(X, bins=0, ax=ax), "bins: got 0"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked", "any_time")
-def test_what_is_refused(ax: Axes, draw: Callable[[Axes], object], message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        draw(ax)
 
 
 @pytest.mark.usefixtures("any_time")

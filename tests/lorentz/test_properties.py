@@ -148,22 +148,6 @@ def test_geodesic_divides_the_distance(drawn: Situation, t: float) -> None:
     assert float(lf.dist(exact(lf.geodesic(y, x, 1.0 - t, c), c), exact(point, c), c)) <= bound
 
 
-@LAW
-@given(situations(2))
-def test_curvature_only_rescales(drawn: Situation) -> None:
-    c, dtype, (x, y) = drawn
-    one = [c**0.5 * exact(p, c) for p in (x, y)]
-    torch.testing.assert_close(
-        lf.dist(x, y, c).double(), lf.dist(*one) / c**0.5, rtol=8 * eps(dtype), atol=4e-16 * spread(c, x, y)
-    )
-    torch.testing.assert_close(
-        lf.logmap(x, y, c).double(), lf.logmap(*one) / c**0.5, rtol=8 * eps(dtype), atol=eps(dtype) * spread(c, x, y)
-    )
-    v = lf.logmap(*one) / c**0.5
-    there = lf.expmap(exact(x, c), v, c)
-    torch.testing.assert_close(there * c**0.5, one[1], rtol=1e-11, atol=8e-16 * spread(c, x, x, y))
-
-
 @pytest.mark.usefixtures("any_time")
 @LAW
 @given(situations(3, radius=1.0, most=2.0), seeds, st.floats(0, 1, width=32))

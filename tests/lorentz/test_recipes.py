@@ -1,27 +1,147 @@
-"""Layers and the attention of the README learn what their Euclidean twins learn.
+"""Layers and the attention of the README learn small tasks.
 
-`HYPOTHESIS_PROFILE=nightly` trains all seeds at both rates, and the twins, as the table of docs/lorentz.md does.
+`HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates, as the table of benchmarks/studies/lorentz.md was
+made; its Euclidean twins solve the same tasks.
 """
 
-from functools import cache
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import torch
+import torch.nn.functional as F
 from nightly import NIGHTLY
-from recipes import RATES, RECIPES, SEEDS, SOLVED, Recipe, train
+from torch import Tensor, nn
+
+import lorentz
+import lorentz.nn as lnn
+
+Batch = tuple[Tensor, Tensor]
+TOKENS, WORDS, WIDTH = 16, 16, 32
 
 
-@pytest.mark.parametrize("rate", RATES if NIGHTLY else RATES[:1])
-@pytest.mark.parametrize("seed", SEEDS if NIGHTLY else SEEDS[:1])
+def documented() -> type[nn.Module]:
+    """The class `HyperbolicAttention` of the README of lorentz."""
+    namespace: dict[str, Any] = {}
+    text = (Path(__file__).parents[2] / "packages/lorentz/README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(block, namespace)
+        if "HyperbolicAttention" in namespace:
+            return namespace["HyperbolicAttention"]
+    raise AssertionError("the README has no class HyperbolicAttention")
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block around an attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.norms = documented()(WIDTH, 4), nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norms[0](x))
+        return x + self.feed(self.norms[1](x))
+
+
+class Reverser(nn.Module):
+    """Token and position, two blocks, a word for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(self.words(words) + self.places.weight)).mT
+
+
+def reversed_words() -> Batch:
+    words = torch.randint(WORDS, (32, TOKENS))
+    return words, words.flip(1)
+
+
+def rings(scale: float = 1.0, centre: tuple[float, float] = (0.0, 0.0)) -> Batch:
+    """Inside or outside of a circle: no linear map tells."""
+    x = torch.randn(64, 2)
+    return scale * x + torch.tensor(centre), (x.square().sum(-1) > 1.4).long()
+
+
+class Enter(nn.Module):
+    """Points at distance 1, as the documentation advises."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return lorentz.expmap0(x / x.shape[-1] ** 0.5)
+
+
+class Residual(nn.Sequential):
+    """Layers whose input is joined with their output."""
+
+    def __init__(self, layers: Iterator[nn.Module]) -> None:
+        super().__init__(*layers)
+        self.join = lnn.LorentzResidual(learnable=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in list(self)[:-1]:
+            x = self.join(x, layer(x))
+        return x
+
+
+def gelu() -> nn.Module:
+    return lnn.LorentzActivation(nn.GELU())
+
+
+def mlp(*first: nn.Module, magnitude: Any = "free") -> nn.Module:
+    wide, narrow = (lnn.LorentzLinear(*sizes, magnitude=magnitude) for sizes in ((2, 32), (32, 16)))
+    return nn.Sequential(Enter(), *first, wide, gelu(), narrow, lnn.LorentzMLR(16, 2))
+
+
+def deep() -> nn.Module:
+    layers = Residual(nn.Sequential(lnn.LorentzLinear(16, 16), gelu()) for _ in range(8))
+    return nn.Sequential(Enter(), lnn.LorentzLinear(2, 16), layers, lnn.LorentzMLR(16, 2))
+
+
+class Recipe(NamedTuple):
+    """A task, a model of it, and how many steps of Adam it gets."""
+
+    batch: Callable[[], Batch]
+    model: Callable[[], nn.Module]
+    steps: int = 400
+
+
+RECIPES = {
+    "attention of README": Recipe(reversed_words, Reverser, 800),
+    "linear": Recipe(rings, mlp),
+    "bounded linear": Recipe(rings, lambda: mlp(magnitude="bounded")),
+    "residual": Recipe(rings, deep),
+    "batch norm": Recipe(lambda: rings(0.2, (1.0, -2.0)), lambda: mlp(lnn.LorentzBatchNorm(2)), 600),
+}
+
+
+@pytest.mark.parametrize("rate", (3e-3, 1e-2) if NIGHTLY else (3e-3,))
+@pytest.mark.parametrize("seed", range(3 if NIGHTLY else 1))
 @pytest.mark.parametrize("name", RECIPES)
 def test_learns(name: str, seed: int, rate: float) -> None:
+    """95 % of new data are told."""
     recipe = RECIPES[name]
-    score, _ = train(recipe, recipe.ours, seed, rate)
-    assert score >= SOLVED
-    if NIGHTLY and seed == SEEDS[0]:
-        assert score_of_twin(recipe._replace(task="", ours=recipe.twin), rate) >= 0.75, "the task is unfair"
-
-
-@cache
-def score_of_twin(recipe: Recipe, rate: float) -> float:
-    """Recipes of one task share their twin."""
-    return train(recipe, recipe.twin, SEEDS[0], rate)[0]
+    torch.manual_seed(seed)
+    model = recipe.model()
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(1, recipe.steps + 1):
+        x, target = recipe.batch()
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), target).backward()
+        optimiser.step()
+        if step % 25 == 0:
+            model.eval()
+            with torch.no_grad():
+                score = sum(
+                    (model(x).argmax(1) == y).float().mean().item() for x, y in (recipe.batch() for _ in "1234")
+                )
+            model.train()
+            if score > 4 * 0.97:
+                return
+    assert score >= 4 * 0.95

@@ -1,4 +1,4 @@
-"""lorentz as users import it: without the run-time shape checks of the test run, which cannot be traced."""
+"""A package as users import it: without the run-time shape checks of the test run, which cannot be traced."""
 
 import contextlib
 import sys
@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from types import ModuleType
 
 # Imported once and put back each time: torch.compile keeps the modules it has seen by their names.
-_modules: dict[str, ModuleType] = {}
+_modules: dict[str, dict[str, ModuleType]] = {}
 
 
 @contextlib.contextmanager
-def unchecked_lorentz() -> Iterator[None]:
-    """Inside the block `import lorentz` gives the unchecked package, outside the one it gave before."""
-    checked, finders = _take_lorentz(), list(sys.meta_path)
+def unchecked(package: str) -> Iterator[None]:
+    """Inside the block `import package` gives the unchecked package, outside the one it gave before."""
+    checked, finders = _take(package), list(sys.meta_path)
     sys.meta_path[:] = [finder for finder in finders if not type(finder).__module__.startswith("jaxtyping")]
-    sys.modules.update(_modules)
+    sys.modules.update(_modules.get(package, {}))
     try:
         yield
     finally:
         sys.meta_path[:] = finders
-        _modules.update(_take_lorentz())
+        _modules[package] = _take(package)
         sys.modules.update(checked)
 
 
-def _take_lorentz() -> dict[str, ModuleType]:
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "lorentz"}
+def _take(package: str) -> dict[str, ModuleType]:
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == package}

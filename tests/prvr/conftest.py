@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from film_collections import Collection
 from matplotlib.figure import Figure
 from search_files import make_features, make_index, some_videos
 from training_runs import Runs, StraightRuns, make_config
@@ -99,3 +100,13 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny RoBERTa, as `open_featurizer` takes it."""
     pytest.importorskip("transformers")
     return str(tiny_roberta(tmp_path_factory.mktemp("models") / "roberta"))
+
+
+@pytest.fixture
+def collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collection:
+    """Three films that no library knows yet, in a home of their own."""
+    pytest.importorskip("av")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENCODED", str(tmp_path / "encoded.txt"))
+    return Collection(tmp_path, capsys)

@@ -1,9 +1,7 @@
 """Every format of a single file that prvr reads: what writes one, and what reads it."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +9,9 @@ import torch
 from benchmark_files import WRITERS
 from reports import make_report
 
-from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
+from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
 from prvr.corpora import read_user_captions
-from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
+from prvr.corpora.corpus_encoders import read_sentences, write_sentences
 from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.compare import compare, comparison_table
@@ -23,9 +21,6 @@ from prvr.models import Retriever, TokenRetriever, load_pretrained
 from prvr.papers.benchmarks import BENCHMARKS
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import CandidateReranker, RerankerConfig
-from prvr.toy import load_encoder, write_corpus
-from prvr.toy.scenes import draw_split, read_scenes, write_scenes
-from prvr.training import is_reranker_run, read_reranker_config
 
 
 @dataclass(frozen=True)
@@ -103,11 +98,6 @@ def hdf5_of(root: Path) -> list[np.ndarray]:
     return features_of(root)
 
 
-def queries_of(root: Path) -> list[np.ndarray]:
-    with open_corpus(root, "col").open_queries() as reader:
-        return [reader.read(caption.id) for caption in open_corpus(root, "col").split("test").captions]
-
-
 def annotations(name: str, file: str) -> Reader:
     def write(folder: Path) -> Path:
         WRITERS[name](folder)
@@ -153,25 +143,12 @@ def compared(folder: Path) -> str:
     return str(comparison_table(compare(path, path, samples=2)).columns)
 
 
-def scenes(folder: Path) -> Path:
-    write_scenes(folder / "scenes.jsonl", {"train": draw_split("train", 2, 0)})
-    return folder / "scenes.jsonl"
-
-
-def encoder(folder: Path) -> Path:
-    for name in ("encoder.json", "encoder.safetensors"):
-        shutil.copyfile(resources.files("prvr.toy") / name, folder / name)
-    return folder / "encoder.json"
-
-
 def small() -> ModelConfig:
     return ModelConfig(video_dim=4, query_dim=3, hidden=4, heads=2, num_clips=2, max_frames=4, blocks=(BlockConfig(),))
 
 
-TOKENS = TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2)
 MODELS: dict[str, Callable[[], Retriever | TokenRetriever | CandidateReranker]] = {
     "retriever": lambda: Retriever(small()),
-    "tokens": lambda: TokenRetriever(TOKENS),
     "reranker": lambda: CandidateReranker(RerankerConfig(width=8, steps=10, candidates=3), "v2t"),
 }
 
@@ -198,28 +175,17 @@ READERS = {
     "configuration": Reader(
         table("a.yaml", dump_config(load_config("hybrid-toy"))), lambda folder: load_config(folder / "a.yaml")
     ),
-    "configuration of stage 2": Reader(
-        table("config.yaml", "reranker: {width: 8}\noptim: {lr: 0.1}\n"),
-        lambda folder: (is_reranker_run(folder), read_reranker_config(folder / "config.yaml")),
-    ),
     "captions": Reader(of_corpus(f"{TEXT}/coltest.caption.txt"), split_of),
-    "moments": Reader(of_corpus(f"{TEXT}/col_moments.jsonl"), split_of),
     "relevance": Reader(of_corpus(f"{TEXT}/col_relevance.jsonl"), split_of),
-    "tags": Reader(of_corpus(f"{TEXT}/col_tags.jsonl"), split_of),
     "corpus.json, benchmark": Reader(of_corpus("corpus.json"), lambda root: open_corpus(root, "col").is_benchmark),
-    "corpus.json, encoders": Reader(of_corpus("corpus.json"), lambda root: corpus_encoders(open_corpus(root, "col"))),
     "sentences": Reader(
         of_corpus("sentences.safetensors"), lambda root: read_sentences(open_corpus(root, "col"), "test"), rounds=20
     ),
     "shape.txt": Reader(of_corpus(f"{FEATURES}/shape.txt"), features_of),
-    "id.txt": Reader(of_corpus(f"{FEATURES}/id.txt"), features_of),
     "feature.bin": Reader(of_corpus(f"{FEATURES}/feature.bin"), features_of),
     "video2frames.txt": Reader(of_corpus(f"{FEATURES}/video2frames.txt"), features_of),
     "feature.hdf5": Reader(of_corpus(f"{FEATURES}/feature.hdf5"), hdf5_of, rounds=12),
-    "query features": Reader(of_corpus(f"{TEXT}/roberta_col_query_feat.hdf5"), queries_of, rounds=12),
     "packed header": Reader(lambda root: packed(root) / "meta.json", open_packed, sealed=True),
-    "packed index": Reader(lambda root: packed(root) / "index.npz", open_packed, sealed=True),
-    "packed text": Reader(lambda root: packed(root) / "text.json", open_packed, sealed=True),
     "packed frames": Reader(lambda root: packed(root) / "frames.bin", open_packed, sealed=True),
     "own captions, CSV": Reader(
         table("own.csv", "video,text,start,end\na.mp4,a dog,0:01,2\n"),
@@ -231,21 +197,13 @@ READERS = {
     ),
     "evaluation": Reader(evaluation("evaluation.json"), compared),
     "ranks of an evaluation": Reader(evaluation("evaluation_ranks.npz"), compared),
-    "scene graphs": Reader(scenes, lambda folder: read_scenes(folder / "scenes.jsonl")),
-    "toy corpus": Reader(table("toy-tiny/corpus.json", "{}"), lambda root: write_corpus(root, "tiny"), readable=False),
-    "joint encoder": Reader(encoder, load_encoder),
     "configuration of a model": Reader(saved("retriever", "config.json"), load_pretrained),
-    "configuration of a model of tokens": Reader(saved("tokens", "config.json"), load_pretrained),
     "weights of a model": Reader(saved("retriever", "model.safetensors"), load_pretrained, rounds=10),
     "configuration of a re-ranker": Reader(saved("reranker", "config.json"), CandidateReranker.from_pretrained),
     "checkpoint of the authors": Reader(checkpoint, converted, rounds=20, readable=False),
     "msrvtt": annotations("msrvtt", "MSRVTT_data.json"),
-    "msrvtt, list": annotations("msrvtt", "MSRVTT_train.9k.csv"),
-    "msrvtt, test": annotations("msrvtt", "MSRVTT_JSFUSION_test.csv"),
     "msvd": replace(annotations("msvd", "raw-captions.pkl"), most=2**20),
-    "msvd, list": annotations("msvd", "train_list.txt"),
     "lsmdc": annotations("lsmdc", "LSMDC16_annos_training.csv"),
     "didemo": annotations("didemo", "train_data.json"),
     "activitynet": annotations("activitynet-paragraphs", "train.json"),
-    "activitynet, list": annotations("activitynet-paragraphs", "val_ids.json"),
 }

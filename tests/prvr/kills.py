@@ -68,3 +68,24 @@ def killed(act: Callable[[], object], prepare: Callable[[], None] | None = None,
         os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def growth(act: Callable[[], object]) -> int:
+    """By how many bytes the peak of memory grows in a process of its own, on Linux."""
+
+    def peak() -> int:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            before = peak()
+            act()
+            os.write(writer, str(peak() - before).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as file:
+        return int(file.read())  # nothing if it has failed

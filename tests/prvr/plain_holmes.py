@@ -14,63 +14,6 @@ def dirichlet(target: Tensor, evidence: Tensor) -> float:
     return bias + sum(a * (total - a) / (total**2 * (total + 1)) for a in alpha)
 
 
-def dempster(one: Tensor, other: Tensor) -> Tensor:
-    """Evidence after Dempster's rule, through the table of all pairs of beliefs of each query."""
-    fused = torch.zeros_like(one)
-    queries, videos = one.shape
-    for q in range(queries):
-        beliefs, unknown = [], []
-        for evidence in (one[q], other[q]):
-            total = float((evidence + 1).sum())
-            beliefs.append(evidence / total)
-            unknown.append(videos / total)
-        table = torch.outer(beliefs[0], beliefs[1])
-        conflict = float(table.sum() - table.diagonal().sum())
-        both = table.diagonal() + beliefs[0] * unknown[1] + beliefs[1] * unknown[0]
-        ignorance = unknown[0] * unknown[1] / (1 - conflict)
-        fused[q] = both / (1 - conflict) * videos / ignorance  # e = b S and S = K / u
-    return fused
-
-
-def group(scores: Tensor, temperature: float, own: list[int], division: float) -> list[int]:
-    """0 precise, 1 polysemous, 2 under-determined, for each query of a branch."""
-    alphas = (torch.exp(torch.tanh(scores) / temperature) + 1).tolist()
-    doubts, entropies, right = [], [], []
-    for q, alpha in enumerate(alphas):
-        total = sum(alpha)
-        doubts.append(len(alpha) / total)
-        entropies.append(sum(a / total * (_digamma(total + 1) - _digamma(a + 1)) for a in alpha))
-        if max(range(len(alpha)), key=alpha.__getitem__) == own[q]:
-            right.append(q)
-    highest = min(max((doubts[q] for q in right), default=1 - division), 1 - division)
-    lowest = max(min((float(scores[q, own[q]]) for q in right), default=division), division)
-    median = sorted(entropies)[(len(entropies) - 1) // 2]
-    found = []
-    for q in range(len(alphas)):
-        if doubts[q] > highest:
-            found.append(2)
-        elif float(scores[q, own[q]]) >= lowest and entropies[q] <= median:
-            found.append(0)
-        else:
-            found.append(1)
-    return found
-
-
-def _digamma(x: float) -> float:
-    return float(torch.digamma(torch.tensor(x, dtype=torch.float64)))
-
-
-def targets(clips: Tensor, frames: Tensor, groups: list[list[int]], own: list[int], smoothing: float) -> Tensor:
-    """Targets after relabelling."""
-    found = torch.zeros_like(clips)
-    for q, video in enumerate(own):
-        found[q, video] = 1
-        if (groups[0][q], groups[1][q]) in {(0, 1), (1, 0), (1, 1)}:
-            likely = (clips[q].softmax(0) + frames[q].softmax(0)) / 2
-            found[q] = (1 - smoothing) * found[q] + smoothing * likely
-    return found
-
-
 def similarities(text: Tensor, clips: Tensor, padded: bool) -> Tensor:
     """The cosines of the queries of one video with its clips, in [0, 1]; `padded`: 0 takes part in the range."""
     cosines = torch.stack([torch.stack([_cosine(one, clip) for clip in clips]) for one in text])

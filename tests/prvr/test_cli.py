@@ -14,9 +14,8 @@ from commands import explained
 import prvr
 from prvr.cli import add_commands, folders, main
 from prvr.cli.options import bind
-from prvr.errors import InputError, PrvrError
+from prvr.errors import InputError
 from prvr.plot import PLOTS
-from prvr.training import read_reranker_config
 
 GROUPS = {"convert": ["checkpoint", "captions", "benchmark"], "data": ["make", "show"], "plot": PLOTS.names}
 COMMANDS = ["", "demo", "train", "evaluate", "compare", "search", "serve", "library", "export", "presets", *GROUPS]
@@ -43,26 +42,19 @@ def test_commands_in_the_documentation_can_be_read() -> None:
 
 
 class TestPresets:
-    def test_all_are_listed(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_all_are_listed_and_one_is_printed_so_that_it_can_be_edited(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        assert main(["--version"]) == 0
+        assert capsys.readouterr().out == f"{prvr.__version__}\n"
         assert main(["presets"]) == 0
         lines = capsys.readouterr().out.splitlines()
         names = [*prvr.preset_names(), *prvr.preset_names("rerankers")]
         assert [line for line in lines if not line.startswith(" ")] == names
         assert sum("Measured" in line for line in lines) == len(names)
-
-    def test_one_is_printed_so_that_it_can_be_edited(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["presets", "dreamprvr-tvr"]) == 0
         (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
         assert prvr.load_config(tmp_path / "mine.yaml") == prvr.load_config("dreamprvr-tvr")
-
-    def test_that_of_a_re_ranker_is_printed_without_the_width_of_its_retriever(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main(["presets", "diffusionret-stage2-released", "--resolved"]) == 0
-        (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
-        found = read_reranker_config(tmp_path / "mine.yaml", width=8)
-        assert found == read_reranker_config("diffusionret-stage2-released", width=8)
-        assert "no retriever" in explained(["train", "--preset", "diffusionret-stage2-released"], capsys)
 
 
 def test_the_configuration_of_a_run_can_be_printed_and_read_again(
@@ -88,35 +80,15 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
         (["search", "folder", "a dog", "--train.epochs", "3"], ["--train.epochs", "prvr search --help"]),
         (["--import", "no_such_module", "presets"], ["--import no_such_module: no such module"]),
         (["plot", "scores", "run", "--bins", "0"], ["--bins", "greater than or equal to 1", "'0'"]),
-        (["train", "--preset", "hybrid-toy", "--optim.lr=-1"], ["optim.lr", "-1"]),
-        (["train", "--preset", "hybrid-toy", "--train.epochs", "few"], ["train.epochs", "few"]),
-        (["train", "--preset", "hybrid-toy", "--model.fusion", "sum"], ["model.fusion", "mean_guided"]),
-        (["train", "--preset", "hybrid-toy", "--model.heads", "5"], ["hidden=96", "heads=5"]),
         (["train", "--preset", "hybrid-toy", "--config", "x.yaml"], ["--preset", "--config"]),
-        (["train", "--config", "nowhere.yaml"], ["nowhere.yaml"]),
         (["train", "--config", "mine.json"], ["mine.json", ".yaml"]),
-        (["train"], ["--preset"]),
         (["train", "--resume"], ["--output"]),
-        (["train", "--resume", "--output", "nowhere"], ["nowhere"]),
         (["train", "--device", "tpu"], ["tpu", "cpu"]),
-        (["presets", "hlformer"], ["'hlformer'"]),
-        (["evaluate", "nowhere"], ["nowhere"]),
-        (["evaluate"], ["SYSTEM", "prvr evaluate --help"]),
         (["evaluate", "."], ["model.safetensors"]),
-        (["compare", "nowhere", "there"], ["nowhere"]),
-        (["convert", "checkpoint", "nowhere.ckpt", "--dataset", "tvr", "--output", "out"], ["nowhere.ckpt"]),
         (["convert", "checkpoint", "x.ckpt", "--dataset", "imagenet", "--output", "out"], ["imagenet", "activitynet"]),
-        (["flap"], ['"flap"', "prvr --help"]),
         (["trane"], ['"trane"', 'Did you mean "train"']),
-        (["data"], ["expected a command", "prvr data --help"]),
-        (["data", "make"], ["--output", "prvr data make --help"]),
         (["data", "make", "--output", "out", "--size", "vast"], ["--size", "vast", '"tiny", "demo", "bench", "large"']),
-        (["data", "make", "--output", "out", "--seed", "some"], ["--seed", "a whole number", "'some'"]),
-        (["data", "make", "--output", "out", "--size", "tiny", "--seed", "-1"], ["-1", "whole number from 0"]),
         (["data", "make", "--output", "out", "--seed", "1.5"], ["--seed", "a whole number", "'1.5'"]),
-        (["data", "show", "test0000", "--size", "vast"], ["--size", "vast", '"tiny", "demo", "bench", "large"']),
-        (["data", "show", "test0000", "--data-root", "nowhere"], ["nowhere", "toy-demo"]),
-        (["data", "show", "test0000", "--output", "sheet.jpg"], ["sheet.jpg", '"png"']),
     ],
 )
 def test_mistakes_are_explained(
@@ -133,24 +105,13 @@ def test_mistakes_are_explained(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_twice_verbose_shows_the_traceback(tmp_path: Path) -> None:
-    with pytest.raises(PrvrError, match="nowhere"):
-        main(["evaluate", str(tmp_path / "nowhere"), "-vv"])
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (TypeError("an int is needed"), "TypeError: an int is needed"),
         (ValueError("operands could not be broadcast"), "ValueError: operands could not be broadcast"),
-        (OSError("no file is named"), "OSError: no file is named"),
         (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: No such file"),
         (OSError(28, "No space left on device"), "disk is full"),
-        (MemoryError(), "Not enough memory"),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
-            "Not enough memory",
-        ),
+        (RuntimeError("[x.cpp] DefaultCPUAllocator: can't allocate memory"), "Not enough memory"),
         (InputError("k=0: expected a positive number"), "k=0"),
     ],
 )
@@ -187,10 +148,6 @@ def test_fresh_folders_are_claimed_and_given_back(tmp_path: Path) -> None:
 
 
 class TestProcess:
-    def test_version(self) -> None:
-        done = subprocess.run([sys.executable, "-m", "prvr.cli", "--version"], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, f"{prvr.__version__}\n"), done.stderr
-
     def test_the_parser_needs_no_torch(self) -> None:
         """What a command needs is imported when it runs, so that --help and mistakes are quick."""
         code = (
@@ -227,20 +184,17 @@ def test_libraries_do_not_come_from_the_working_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
-@pytest.mark.parametrize(
-    ("command", "code"), [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 141)]
-)
-def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code: int) -> None:
+@pytest.mark.parametrize("command", [["presets", "hybrid-tvr"], ["train", "--help"]])
+def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as `head` does when it has its lines
     with os.fdopen(writing, "wb") as nobody:
         done = subprocess.run([sys.executable, "-m", "prvr.cli", *command], stdout=nobody, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (code, b"")
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
-@pytest.mark.parametrize("command", [["presets"], [], ["serach"], ["--version"]])
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize(("command", "closed"), [(["presets"], (1,)), (["serach"], (2,)), (["--version"], (0, 1, 2))])
 def test_streams_that_are_closed(command: list[str], closed: tuple[int, ...], tmp_path: Path) -> None:
     code = (
         f"import os, sys; [os.close(number) for number in {closed}]\n"
@@ -253,12 +207,10 @@ def test_streams_that_are_closed(command: list[str], closed: tuple[int, ...], tm
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is full")
-@pytest.mark.parametrize("command", [["presets"], ["--version"]])
-def test_standard_output_on_a_full_disk(command: list[str]) -> None:
+def test_standard_output_on_a_full_disk() -> None:
+    command = [sys.executable, "-m", "prvr.cli", "--version"]
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "prvr.cli", *command], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert "No space left" in done.stderr or "disk is full" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,19 +1,26 @@
-"""prvr convert, on checkpoints in the layout of the authors' code."""
+"""`prvr convert`: checkpoints in the layout of the authors' code; benchmarks with features of an export or a folder."""
 
 import os
-import pickle
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 import torch
-from commands import explained
+from benchmark_files import LSMDC_IDS, WRITERS
+from commands import cells, explained
 from golden import SYSTEMS, Golden
+from search_files import TOY, noise_features
 
 import prvr
 from prvr.cli import main
+from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
+from prvr.corpora.exported import export_features
+from prvr.data import open_corpus, pack
+from prvr.encoders import open_featurizer
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.checkpoint_files import DATASETS, convert_checkpoint, read_checkpoint
 from prvr.released.loading import released_sizes, system_of
@@ -122,9 +129,7 @@ class TestConvert:
             ({"weights": {"a": torch.ones(1)}}, "weights"),
             ([torch.ones(1)], "list"),
             ({"state_dict": {"layer.weight": torch.ones(1)}}, "layer.weight"),
-            (b"", "other.ckpt"),
             (b"no checkpoint", "other.ckpt"),
-            (pickle.dumps({"a": 1})[:-3], "other.ckpt"),
         ],
     )
     def test_another_layout_or_a_damaged_file(
@@ -142,3 +147,72 @@ class TestConvert:
         torch.save({"config": golden.config | {"attention_num": 10}, "state_dict": golden.state}, file)
         assert "attns" in explained(arguments, capsys)
         assert not (tmp_path / "out").exists()
+
+
+MSRVTT = [f"video{i}.mp4" for i in range(4)]
+
+
+def exported(folder: Path, ids: list[str]) -> Path:
+    """Random features under the name of the toy encoder, as `prvr export` writes them."""
+    export_features(noise_features(TOY, ids), folder)
+    return folder
+
+
+@pytest.fixture
+def annotations(tmp_path: Path) -> Path:
+    for name, write in WRITERS.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+    return tmp_path
+
+
+def command(annotations: Path, name: str, features: Path, *more: str) -> list[str]:
+    folder, out = annotations / name, annotations / "data"
+    return ["convert", "benchmark", name, "--annotations", str(folder), "--features", str(features),
+            "--output", str(out), "--device", "cpu", *more]  # fmt: skip
+
+
+def test_an_export_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features = exported(annotations / "features1", MSRVTT)
+    assert main(command(annotations, "msrvtt", features)) == 0
+    said = capsys.readouterr().out
+    assert "train 2 4 0 0 test 2 2 0 0" in cells(said)
+    assert "incomplete" not in said
+    assert f"--preset diffusionret-msrvtt --data-root {annotations / 'data'} --data.collection msrvtt" in said
+    corpus = open_corpus(annotations / "data", "msrvtt")
+    with pack(corpus, "test", cache_dir=annotations / "cache") as split:
+        assert split.video_ids == ("video3", "video2")
+        assert (split.feature_dim, split.query_dim) == (512, 48)
+    encoders = corpus_encoders(corpus)
+    assert (encoders.frames, encoders.joint_dim) == (TOY.encoder, 256)
+    assert encoders.text == open_featurizer("toy").identity
+    sentences = read_sentences(corpus, "test")
+    assert np.array_equal(sentences[1], open_featurizer("toy").sentence("a man talks"))
+
+
+def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder := annotations / "features").mkdir()
+    with h5py.File(folder / "feature.hdf5", "w") as file:
+        for name in LSMDC_IDS:
+            file[name] = np.ones((3, 7), np.float32)
+    assert "--text is required" in explained(command(annotations, "lsmdc", folder), capsys)
+    more = ["--text", "toy", "--collection", "films", "--max-words", "2"]
+    assert main(command(annotations, "lsmdc", folder, *more)) == 0
+    said = capsys.readouterr().out
+    assert "4 captions cut" in said
+    corpus = open_corpus(annotations / "data", "films")
+    assert corpus.dims() == (7, 48)
+    assert corpus_encoders(corpus) is None  # nobody knows what made the frames
+    assert read_sentences(corpus, "test") is None
+
+
+def test_mistakes_are_explained(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = command(annotations, "msrvtt", exported(annotations / "features", MSRVTT[1:3]))
+    assert "no features for 1 of 2 videos of train: video0." in explained(words, capsys)
+    assert "no/such-model" in explained([*words, "--text", "no/such-model"], capsys)
+    assert "did you mean msrvtt" in explained(["msrvt" if word == "msrvtt" else word for word in words], capsys)
+    assert not (annotations / "data").exists()
+    assert main([*words, "--allow-missing"]) == 0
+    out = capsys.readouterr().out
+    assert "train 1 2 1 0" in cells(out)
+    assert "incomplete benchmark" in out

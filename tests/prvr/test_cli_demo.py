@@ -42,9 +42,12 @@ def shown(quick: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
     drawn, draw = [], examples.examples_figure
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
+        (folder / "runs" / "demo").mkdir(parents=True)  # somebody's: another name is taken
         patch.setattr(examples, "examples_figure", lambda some, *more: (drawn.extend(some), draw(some, *more))[1])
         assert main(["demo", "--quick"]) == 0
-    return SimpleNamespace(out=out.getvalue(), err=err.getvalue(), drawn=drawn, folder=folder, run=folder / "runs/demo")
+    assert not any((folder / "runs" / "demo").iterdir())
+    run = folder / "runs" / "demo-1"
+    return SimpleNamespace(out=out.getvalue(), err=err.getvalue(), drawn=drawn, folder=folder, run=run)
 
 
 def numbers(out: str, row: str) -> list[float]:
@@ -70,7 +73,7 @@ def test_it_searches_before_it_trains(
     assert count is not None
     assert 5 <= int(count[2]) <= int(count[1]) <= 10
 
-    page = (shown.run.with_name("demo-first") / "results.html").read_text()
+    page = (shown.run.with_name("demo-1-first") / "results.html").read_text()
     assert page.count("<img ") == 2 + 9
     command = shlex.split(before.strip().splitlines()[-1])
     assert command[:2] == ["prvr", "search"]
@@ -115,7 +118,7 @@ def test_it_leaves_videos_to_search(
     shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(shown.folder)
-    run = Path("runs/demo")
+    run = Path("runs/demo-1")
     named = [*re.finditer(r"^prvr (search .*) \"(.*)\" (--model .*)$", shown.out, flags=re.MULTILINE)][-1]
     assert f"prvr serve {run / 'videos'} --model {run}" in shown.out
     assert main([*named[1].split(), named[2], *named[3].split(), "-k", "2"]) == 0
@@ -124,16 +127,3 @@ def test_it_leaves_videos_to_search(
         assert set(library.index.video_ids) == {path.name for path in (run / "videos").iterdir()}
         assert len(library.index) == 4
         assert library.index.model.identity.kind == "trained"
-
-
-def test_a_second_one_takes_another_folder(
-    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("runs/demo").mkdir(parents=True)
-    assert main(["demo", "--quick", "-q"]) == 0
-    out, err = capsys.readouterr()
-    assert "epoch" not in err
-    assert str(Path("runs/demo-1/best")) in out
-    assert list(Path("runs/demo").iterdir()) == []
-    assert Path("runs/demo-1/videos").exists()

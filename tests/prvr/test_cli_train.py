@@ -1,7 +1,6 @@
 """prvr train, evaluate and compare, on the smallest toy corpus."""
 
 import json
-import logging
 import os
 import shutil
 from contextlib import closing
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from commands import SMALL, cells, explained
-from search_files import make_features, make_library, some_videos
 
 import prvr
 from prvr.cli import main
@@ -49,33 +47,6 @@ class TestTrain:
             assert [block.space for block in config.model.blocks] == ["euclidean", "lorentz"]
             assert config.data.root == str(work.data.resolve())
 
-    def test_interrupted_and_resumed_is_as_straight(
-        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        class Interrupt(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                if record.getMessage().startswith("epoch 0"):
-                    raise KeyboardInterrupt
-
-        run, logger = tmp_path / "run", logging.getLogger("prvr.training.trainer")
-        straight = json.loads((work.a / "evaluation.json").read_text())
-        options = [*work.options, "--data-root", str(work.data), "--device", "cpu"]
-        handler = Interrupt()
-        logger.addHandler(handler)
-        try:
-            assert main(["train", *options, "--output", str(run)]) == 130
-        finally:
-            logger.removeHandler(handler)
-        assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
-        capsys.readouterr()
-        assert main(["train", "--resume", "--output", str(run), "--device", "cpu"]) == 0
-        out, err = capsys.readouterr()
-        assert "epoch 1: loss" in err
-        assert "epoch 0: loss" not in err
-        assert "SumR" in out
-        assert str(run / "best") in out
-        assert json.loads((run / "evaluation.json").read_text())["text_to_video"] == straight["text_to_video"]
-
     def test_resume_takes_the_latest_run_of_a_preset(
         self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -93,33 +64,19 @@ class TestTrain:
         assert "nowhere" in error
         assert list((tmp_path / "runs").iterdir()) == []
 
-    @pytest.mark.parametrize(
-        ("file", "text", "message"),
-        [
-            ("corpus.json", "{", "corpus.json: not valid JSON"),
-            ("corpus.json", '{"encoder": "of an earlier version"}', "corpus.json: features of the encoder"),
-            ("videos.jsonl", "{}", "videos.jsonl, line 1"),
-        ],
-    )
     def test_what_is_read_after_training_is_read_before(
-        self,
-        work: SimpleNamespace,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-        file: str,
-        text: str,
-        message: str,
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        damaged = shutil.copytree(work.data / "toy-tiny", tmp_path / "data" / "toy-tiny")
-        (damaged / file).write_text(text, encoding="utf-8")
-        run = tmp_path / "run"
-        words = ["train", *work.options, "--data-root", str(damaged.parent), "--output", str(run)]
-        assert message in explained(words, capsys)
-        assert not run.exists()
-        table = tmp_path / "own.yaml"
+        table, run = tmp_path / "own.yaml", tmp_path / "run"
         table.write_text("title: own\nsets: [toy]\nbase: gmmformer-toy\nrows: [{name: all}]\n", encoding="utf-8")
-        words = ["papers", "run", str(table), "--data-root", str(damaged.parent), "--corpus", "toy=toy-tiny"]
-        assert message in explained([*words, "--output", str(tmp_path / "study")], capsys)
+        for file, message in (("corpus.json", "corpus.json: not valid JSON"), ("videos.jsonl", "videos.jsonl, line 1")):
+            damaged = shutil.copytree(work.data / "toy-tiny", tmp_path / file / "toy-tiny")
+            (damaged / file).write_text("{", encoding="utf-8")
+            root = ["--data-root", str(damaged.parent)]
+            assert message in explained(["train", *work.options, *root, "--output", str(run)], capsys)
+            words = ["papers", "run", str(table), *root, "--corpus", "toy=toy-tiny"]
+            assert message in explained([*words, "--output", str(tmp_path / "study")], capsys)
+        assert not run.exists()
 
 
 class TestEvaluate:
@@ -134,12 +91,17 @@ class TestEvaluate:
         assert trained.blocks == ()
         assert {block.block.split(".")[0] for block in shown.blocks} == {"query", "guide", "clips", "frames"}
 
-    def test_other_split_and_ties_go_to_a_file_of_their_own(self, work: SimpleNamespace) -> None:
+    def test_other_splits_and_changes_go_to_files_of_their_own(self, work: SimpleNamespace, tmp_path: Path) -> None:
         before = (work.a / "evaluation.json").read_bytes()
         assert main(["evaluate", str(work.a), "--split", "val", "--ties", "mean", "-q"]) == 0
         report = json.loads((work.a / "evaluation_val_mean.json").read_text())
         assert (report["split"], report["ties"]) == ("toy-tiny val", "mean")
         assert (work.a / "evaluation.json").read_bytes() == before
+        (tmp_path / "system.yaml").write_text(f"first: {work.a}\nstages: [{{kind: qb_norm}}]\n")
+        assert main(["evaluate", str(tmp_path / "system.yaml"), "--model.registers.sampling_steps", "1", "-q"]) == 0
+        for name in ("evaluation_retriever", "evaluation"):
+            report = EvaluationReport.from_json(tmp_path / f"{name}_registers.sampling_steps-1.json")
+            assert report.changed == {"model.registers.sampling_steps": 1}
 
     def test_keys_of_the_model_can_be_changed_without_training(
         self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
@@ -159,13 +121,6 @@ class TestEvaluate:
         assert report.ranks.tolist() != EvaluationReport.from_json(work.a / "evaluation.json").ranks.tolist()
         assert (work.a / "evaluation.json").read_bytes() == before
 
-    def test_a_yaml_pipeline_stands_over_the_changed_model(self, work: SimpleNamespace, tmp_path: Path) -> None:
-        (tmp_path / "system.yaml").write_text(f"first: {work.a}\nstages: [{{kind: qb_norm}}]\n")
-        assert main(["evaluate", str(tmp_path / "system.yaml"), "--model.registers.sampling_steps", "1", "-q"]) == 0
-        for name in ("evaluation_retriever", "evaluation"):
-            report = EvaluationReport.from_json(tmp_path / f"{name}_registers.sampling_steps-1.json")
-            assert report.changed == {"model.registers.sampling_steps": 1}
-
     def test_changes_that_the_weights_do_not_allow_are_refused(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -175,9 +130,6 @@ class TestEvaluate:
         assert "trained weights do not fit" in said
         assert "model.registers.kind=none" in explained(["evaluate", run, "--model.registers.kind=none"], capsys)
         assert "did you mean clip_weight" in explained(["evaluate", run, "--model.clip_wight", "1"], capsys)
-        assert "greater than or equal to 0" in explained(["evaluate", run, "--model.clip_weight", "-1"], capsys)
-        assert "--train.epochs" in explained(["evaluate", run, "--train.epochs", "3"], capsys)
-        assert "Did you mean --split" in explained(["evaluate", run, "--spilt", "val"], capsys)
         assert main(["pipeline", run, "--stage", "qb_norm", "--output", str(tmp_path / "system")]) == 0
         said = explained(["evaluate", str(tmp_path / "system"), "--model.clip_weight", "0.9"], capsys)
         assert "clip_weight cannot be changed" in said
@@ -191,31 +143,6 @@ class TestEvaluate:
         assert main(["evaluate", str(tmp_path / "model"), *options]) == 0
         found = json.loads((tmp_path / "model" / "evaluation.json").read_text())
         assert found["text_to_video"] == json.loads((work.a / "evaluation.json").read_text())["text_to_video"]
-
-    def test_weights_that_are_not_those_that_were_saved_are_refused(
-        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        run, films = tmp_path / "run", make_library(tmp_path / "films", make_features(some_videos([9])))
-        shutil.copytree(work.a, run)
-        file = run / "best" / "model.safetensors"
-        weights = bytearray(file.read_bytes())
-        weights[-2] ^= 1
-        file.write_bytes(weights)
-        for arguments in (["evaluate", str(run)], ["search", str(films), "red", "--model", str(run)]):
-            assert "model.safetensors: is damaged or was changed" in explained(arguments, capsys)
-        file.write_bytes(b"no tensors")
-        assert str(run / "best") in explained(["evaluate", str(run)], capsys)
-
-
-class TestCompare:
-    def test_two_runs(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-        capsys.readouterr()
-        assert main(["compare", str(work.a), str(work.b), "--samples", "200"]) == 0
-        out = capsys.readouterr().out
-        assert "B - A" in out
-        for run in (work.a, work.b):
-            sumr = json.loads((run / "evaluation.json").read_text())["text_to_video"]["sumr"]
-            assert f"{sumr:.2f}" in out
 
 
 def test_several_processes_must_be_told_where_to_write(

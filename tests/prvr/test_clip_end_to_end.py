@@ -2,19 +2,18 @@
 
 import shlex
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmark_files import EXPECTED, WRITERS
 from plain_diffusionret import PlainDiffusionRet
 from search_files import make_index, without
 from training_runs import StopInEpoch, interrupt, same_end
 from video_files import noise, write_video
-from video_models import square_clip, tiny_siglip
+from video_models import square_clip
 
 from prvr import Pipeline, Retriever
 from prvr.cli import main
@@ -27,7 +26,7 @@ from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.toy import render
 from prvr.toy.scenes import draw_split
-from prvr.training import open_split, open_splits, resume, train
+from prvr.training import open_split, resume, train
 from prvr.training.checkpoint import derived_seed
 from prvr_search.toy_videos import write_mp4
 
@@ -97,6 +96,8 @@ def test_pictures_and_token_numbers_reach_the_model_as_they_are(films: Films) ->
             assert np.array_equal(split.query(number).numpy(), text.words(caption)[:14])
     assert text.words("a red circle").ravel().tolist() == [12, 0, 2, 3, 13]
     assert not features.joint_dim
+    rows = np.array([[49407.0], [250_001.0], [0.0]], np.float32)  # of any vocabulary
+    assert np.array_equal(PackSettings(unit=False).query(rows), rows)
 
 
 def printed(out: str) -> list[str]:
@@ -138,34 +139,6 @@ def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_benchmark_of_pictures_says_how_its_clip_is_trained(
-    films: Films, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "videos").mkdir()
-    for number, video in enumerate(video for split in EXPECTED["didemo"].values() for video in split):
-        write_video(tmp_path / "videos" / f"{video}.mp4", noise(2, seed=number), fps=2)
-    WRITERS["didemo"](tmp_path)
-    options = ["--encoder", f"pixels:{films.clip}", "--output", str(tmp_path / "features"), "-q"]
-    assert main(["export", str(tmp_path / "videos"), *options]) == 0
-    command = [
-        "convert",
-        "benchmark",
-        "didemo",
-        "--annotations",
-        str(tmp_path),
-        "--features",
-        str(tmp_path / "features"),
-    ]
-    assert main([*command, "--output", str(tmp_path / "data"), "--collection", "pictures"]) == 0
-    command = printed(capsys.readouterr().out)
-    assert command[:3] == ["train", "--preset", "diffusionret-msrvtt-pixels"]
-    assert main([*command, "--print-config"]) == 0
-    (tmp_path / "config.yaml").write_text(capsys.readouterr().out)
-    config = load_config(tmp_path / "config.yaml")
-    assert (config.data.collection, config.model.max_frames, config.model.max_words) == ("pictures", 16, 16)
-    assert build_retriever(config.model).config.hidden == 16
-
-
 def test_the_encoder_gives_what_the_image_processor_gives(films: Films) -> None:
     from transformers import CLIPImageProcessor
 
@@ -175,13 +148,6 @@ def test_the_encoder_gives_what_the_image_processor_gives(films: Films) -> None:
     np.testing.assert_allclose(found, expected.reshape(1, 768), atol=1e-5)
     assert found.dtype == np.float32
     assert (encoder.dim, encoder.joint_dim) == (768, 0)
-
-
-def test_token_numbers_of_any_vocabulary_are_packed_exactly() -> None:
-    rows = np.array([[49407.0], [250_001.0], [0.0]], np.float32)
-    assert np.array_equal(PackSettings(unit=False).query(rows), rows)
-    with pytest.raises(ValueError, match="float16 rounds token numbers"):
-        PackSettings(unit=False, dtype="float16")
 
 
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 25])
@@ -195,14 +161,6 @@ def test_the_middle_picture_stands_for_a_segment(length: int) -> None:
         assert abs(row + 0.5 - (edges[number] + edges[number + 1]) / 2) <= 0.5
     if length <= 6:
         assert np.array_equal(frames, rows)
-
-
-def test_rows_of_unit_length_and_rows_as_they_are_are_packed_apart(films: Films, tmp_path: Path) -> None:
-    corpus = open_corpus(films.root, "films")
-    with pack(corpus, "test", cache_dir=tmp_path) as scaled:
-        assert torch.allclose(scaled.video(0)[1].norm(dim=1), torch.ones(1), atol=1e-3)
-    with pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(unit=False)) as plain:
-        assert plain.files.folder != scaled.files.folder
 
 
 def test_a_run_trains_the_clip_at_its_own_rate(films: Films, run: Path) -> None:
@@ -235,40 +193,6 @@ def test_everything_but_the_start_works_without_the_clip(films: Films, run: Path
         found = evaluate(load_pretrained(tmp_path / "run" / "best"), split, EvaluationConfig(bootstrap=0))
     assert found.text_to_video == resumed.report.text_to_video
     assert "load_pretrained" in (run / "best" / "README.md").read_text()
-
-
-def test_chunks_and_half_precision(films: Films, tmp_path: Path) -> None:
-    losses = {}
-    for name, changes in (
-        ("plain", {}),
-        ("chunks", {"train__chunk_videos": 1}),
-        ("bf16", {"train__precision": "bf16"}),
-        ("on the device", {"train__data_on_device": "always"}),
-    ):
-        config = films.read(train__epochs=1, **changes)
-        losses[name] = train(config, output=tmp_path / name, device="cpu").history[0]["loss"]["total"]
-    assert losses["chunks"] == pytest.approx(losses["plain"], rel=1e-4)
-    assert losses["bf16"] == pytest.approx(losses["plain"], rel=0.1)
-    assert losses["on the device"] == losses["plain"]
-
-
-def test_the_preset_of_the_released_code_trains_along(films: Films, tmp_path: Path) -> None:
-    like = films.read()
-    config = load_config("diffusionret-msrvtt-released")
-    model = replace(like.model, compat=config.model.compat)
-    train_config = replace(like.train, chunk_videos=2, epochs=3)
-    config = replace(config, model=model, data=like.data, train=train_config)
-    result = train(config, output=tmp_path / "run", device="cpu")
-    torch.manual_seed(derived_seed(config.train.seed, "weights"))
-    start, trained = build_retriever(model), load_pretrained(result.output / "best")
-    before = dict(start.named_parameters())
-    moved = {name: (p - before[name]).abs().max().item() for name, p in trained.named_parameters()}
-    ours, theirs = (max(far for n, far in moved.items() if n.startswith("backbone.") == mine) for mine in (False, True))
-    # Steps of at most 1e-4 and 1e-7, some more without a correction of the bias: .1 / sqrt(.02) of the first gradient.
-    assert 0 < theirs < 2e-6
-    assert 10 * theirs < ours < 2e-3
-    assert isinstance(trained, ClipRetriever)
-    assert trained.temporal.layers[0].norm1.eps == 1e-12
 
 
 def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, tmp_path: Path) -> None:
@@ -314,12 +238,3 @@ def test_a_published_checkpoint_is_evaluated_and_its_first_stage_trained_over(fi
         load_rerankers(again)["t2v"].config.compat
         == load_rerankers(out / "stages" / "1-diffusion")["t2v"].config.compat
     )
-
-
-def test_features_of_another_kind_are_refused(films: Films, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="frame features are 768 wide, but the model expects 512"):
-        open_splits(load_config("hybrid-clip", {"data": films.read().data}))
-    with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
-        open_encoder(f"pixels:{tiny_siglip(tmp_path / 'siglip')}")
-    with pytest.raises(ValueError, match="no space in common with frames"):
-        open_featurizer(f"pixels:{films.clip}").sentence("a red circle")

@@ -4,7 +4,7 @@ import math
 import random
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +20,6 @@ from prvr.config import (
     Registry,
     config_leaves,
     dump_config,
-    expect_readable,
     load_config,
     preset_names,
     preset_text,
@@ -71,35 +70,31 @@ def without(values: dict, key: str) -> dict:
     return values | {first: without(values[first], rest)}
 
 
-class TestBase:
-    def write(self, path: Path, text: str) -> Path:
+def test_a_base_is_merged_by_groups_and_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         return path
 
-    def test_groups_are_merged_and_lists_replaced(self, tmp_path: Path) -> None:
-        mine = "name: mine\nbase: hlformer-tvr\nmodel: {blocks: [{space: lorentz}]}\n"
-        mine += "loss: {triplet: {margin: 0.3}, diversity: 0}\n"
-        config, base = load_config(self.write(tmp_path / "mine.yaml", mine)), load_config("hlformer-tvr")
-        assert config.model == replace(base.model, blocks=(BlockConfig("lorentz"),))
-        changed = {"triplet": {"margin": 0.3}, "diversity": replace(base.loss["diversity"], weight=0)}
-        assert config.loss == LossConfig({**base.loss.terms, **changed})
-        assert (config.name, config.optim, config.train) == ("mine", base.optim, base.train)
-
-    def test_a_base_is_a_file_beside_the_one_that_names_it(self, tmp_path: Path, monkeypatch) -> None:
-        self.write(tmp_path / "first.yaml", "name: first\nbase: hybrid-tvr\ntrain: {epochs: 3}\n")
-        second = self.write(tmp_path / "second.yaml", "name: second\nbase: first.yaml\noptim: {lr: 0.5}\n")
-        config = load_config(second, {"train.seed": 7})
-        assert (config.train.epochs, config.optim.lr, config.train.seed) == (3, 0.5, 7)
-
-    def test_a_base_that_cannot_be_used(self, tmp_path: Path) -> None:
-        for text, named in {
-            "name: x\nbase: hybrid-tv\n": "did you mean hybrid-tvr",
-            "name: x\nbase: [hybrid-tvr]\n": "base: expected the name",
-            "name: x\nbase: none.yaml\n": "none.yaml does not exist",
-            "name: x\nbase: bad.yaml\n": "based on itself",
-        }.items():
-            with pytest.raises(ConfigError, match=named):
-                load_config(self.write(tmp_path / "bad.yaml", text))
+    mine = "name: mine\nbase: hlformer-tvr\nmodel: {blocks: [{space: lorentz}]}\n"
+    mine += "loss: {triplet: {margin: 0.3}, diversity: 0}\n"
+    config, base = load_config(write("mine.yaml", mine)), load_config("hlformer-tvr")
+    assert config.model == replace(base.model, blocks=(BlockConfig("lorentz"),))
+    changed = {"triplet": {"margin": 0.3}, "diversity": replace(base.loss["diversity"], weight=0)}
+    assert config.loss == LossConfig({**base.loss.terms, **changed})
+    assert (config.name, config.optim, config.train) == ("mine", base.optim, base.train)
+    write("first.yaml", "name: first\nbase: hybrid-tvr\ntrain: {epochs: 3}\n")
+    second = write("second.yaml", "name: second\nbase: first.yaml\noptim: {lr: 0.5}\n")
+    config = load_config(second, {"train.seed": 7})
+    assert (config.train.epochs, config.optim.lr, config.train.seed) == (3, 0.5, 7)
+    for text, named in {
+        "name: x\nbase: hybrid-tv\n": "did you mean hybrid-tvr",
+        "name: x\nbase: [hybrid-tvr]\n": "base: expected the name",
+        "name: x\nbase: none.yaml\n": "none.yaml does not exist",
+        "name: x\nbase: bad.yaml\n": "based on itself",
+    }.items():
+        with pytest.raises(ConfigError, match=named):
+            load_config(write("bad.yaml", text))
 
 
 def test_values_from_python_are_taken_as_they_are() -> None:
@@ -111,27 +106,11 @@ def test_values_from_python_are_taken_as_they_are() -> None:
 
 def test_a_key_that_was_refused_is_not_suggested() -> None:
     """Models of two kinds: a key of one of them is none of the other's."""
-    for key, message in (
-        ("model.padded_rows", r"unknown key 'model\.padded_rows' of a model of kind tokens"),
-        ("model.compat.window", r"unknown key 'model\.compat\.window' of a model of kind tokens"),
-        ("model.word_dept", r"unknown key 'model\.word_dept' of .*; did you mean model\.word_depth"),
-    ):
-        with pytest.raises(ConfigError, match=message) as refused:
-            load_config("diffusionret-msrvtt", {key: "drop"})
-        assert key not in re.split(r"\W did you mean | or |\?", str(refused.value))
-
-
-def test_a_configuration_that_yaml_would_change_is_refused() -> None:
-    """A subclass of `LossConfig` has a weight that no configuration file knows."""
-
-    @dataclass(frozen=True)
-    class OwnLosses(LossConfig):
-        centring: float = 0.1
-
-    config = load_config("hlformer-tvr")
-    expect_readable(config)
-    with pytest.raises(ConfigError, match=r"^loss: cannot be read back from config\.yaml"):
-        expect_readable(replace(config, loss=OwnLosses()))
+    with pytest.raises(ConfigError, match=r"'model\.compat\.window' of a model of kind tokens") as refused:
+        load_config("diffusionret-msrvtt", {"model.compat.window": "drop"})
+    assert "model.compat.window" not in re.split(r"\W did you mean | or |\?", str(refused.value))[1:]
+    with pytest.raises(ConfigError, match=r"'model\.word_dept' of .*; did you mean model\.word_depth"):
+        load_config("diffusionret-msrvtt", {"model.word_dept": 1})
 
 
 ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")
@@ -147,26 +126,17 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"model.blocks": []}, "blocks is empty"),
         ({"loss.diffusion": 0.1}, r"needs model\.registers\.kind='diffusion'"),
         ({"train.epochs": "many"}, r"train\.epochs.*integer.*'many'"),
-        ({"train.checkpoint_every": 0}, r"train\.checkpoint_every.*greater than or equal to 1.*0"),
-        ({"train.on_nonfinite": "ignore"}, r"train\.on_nonfinite.*'stop' or 'skip'.*'ignore'"),
         ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
         ({"model.lorentz_magnitude": "printed"}, "lorentz_magnitude='printed' needs compat.lorentz='correct'"),
-        ({"model.lorentz_curvature_learned": True}, "lorentz_curvature_learned=True needs compat.lorentz='correct'"),
-        ({"model.lorentz_curvature": 0}, r"model\.lorentz_curvature.*greater than or equal to 0\.01"),
         ({"model.registers.variance": "beta"}, "variance='beta' needs scheduler='ddpm', got 'ddim'"),
-        ({"model.registers.scheduler": "pndm"}, r"model\.registers\.scheduler.*'flow'.*'pndm'"),
         (
             {"model.registers.scheduler": "flow", "model.compat.register_constants": "float32"},
             "set compat.register_constants='float64'",
         ),
         ({"optim": 3}, "optim"),
         ({"optim.name.deep": 3}, "'name' is a value"),
-        ({"optim.lr": 1e308}, r"optim\.lr: .*less than or equal to 100, got 1e\+308"),
-        ({"optim.lr": "nan"}, r"optim\.lr: .*finite number, got 'nan'"),
         ({"optim.lr": math.nan}, r"optim\.lr: .*finite number, got nan"),
         ({"model.blocks": [{"width": 1e300}]}, r"model\.blocks\.0\.width: .*less than or equal to 1000000"),
-        ({"model.hidden": 1_000_000}, r"model\.hidden: .*less than or equal to 65536, got 1000000"),
-        ({"train.seed": 2**40}, r"train\.seed: .*less than or equal to 4294967295"),
         ({"loss.triplet": 10**5000}, r"loss\.triplet\.weight: .*valid number, got a very long number"),
         ({"model.lorentz_dim": 3}, r"lorentz_dim=3: .* at least 8, a time and a space"),
         ({"model.num_clips": 200, "model.compat.padding": "to_length"}, r"num_clips=200 is more than max_frames=128"),
@@ -176,6 +146,11 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
             r"sampling_steps=11 is beyond steps=10",
         ),
         ({f"loss.{t}": 0 for t in ALL_LOSSES}, "every loss weight is 0"),
+        ({"model.blocks": [{"space": "lorenz"}]}, r"blocks.0.space: unknown space 'lorenz'; did you mean lorentz\?"),
+        ({"model.registers.kind": "prior", "model.registers.start": "gaussian"}, "needs start='prior_sample'"),
+        ({"model.stream": {"feature": "a/b"}}, r"model\.stream\.feature"),
+        ({"model.stream": {"feature": "a"}, "model.branches": "clips"}, r"stream joins the frames .* got clips"),
+        ({"model.frame_query": "words", "model.branches": "clips"}, "frame_query='words' needs branches='both'"),
     ],
 )
 def test_unusable_values_are_named(overrides: dict, message: str) -> None:
@@ -210,24 +185,13 @@ def test_any_number_is_taken_or_refused_by_name(name: str) -> None:
     assert taken > 5
 
 
-def test_a_prior_that_is_not_there_has_no_loss() -> None:
-    with pytest.raises(ConfigError, match=r"loss\.prior_kl=.* needs model\.registers\..* and its start='prior_mean'"):
-        load_config("dreamprvr-tvr", {"model.registers.start": "gaussian"})
-    with pytest.raises(ConfigError, match="kind='prior' needs start='prior_sample'"):
-        load_config("hlformer-tvr", {"model.registers.kind": "prior", "model.registers.start": "gaussian"})
-    with pytest.raises(ConfigError, match=r"loss\.diffusion=.* needs model\.registers\.kind='diffusion'"):
-        load_config("dreamprvr-tvr", {"model.registers.kind": "prior"})
-    load_config("dreamprvr-tvr", {"model.registers.start": "gaussian", "loss.prior_kl": 0})
-
-
-def test_a_preset_of_a_re_ranker_is_no_retriever() -> None:
-    with pytest.raises(ConfigError, match=r"diffusionret-stage2-paper configures a re-ranker: .* --retriever RUN"):
-        prvr.load_config("diffusionret-stage2-paper")
-
-
-def test_unknown_preset_and_files(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="unknown preset 'hlformer-tv'; did you mean hlformer-tvr"):
-        prvr.load_config("hlformer-tv")
+def test_unknown_presets_and_files(tmp_path: Path) -> None:
+    for name, message in (
+        ("hlformer-tv", "unknown preset 'hlformer-tv'; did you mean hlformer-tvr"),
+        ("diffusionret-stage2-paper", r"diffusionret-stage2-paper configures a re-ranker: .* --retriever RUN"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(name)
     bad = tmp_path / "bad.yaml"
     for text, message in {
         "a: [1\n": r"not valid YAML: [\s\S]*    a: \[1\n",  # shows the line
@@ -237,27 +201,18 @@ def test_unknown_preset_and_files(tmp_path) -> None:
     }.items():
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=message):
-            prvr.load_config(bad)
+            load_config(bad)
 
 
 def test_a_registry_takes_each_name_once() -> None:
     registry: Registry[type] = Registry("part")
     registry.register("first", dict, "A mapping.")
-    assert ("first" in registry, registry.names, [entry.part for entry in registry]) == (True, ("first",), [dict])
     with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
         registry.register("first", list, "A list.")
-    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first. For your own part"):
-        registry["second"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "changes", "message"),
-    [
-        ("gmmformer-tvr", {"model.lorentz_dim": 31}, r"gmmformer-tvr: model.lorentz_dim=31 has no effect: only space="),
-        ("hlformer-tvr", {"model.fusion": "mean", "model.fusion_temperature": 0.1}, "or fusion='token_guided' reads"),
-    ],
-)
-def test_a_setting_that_no_part_reads_is_refused(preset: str, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(preset, changes)
-    assert load_config(preset, changes, shared=True).model != load_config(preset).model
+def test_a_setting_that_no_part_reads_is_refused() -> None:
+    changes = {"model.fusion": "mean", "model.fusion_temperature": 0.1}
+    with pytest.raises(ConfigError, match=r"has no effect: .* or fusion='token_guided' reads"):
+        load_config("hlformer-tvr", changes)
+    assert load_config("hlformer-tvr", changes, shared=True).model != load_config("hlformer-tvr").model

@@ -1,5 +1,6 @@
 """Caption files, moments, relevance sets, tags, and finding a corpus."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ def file(tmp_path: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_ids_end_in_enc_and_a_number_and_lines_are_split_at_the_first_space(tmp_path: Path) -> None:
+def test_lines_of_captions_moments_relevance_and_tags(tmp_path: Path) -> None:
+    """Ids end in #enc# and a number; lines are split at the first space."""
     text = "b#enc#0 two  words\u2028one line\na##x#enc#1 # text\r\nünï-日#enc#0 \u00a0 x\n\nb#enc#1 again"
     assert read_captions(file(tmp_path, text)) == (
         Caption("b#enc#0", "b", "two  words\u2028one line"),
@@ -26,26 +28,6 @@ def test_ids_end_in_enc_and_a_number_and_lines_are_split_at_the_first_space(tmp_
         Caption("ünï-日#enc#0", "ünï-日", "\u00a0 x"),
         Caption("b#enc#1", "b", "again"),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "holds no caption"),
-        ("\n\n", "holds no caption"),
-        ("a#enc#0 x\nb#enc#0 \n", "line 2: caption 'b#enc#0' has no text"),
-        ("a#enc#0\n", "line 1: caption 'a#enc#0' has no text"),
-        ("a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' is repeated"),
-        ("#enc#0 x\n", "line 1: no video id"),
-        (b"a#enc#0 caf\xe9\n", "not UTF-8"),
-    ],
-)
-def test_bad_captions(tmp_path: Path, text: str | bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_captions(file(tmp_path, text))
-
-
-def test_moments_relevance_and_tags(tmp_path: Path) -> None:
     row = '{"split": "test", "cap_id": "a#enc#0", "vid": "a", "duration": 9, "ts": [5.5, 2], "kind": "v"}\n'
     assert read_moments(file(tmp_path, row)) == {"a#enc#0": Moment(2.0, 5.5, 9.0)}
     assert read_relevance(file(tmp_path, '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n')) == {
@@ -61,22 +43,22 @@ def test_moments_relevance_and_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("read", "text", "message"),
     [
-        ('{"cap_id": "a", "tags": ["x"]', "line 1: not valid JSON"),
-        ('["a"]', "line 1: its content: Input should be an object"),
-        ('{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: cap_id: Field required"),
-        ('{"cap_id": "a"}', "line 1: tags: Field required"),
-        ('{"cap_id": 7, "tags": ["x"]}', "line 1: cap_id: Input should be a valid string"),
-        ('{"cap_id": "a", "tags": "seen"}', "line 1: tags: Input should be a valid array"),
-        ('{"cap_id": "a", "tags": ["x", 1]}', "line 1: tags.1: Input should be a valid string"),
-        ('{"cap_id": "a", "tags": ["x", " "]}', "line 1: tags.1: String should match"),
-        ('{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' is repeated"),
+        (read_captions, "\n\n", "holds no caption"),
+        (read_captions, "a#enc#0 x\nb#enc#0 \n", "line 2: caption 'b#enc#0' has no text"),
+        (read_captions, "a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' is repeated"),
+        (read_captions, "#enc#0 x\n", "line 1: no video id"),
+        (read_captions, b"a#enc#0 caf\xe9\n", "not UTF-8"),
+        (read_tags, '{"cap_id": "a", "tags": ["x"]', "line 1: not valid JSON"),
+        (read_tags, '{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: cap_id: Field required"),
+        (read_tags, '{"cap_id": "a", "tags": ["x", " "]}', "line 1: tags.1: String should match"),
+        (read_tags, '{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' is repeated"),
     ],
 )
-def test_bad_tags(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_lines(tmp_path: Path, read: Callable[[Path], object], text: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_tags(file(tmp_path, text))
+        read(file(tmp_path, text))
 
 
 def make(root: Path, name: str = "col", feature: str = "frames", **more: Any) -> None:
@@ -121,18 +103,11 @@ def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
     assert open_corpus(tmp_path, "col", feature="mine").feature_folder == features / "mine"
     with pytest.raises(DataError, match=r"\['i3d', 'mine'\]"):
         open_corpus(tmp_path, "col", feature="yours")
+    words = tmp_path / "col" / "TextData" / "roberta_col_query_feat.hdf5"
+    words = words.rename(words.with_name("clip_col_query_feat.hdf5"))
+    assert open_corpus(tmp_path, "col").query_file == words
     (features / "i3d").rename(features / "theirs")
     with pytest.raises(DataError, match=r"expected one folder.*\['mine', 'theirs'\]"):
-        open_corpus(tmp_path, "col")
-
-
-def test_query_features_of_another_encoder_are_found(tmp_path: Path) -> None:
-    make(tmp_path)
-    text = tmp_path / "col" / "TextData"
-    (text / "roberta_col_query_feat.hdf5").rename(text / "clip_col_query_feat.hdf5")
-    assert open_corpus(tmp_path, "col").query_file.name == "clip_col_query_feat.hdf5"
-    (text / "clip_col_query_feat.hdf5").unlink()
-    with pytest.raises(DataError, match="Download the query features"):
         open_corpus(tmp_path, "col")
 
 
@@ -174,27 +149,22 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]
 
 
-@pytest.mark.parametrize(
-    "bad", ["", ".", "..", "a/b", "/a", "a/", "./a", "a\nb", "a b", "a\tb", "a\0b", "\ud800", "a\x7f"], ids=ascii
-)
+@pytest.mark.parametrize("bad", ["", "..", "a/b", "/a", "a\nb", "a b", "a\0b", "\ud800", "a\x7f"], ids=ascii)
 def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path, bad: str) -> None:
     x = np.ones((1, 2))
-    with pytest.raises(DataError, match="1 video ids cannot be written, among them"):
-        write_layout(tmp_path / "videos", TextData({}), videos=[("good", x), (bad, x)], queries=[])
-    with pytest.raises(DataError, match="1 caption ids cannot be written, among them"):
-        write_layout(tmp_path / "queries", TextData({}), videos=[], queries=[("good#0", x), (bad, x)])
-    captions = [Caption("good#0", "good", "x"), *(Caption(f"{bad}#{k}", bad, "x") for k in range(5))]
-    if bad not in ("", ".", ".."):  # with what follows them these can be written
-        with pytest.raises(DataError, match="5 caption ids cannot be written, among them") as caught:
-            write_layout(tmp_path / "captions", TextData({"test": captions}), videos=[], queries=[])
-        assert "#0" in str(caught.value)
+    captions = [Caption("good#0", "good", "x"), *(Caption(f"{bad}#{k}", bad or "a\nb", "x") for k in range(5))]
+    for message, written in (
+        ("1 video ids cannot be written, among them", {"videos": [("good", x), (bad, x)]}),
+        ("1 caption ids cannot be written, among them", {"queries": [("good#0", x), (bad, x)]}),
+        ("5 caption ids cannot be written, among them", {"texts": TextData({"test": captions})}),
+    ):
+        if bad in ("", "..") and "texts" in written:  # with what follows them these can be written
+            continue
+        with pytest.raises(DataError, match=message) as caught:
+            write_layout(tmp_path / "x", **({"texts": TextData({}), "videos": [], "queries": []} | written))
         str(caught.value).encode()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_text_that_is_no_unicode_and_a_query_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'a#0', 'x.*ud800': expected .* in UTF-8"):
         write_layout(tmp_path / "x", TextData({"test": [Caption("a#0", "a", "x\ud800")]}), videos=[], queries=[])
     with pytest.raises(DataError, match="'a#0' is repeated"):
-        write_layout(tmp_path / "x", TextData({}), videos=[], queries=[("a#0", np.ones((1, 2)))] * 2)
+        write_layout(tmp_path / "x", TextData({}), videos=[], queries=[("a#0", x)] * 2)
     assert not list(tmp_path.iterdir())

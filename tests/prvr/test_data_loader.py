@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from prvr.data import (
-    Corpus,
-    DataError,
-    PackedSplit,
-    VideoLoader,
-    holdout,
-    pack,
-)
+from prvr.data import Corpus, DataError, PackedSplit, VideoLoader, holdout, pack
 from prvr.data.packed_files import PackedWriter
 from prvr.data.sampling import pad
 
@@ -89,7 +82,7 @@ def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     assert alone.clips.shape == (1, 32, 512)
 
 
-def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
+def test_order_and_captions_depend_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
     def orders(seed: int) -> list[tuple[str, ...]]:
         loader = VideoLoader(packed, 8, seed=seed)
         out = []
@@ -110,9 +103,6 @@ def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
     assert [len(batch.video_ids) for batch in plain] == [8, 8, 4]
     assert tuple(v for batch in plain for v in batch.video_ids) == packed.video_ids
     assert len(VideoLoader(packed, 8, drop_last=True)) == 2
-
-
-def test_captions_are_drawn_anew_each_epoch(packed: PackedSplit) -> None:
     loader = VideoLoader(packed, 20, captions_per_video=2, seed=1)
     drawn = [[loader.queries_of(i, epoch).tolist() for i in range(20)] for epoch in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -1,6 +1,5 @@
 """MP4 files of the toy world: what is read is what was written."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +42,14 @@ def read(path: Path) -> np.ndarray:
         return np.stack([encoder.prepare(frame.pixels) for frame in file.sample(FPS)])
 
 
-def test_frames_come_back_in_number_and_order_with_small_errors(frames: np.ndarray, written: Path) -> None:
+def test_what_is_read_and_what_a_player_sees_is_what_was_written(frames: np.ndarray, written: Path) -> None:
+    """Luma and chroma of BT.709, limited range, are computed anew; libswscale's are a whole step too low."""
     found = read(written)
     assert found.shape == frames.shape
     errors = abs(found.astype(int) - frames).mean((1, 2, 3))
     assert errors.max() < 2  # of 255; 1.3 here, a part of which is the rounding of decoders
     nearest = [abs(frames.astype(int) - one).mean((1, 2, 3)).argmin() for one in found]
     assert nearest == list(range(len(frames)))
-
-
-def test_no_colour_is_darker_or_brighter_than_it_was(frames: np.ndarray, written: Path) -> None:
-    """Luma and chroma of BT.709, limited range, computed anew; libswscale's are a whole step too low."""
     red, green, blue = frames.astype(float).mean((0, 1, 2))
     luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     chroma = [128 + 112 * (blue - luma) / 0.9278 / 255, 128 + 112 * (red - luma) / 0.7874 / 255]
@@ -61,9 +57,6 @@ def test_no_colour_is_darker_or_brighter_than_it_was(frames: np.ndarray, written
         planes = np.stack([frame.to_ndarray() for frame in container.decode(video=0)])  # Y, then U, then V
     found = [planes[:, rows].mean() for rows in (slice(0, 256), slice(256, 320), slice(320, 384))]
     assert found == pytest.approx([16 + 219 * luma / 255, *chroma], abs=0.2)
-
-
-def test_a_player_sees_the_rate_the_length_and_the_colours(written: Path) -> None:
     with av.open(str(written)) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
@@ -74,18 +67,13 @@ def test_a_player_sees_the_rate_the_length_and_the_colours(written: Path) -> Non
         assert times == [i / 2 for i in range(41)]
 
 
-@pytest.mark.parametrize("scale", [2, 4])
-def test_chroma_costs_no_colour(tmp_path: Path, scale: int) -> None:
+def test_chroma_costs_no_colour(tmp_path: Path) -> None:
     """Columns of one pixel in all nine colours, which 4:2:0 would mix if they were not enlarged."""
     colours = np.array(list(RGB.values()), dtype=np.uint8)
     still = np.tile(colours[np.arange(64) % len(colours)], (3, 64, 1, 1))
-    write_mp4(tmp_path / "v.mp4", still, scale=scale)
+    write_mp4(tmp_path / "v.mp4", still, fps=29.97, scale=2)
     errors = abs(read(tmp_path / "v.mp4").astype(int) - still)
     assert errors.mean() < 4  # of 255; 50 where neighbours are mixed
-
-
-def test_a_rate_of_ones_own(tmp_path: Path, frames: np.ndarray) -> None:
-    write_mp4(tmp_path / "v.mp4", frames[:5], fps=29.97)
     with av.open(str(tmp_path / "v.mp4")) as container:
         assert float(container.streams.video[0].average_rate) == pytest.approx(29.97, rel=1e-3)
 
@@ -111,20 +99,11 @@ def test_nothing_is_left_after_an_error_in_the_middle(
     assert (tmp_path / "old.mp4").read_bytes() == b"as before"
 
 
-@pytest.mark.parametrize("change", [{"scale": 3}, {"scale": 0}, {"fps": 0.0}, {"fps": float("nan")}])
-def test_what_cannot_be_written_is_refused(tmp_path: Path, frames: np.ndarray, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        write_mp4(tmp_path / "v.mp4", frames[:2], **change)
-    with pytest.raises(ValueError, match="at least one frame"):
-        write_mp4(tmp_path / "v.mp4", frames[:0])
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_missing_is_named(tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    for some, change in ((frames[:2], {"scale": 3}), (frames[:2], {"fps": float("nan")}), (frames[:0], {})):
+        with pytest.raises(ValueError, match="expected"):
+            write_mp4(tmp_path / "v.mp4", some, **change)
     monkeypatch.setattr(av, "codecs_available", set())
     with pytest.raises(ImportError, match=r"without the encoder libx264.*prvr-search"):
-        write_mp4(tmp_path / "v.mp4", frames)
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ImportError, match=r'pip install "prvr-search"'):
         write_mp4(tmp_path / "v.mp4", frames)
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,6 @@ from torch import Tensor
 from prvr.cli import main
 from prvr.data import PackedSplit, open_corpus
 from prvr.evaluation import EvaluationReport, encode_split
-from prvr.evaluation.compare import compare
 from prvr.evaluation.lists import graded_gain
 from prvr.evaluation.metrics import Ties
 from prvr.models import AnyRetriever
@@ -52,6 +52,12 @@ def split(run: tuple[Path, AnyRetriever]) -> Iterator[PackedSplit]:
         yield packed
 
 
+def whole_matrix(retriever: Any, split: PackedSplit) -> Tensor:
+    encoded = encode_split(retriever.eval(), split)
+    with torch.no_grad():
+        return torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)
+
+
 def slow_ranks(scores: Tensor, right: Sequence[set[int]]) -> list[int]:
     """1 + the number of wrong columns that score at least as high as the best right one, row by row."""
     found = []
@@ -74,9 +80,7 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     number = {video: i for i, video in enumerate(split.video_ids)}
     dense = {record["query_id"]: {number[video] for video in record["gt_video_ids"]} for record in records}
     right = [dense.get(query, set(own)) for query, own in zip(split.query_ids, split.relevant, strict=True)]
-    encoded = encode_split(retriever.eval(), split)
-    with torch.no_grad():
-        scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)  # pyright: ignore[reportArgumentType]
+    scores = whole_matrix(retriever, split)
     found = EvaluationReport.from_json(folder / "evaluation_dense_labels.json")
     assert found.labels == "dense"
     assert found.ranks.tolist() == slow_ranks(scores, right)
@@ -93,6 +97,9 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     assert found.lists.right == pytest.approx(sum(map(len, right)) / len(right))
     own = sum(v in videos for v, videos in zip(found.query_to_video.tolist(), right, strict=True))
     assert [part.moments[0].queries for part in (original, found)] == [len(right), own]  # right in its own video only
+    said = explained(["compare", *(str(folder / f"evaluation{name}.json") for name in ("", "_dense_labels"))], capsys)
+    assert "with labels 'original'" in said
+    assert "with 'dense'" in said
 
 
 def test_stages_and_names_of_files(
@@ -118,17 +125,6 @@ def test_stages_and_names_of_files(
     assert (run[0] / "evaluation_on_toy-tiny_test_dense_labels.json").is_file()
     assert main(["evaluate", folder, "--split", "val", "-q"]) == 0  # no query of this split has such a label
     assert "labels" not in capsys.readouterr().out
-
-
-def test_reports_under_different_labels_are_not_compared(
-    run: tuple[Path, AnyRetriever], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", str(run[0]), "--device", "cpu", "-q"]) == 0
-    files = [run[0] / "evaluation.json", run[0] / "evaluation_dense_labels.json"]
-    said = explained(["compare", *map(str, files)], capsys)
-    assert "with labels 'original'" in said
-    assert "with 'dense'" in said
-    assert compare(files[1], files[1]).differences["sumr"].value == 0
 
 
 CAPTIONS = {"test": [("a", 0), ("a", 1), ("b", 0)], "val": [("a", 0), ("b", 0)], "train": [("c", 0)]}
@@ -166,28 +162,21 @@ def test_both_forms_of_labels(films: Path, tmp_path: Path, form: str, capsys: py
     assert "already exists" in explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
 
 
-@pytest.mark.parametrize(
-    ("records", "named"),
-    [
-        ([{"query_id": "z#enc#0", "gt_video_ids": ["a"]}], "query ids that are in no split: 1, among them ['z#enc#0']"),
-        (
-            [{"query_id": "a#enc#1", "gt_video_ids": ["a", "y", "c"]}],
-            "their query: 2, among them ['c', 'y']",
-        ),
-        ([{"query_id": "a#enc#1", "gt_video_ids": ["a"]}] * 3, "repeated query ids: 2"),
-        ([{"query_id": "a#enc#1", "gt_video_ids": []}], "no label"),
-        ([{"query_id": 3, "gt_video_ids": ["a"]}], "record 1: got {'query_id': 3"),
-        ([{"query_id": "a#enc#1", "gt_video_ids": "a"}], "expected an object with query_id"),
-        ([["a#enc#1", "a"]], "record 1"),
-    ],
-)
-def test_labels_that_do_not_fit_are_refused(
-    records: list, named: str, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "labels.json").write_text(json.dumps(records))
+def test_labels_that_do_not_fit_are_refused(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for query, videos, named in (
+        ("z#enc#0", ["a"], "query ids that are in no split: 1, among them ['z#enc#0']"),
+        ("a#enc#1", ["a", "y", "c"], "their query: 2, among them ['c', 'y']"),
+        ("a#enc#1", [], "no label"),
+        (3, ["a"], "record 1: got {'query_id': 3"),
+        ("a#enc#1", "a", "expected an object with query_id"),
+    ):
+        (tmp_path / "labels.json").write_text(json.dumps([{"query_id": query, "gt_video_ids": videos}]))
+        said = explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
+        assert named in said
+        assert "labels.json" in said
+    (tmp_path / "labels.json").write_text(json.dumps([{"query_id": "a#enc#1", "gt_video_ids": ["a"]}] * 3))
     said = explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
-    assert named in said
-    assert "labels.json" in said
+    assert "repeated query ids: 2" in said
     assert not (films / "TextData" / "films_dense_labels.jsonl").exists()
 
 
@@ -214,11 +203,8 @@ def test_levels_of_relevance_are_gains(
     options = ["--device", "cpu", "-q", "--data-root", str(other), "--output", str(report)]
     assert main(["evaluate", str(run[0]), *options]) == 0
     found = EvaluationReport.from_json(report.with_name("evaluation_dense_labels.json"))
-    encoded = encode_split(run[1].eval(), split)
-    with torch.no_grad():
-        scores = torch.cat([run[1].score(encoded.text, part).total for part in encoded.videos], 1)  # pyright: ignore[reportArgumentType]
     expected = []
-    for n, row in enumerate(scores.tolist()):
+    for n, row in enumerate(whole_matrix(run[1], split).tolist()):
         gains = [0.0] * 20
         for step, level in enumerate((n % 5, 4, 0, 1)):
             gains[(n + step) % 20] = 2.0**level - 1

@@ -14,16 +14,15 @@ from golden import FIXTURES, check_close
 from torch import Tensor
 
 import prvr
-from prvr.config import ConfigError, load_config
+from prvr.config import load_config
 from prvr.losses import LossInputs, dissent_loss, fuse_evidence, intra_video_loss, transport_targets
 from prvr.losses.evidence import dirichlet_loss, evidence_of, query_groups
-from prvr.losses.transport import block_cosines, softmax_targets, unit_interval
+from prvr.losses.transport import block_cosines, unit_interval
 from prvr.models import build_retriever
-from prvr.released import CheckpointError, released_config, tensors
+from prvr.released import released_config, tensors
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.released.loading import released_sizes, system_of
 from prvr.released.loss_parts import released_transport_targets, released_unit_interval
-from prvr.scoring import word_scores
 from prvr.training import Splits, train
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 
@@ -127,42 +126,22 @@ class TestWholeModel:
     """Every term against plain loops over the embeddings and scores of a model."""
 
     @pytest.mark.parametrize("released", [True, False], ids=["released", "correct"])
-    @pytest.mark.parametrize("division", [0.05, 0.55])
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_terms(self, released: bool, division: float, seed: int) -> None:
-        settings = {"loss__dissent": 0.3, "loss__evidence__division": division, "loss__transport__epsilon": 0.05}
+    def test_terms(self, released: bool, seed: int) -> None:
+        settings = {"loss__dissent": 0.3, "loss__transport__epsilon": 0.05}
         retriever, objective = model(**settings | ({} if released else CORRECT))
         some = batch(seed)
         with torch.no_grad():
             out = retriever(some)
             terms, warm = (objective(out, some, negatives="hardest", warm_up=early) for early in (False, True))
-        c, carry = objective.config["evidence"], objective.config["transport"]
-        clips, frames = out.scores.clips, out.scores.frames
-        groups = [plain.group(s, c.temperature, OWNERS, division) for s in (clips, frames)]
-        fused = plain.dempster(*(evidence_of(s, c.temperature) for s in (clips, frames)))
-        evidences = [*(evidence_of(s, c.temperature) for s in (clips, frames)), fused]
-        for found, known in ((terms, groups), (warm, [[0] * len(OWNERS)] * 2)):
-            goal = plain.targets(clips, frames, known, OWNERS, c.smoothing)
-            losses = [np.mean([plain.dirichlet(y, e) for y, e in zip(goal, some, strict=True)]) for some in evidences]
-            assert float(found["evidence"]) == pytest.approx(c.weight * sum(losses), rel=1e-12)
+        carry, temperature = objective.config["transport"], objective.config["dissent"].temperature
         expected = plain.intra_video(
             out.text.sentence, out.video.clips, OWNERS, carry.epsilon, carry.temperature, released
         )
         assert float(terms["transport"]) == pytest.approx(carry.weight * expected, rel=1e-7)
         assert float(warm["transport"]) == 0
-        assert float(terms["dissent"]) == pytest.approx(
-            0.3 * plain.dissent(clips, frames, objective.config["dissent"].temperature), rel=1e-12
-        )
-
-    def test_the_cases_that_matter_do_occur(self) -> None:
-        """Some queries of the batches above are relabelled and some are not, in each kind of setting."""
-        seen = set()
-        for seed in (0, 1):
-            out = model(loss__dissent=0.3, loss__evidence__division=0.05, loss__transport__epsilon=0.05)[0](batch(seed))
-            for scores in (out.scores.clips, out.scores.frames):
-                for division in (0.05, 0.55):
-                    seen |= {(division, g) for g in plain.group(scores.detach(), 0.2, OWNERS, division)}
-        assert {(0.05, 0), (0.05, 1), (0.55, 1)} <= seen
+        expected = 0.3 * plain.dissent(out.scores.clips, out.scores.frames, temperature)
+        assert float(terms["dissent"]) == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("released", [True, False], ids=["released", "correct"])
     def test_word_scores(self, released: bool) -> None:
@@ -209,10 +188,6 @@ class TestWholeModel:
 
 
 class TestLaws:
-    def test_evidence_is_fused_by_the_rule_of_dempster(self) -> None:
-        one, other = 1e3 * torch.rand(2, 7, 5, dtype=torch.float64) ** 4
-        torch.testing.assert_close(fuse_evidence(one, other), plain.dempster(one, other), rtol=1e-12, atol=0)
-
     def test_rows_and_columns_of_the_plan_have_their_masses(self) -> None:
         """Targets of a converged plan: each query spreads all of its mass, and no clip takes more than its share."""
         draw = torch.Generator().manual_seed(0)
@@ -227,15 +202,6 @@ class TestLaws:
             own = int(queries[row])
             expected = plain.transport(similarity[row, :own], 0.3, bucket=0.7, iterations=500)
             torch.testing.assert_close(target[row, :own], expected, rtol=1e-10, atol=0)
-
-    def test_competition_is_what_transport_adds(self) -> None:
-        mask = torch.ones(1, 4, dtype=torch.bool)
-        similarity = torch.zeros(1, 4, 8, dtype=torch.float64)
-        similarity[..., 0] = 1.0  # all queries want the first clip
-        alone = softmax_targets(similarity, mask, 0.1)
-        together = transport_targets(similarity, mask, 0.1)
-        torch.testing.assert_close(alone[0, 0], (similarity[0, 0] / 0.1).softmax(0))
-        assert bool((together[..., 0] < alone[..., 0] - 0.5).all())
 
     @pytest.mark.parametrize("targets", ["transport", "softmax"])
     def test_padding_and_order_change_nothing(self, targets: str) -> None:
@@ -268,17 +234,6 @@ class TestLaws:
         weight = objective.config.weight("transport")
         torch.testing.assert_close(objective.transport(inputs) * weight, expected["transport"])
 
-    def test_released_and_correct_similarities_differ_by_padding_alone(self) -> None:
-        mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
-        cosines = torch.rand(3, 3, 4, dtype=torch.float64) + 0.1  # all above 0: so the zeros of padding are the lowest
-        correct, released = unit_interval(cosines, mask), released_unit_interval(cosines, mask)
-        torch.testing.assert_close(correct[0], released[0])
-        assert float(correct[1, 0].min()) == 0.0
-        assert float(released[1, 0].min()) > 0.0
-        crossing = cosines - 0.6
-        crossing[:, 0, :2] = torch.tensor([-0.9, 0.9])  # 0 lies inside the range: it changes nothing
-        torch.testing.assert_close(unit_interval(crossing, mask)[mask], released_unit_interval(crossing, mask)[mask])
-
     def test_one_query_of_a_video_whose_clips_are_all_alike(self) -> None:
         text = torch.randn(1, 1, 8, requires_grad=True)
         clips = torch.randn(1, 1, 8).expand(1, 4, 8).clone().requires_grad_()
@@ -298,13 +253,6 @@ class TestLaws:
         loss.backward()
         assert bool(loss.isfinite() & scores.grad.isfinite().all())
 
-    def test_without_a_right_query_the_bounds_are_the_thresholds(self) -> None:
-        scores = torch.tensor([[0.2, 0.9], [0.8, 0.1], [0.85, 0.4]], dtype=torch.float64)
-        truth = torch.tensor([[True, False], [False, True], [False, True]])
-        found = query_groups(scores, evidence_of(scores, 0.2), truth, truth, 0.15)
-        assert found.tolist() == plain.group(scores, 0.2, [0, 1, 1], 0.15)
-        assert 0 in found.tolist()  # not all: a bound of .15 lets some pass
-
     def test_targets_are_shared_among_all_right_videos(self) -> None:
         retriever, objective = model(loss__evidence__relabelling="none")
         relevant = torch.eye(6, dtype=torch.bool)[OWNERS]
@@ -315,14 +263,6 @@ class TestLaws:
         target = objective.evidence.targets(inputs, [out.scores.clips, out.scores.frames])
         assert target[0].tolist() == [0, 0, 0.5, 0, 0, 0.5]
         assert target[1:].tolist() == relevant[1:].double().tolist()
-
-    def test_words_in_blocks_are_words_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        words, frames = torch.randn(5, 3, 8), torch.randn(7, 4, 8)
-        mask, weights = torch.rand(5, 3) > 0.3, torch.rand(5, 3)
-        mask[:, 0] = True
-        whole = word_scores(words, mask, weights, frames)
-        monkeypatch.setattr("prvr.scoring._BLOCK", 30)
-        torch.testing.assert_close(word_scores(words, mask, weights, frames), whole)
 
 
 class TestCheckpoints:
@@ -345,11 +285,6 @@ class TestCheckpoints:
         for name, tensor in tensors(again).items():
             assert torch.equal(tensor, state[name]), name
 
-    def test_two_query_branches_were_made_for_tvr(self, tmp_path) -> None:
-        torch.save(tensors(model()[0]), tmp_path / "best.ckpt")
-        with pytest.raises(CheckpointError, match=r"Holmes with two query branches has no .* choose one of tvr"):
-            convert_checkpoint(tmp_path / "best.ckpt", "charades", tmp_path / "out")
-
     @pytest.mark.parametrize(
         ("preset", "numbers", "count"),
         [("holmes-tvr", 32_273_440, 297), ("holmes-charades", 30_791_200, 297), ("holmes-words-tvr", 34_345_121, 319)],
@@ -360,9 +295,8 @@ class TestCheckpoints:
         assert len(tensors(model(preset)[0])) + 1 == count  # without the token that nothing reads
 
 
-@pytest.mark.parametrize("query", ["pooled", "words"])
-def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Splits, tmp_path: Path) -> None:
-    sizes = {"hidden": 32, "num_clips": 8, "max_frames": 16, "frame_query": query}
+def test_training_goes_through_its_warm_up(cache: str, splits: Splits, tmp_path: Path) -> None:
+    sizes = {"hidden": 32, "num_clips": 8, "max_frames": 16}
     changes = {f"model.{name}": value for name, value in sizes.items()}
     changes |= {"train.epochs": 2, "train.warm_up_epochs": 1, "train.batch_size": 16, "loss.dissent": 0.1}
     changes |= {"data.collection": "toy-tiny", "data.cache_dir": cache}
@@ -373,18 +307,14 @@ def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Split
     assert second["info_nce_clips"] < first["info_nce_clips"]
     assert all(np.isfinite(list(line.values())).all() for line in (first, second))
     assert prvr.Retriever.from_pretrained(tmp_path / "run" / "best").config == config.model
-    if query == "pooled":  # Afterwards queries are relabelled: without, the first step after the warm-up differs.
-        plainly = load_config("holmes-toy", changes | {"loss.evidence.relabelling": "none"})
-        other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
-        assert other[0]["loss"] == first
-        assert other[1]["loss"]["evidence"] != second["evidence"]
+    # Afterwards queries are relabelled: without, the first step after the warm-up differs.
+    plainly = load_config("holmes-toy", changes | {"loss.evidence.relabelling": "none"})
+    other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
+    assert other[0]["loss"] == first
+    assert other[1]["loss"]["evidence"] != second["evidence"]
 
 
 class TestConfiguration:
-    def test_the_branches_that_words_need(self) -> None:
-        with pytest.raises(ConfigError, match=r"frame_query='words' needs branches='both', got 'clips'"):
-            load_config("holmes-words-tvr", {"model.branches": "clips"})
-
     def test_one_branch_has_evidence_of_its_own(self) -> None:
         retriever, objective = model("holmes-tvr", model__branches="clips", loss__dissent=1.0)
         assert objective.active == ("triplet", "info_nce_clips", "diversity", "evidence", "transport")

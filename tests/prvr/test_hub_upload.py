@@ -37,13 +37,8 @@ class UploadHub(HubFiles):
                 if line["key"] == "file":
                     content = base64.b64decode(line["value"]["content"])
                     (self.repository() / line["value"]["path"]).write_bytes(content)
-            self.answer(
-                {
-                    "success": True,
-                    "commitOid": COMMIT,
-                    "commitUrl": f"http://{self.headers['Host']}/me/it/commit/{COMMIT}",
-                }
-            )
+            address = f"http://{self.headers['Host']}/me/it/commit/{COMMIT}"
+            self.answer({"success": True, "commitOid": COMMIT, "commitUrl": address})
         else:
             self.answer({})  # validation of the card
 

@@ -3,29 +3,35 @@
 `PRVR_LIFE=20 pytest tests/prvr/test_library_life.py` runs 20 seeds of 30 changes; as root its disks are file systems.
 """
 
+import errno
 import os
 import random
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_encoder import NAME, film
+from counting_encoder import NAME, Colours, film
+from film_collections import read_only, refusing
 from kills import die, killed
 
 from prvr.errors import DataError
 from prvr_search import Library, NothingEncoded
-from prvr_search.video import Storage, encoding
+from prvr_search.video import Storage
 
 pytest.importorskip("av")
 SEEDS = int(os.environ.get("PRVR_LIFE", "1"))
 CHANGES, FILMS = (30, 40) if SEEDS > 1 else (10, 8)
 MOUNTS = SEEDS > 1 and os.name == "posix" and os.geteuid() == 0
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+
+
+def mount(*arguments: str | Path, command: str = "mount") -> None:
+    subprocess.run([command, *arguments], check=True)
 
 
 class Life:
@@ -38,22 +44,15 @@ class Life:
         self.away: dict[Path, Path] = {}
         for disk in self.disks:
             disk.mkdir(parents=True)
-            self.mount(disk)
+            if MOUNTS:
+                mount("-t", "tmpfs", "none", disk)
             (disk / "notes.txt").write_text("mine")
         for _ in range(FILMS):
             self.add()
         self.home, self.other = base / "home", base / "other"
         film(self.other / "other.mp4", 0, 255)
-        with Library(self.other, encoder=NAME, home=self.home, device="cpu") as library:
+        with self.library(self.other) as library:
             library.update()
-
-    def mount(self, disk: Path) -> None:
-        if MOUNTS:
-            subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)
-
-    def unmount(self, disk: Path) -> None:
-        if MOUNTS:
-            subprocess.run(["umount", str(disk)], check=True)
 
     def here(self) -> list[Path]:
         return sorted(self.films.rglob("*.mp4"))
@@ -67,6 +66,12 @@ class Life:
     def new_path(self) -> Path | None:
         self.made += 1
         return self.random.choice(self.plugged()) / f"v{self.made}.mp4" if self.plugged() else None
+
+    def read_errors(self, *paths: Path) -> AbstractContextManager[None]:
+        return refusing(Path, "open", self.base / "nothing", *paths, number=errno.EIO)
+
+    def library(self, folder: Path | None = None, home: Path | None = None) -> Library:
+        return Library(folder or self.films, encoder=NAME, home=home or self.home, device="cpu")
 
     # What may happen
 
@@ -118,15 +123,11 @@ class Life:
     def prune(self) -> None:
         """What was unplugged without a file system of its own cannot be told from what was deleted."""
         if MOUNTS or not self.away:
-            with Library(self.films, encoder=NAME, home=self.home, device="cpu") as library, suppress(DataError):
+            with self.library() as library, suppress(DataError):
                 library.prune()
 
     def prune_with_read_errors(self) -> None:
-        def fail(_: Path) -> str:
-            raise OSError(5, "Input/output error")
-
-        with self.patch.context() as patch:
-            patch.setattr("prvr_search.video.storage.hash_file", fail)
+        with self.read_errors(*self.here()):
             self.prune()
 
     def move_library(self) -> None:
@@ -148,7 +149,7 @@ class Life:
             self.away[disk] = self.base / f"away-{disk.name}-{self.made}"
             if MOUNTS:
                 self.away[disk].mkdir()
-                subprocess.run(["mount", "--move", str(disk), str(self.away[disk])], check=True)
+                mount("--move", disk, self.away[disk])
             else:
                 disk.rename(self.away[disk])
                 disk.mkdir()
@@ -157,7 +158,7 @@ class Life:
         for disk, place in [*self.away.items()][:1]:
             del self.away[disk]
             if MOUNTS:
-                subprocess.run(["mount", "--move", str(place), str(disk)], check=True)
+                mount("--move", place, disk)
             else:
                 disk.rmdir()
                 place.rename(disk)
@@ -172,29 +173,16 @@ class Life:
 
     def forbid(self) -> None:
         """A read error of one film, for one search."""
-        path, real = self.some(), encoding.hash_file
-
-        def fail(one: Path) -> str:
-            if one == path:
-                raise OSError(5, "Input/output error")
-            return real(one)
-
-        with self.patch.context() as patch:
-            patch.setattr(encoding, "hash_file", fail)
+        path = self.some()
+        with self.read_errors(*([path] if path else [])):
             self.search()
 
     def kill(self) -> None:
         self.add()
-        with self.patch.context() as patch:
-            patch.setattr(encoding, "encode_video", lambda *_, **__: die())
-            killed(self.search)
+        killed(self.search, lambda: setattr(Colours, "finish", lambda _, rows: die() if len(rows) > 2 else rows))
 
     def fill_disk(self) -> None:
-        def full(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        with self.patch.context() as patch:
-            patch.setattr("prvr_search.video.database.Database._connect_to_write", full)
+        with read_only():
             self.search()
 
     def two_processes(self) -> None:
@@ -211,12 +199,10 @@ class Life:
 
     # What must hold
 
-    def search(self, home: str = "") -> list[tuple[str, float, int]]:
+    def search(self, home: Path | None = None) -> list[tuple[str, float, int]]:
         """Names, scores and copies of all that is found; nothing if nothing is there."""
         try:
-            with Library(
-                self.films, encoder=NAME, home=self.base / home if home else self.home, device="cpu"
-            ) as library:
+            with self.library(home=home) as library:
                 if library.update().offline:
                     return []
                 hits = library.search("something red", k=999, update=False).hits
@@ -228,7 +214,7 @@ class Life:
         found = self.search()
         with self.patch.context() as patch:
             patch.delenv("ENCODED")
-            fresh = self.search(f"fresh-{len(done)}") if self.here() else []
+            fresh = self.search(self.base / f"fresh-{len(done)}") if self.here() else []
         assert found == fresh, done
         encoded = Counter((self.base / "encoded.txt").read_text().splitlines())
         assert encoded.most_common(1)[0][1] == 1, (done, encoded.most_common(2))
@@ -243,7 +229,7 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     yield made
     for place in [*made.disks, *made.away.values()] if MOUNTS else ():
         if os.path.ismount(place):
-            made.unmount(place)
+            mount(place, command="umount")
 
 
 @pytest.mark.parametrize("life", range(SEEDS), indirect=True)

@@ -47,9 +47,6 @@ class Lines(MeanPooling):
         number, step = video.frames[..., 0].long(), video.frames[..., 1].long()
         return Scores(self.lines[text[:, 0].long()][:, number, step].amax(2))
 
-    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
-        return video
-
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -138,6 +135,8 @@ def test_moments_by_hand() -> None:
     line = torch.tensor([[0.0, 0.0, 0.0, 0.9, 0.8, 0.25, 0.0, 0.0]])  # the step of 0.25 asks for itself and both others
     assert ranked_moments(line).valid.tolist() == [[True, False]]  # 3 to 6 holds 3 to 5: two thirds of it
     assert ranked_moments(line, overlap=0.7).valid.tolist() == [[True, True]]
+    line = torch.tensor([[1.0, 0.9, 0.9, 0.3, 0.2, 0.09, 0.05, 0.05, *[0.0] * 12]])
+    assert ranked_moments(line).valid.tolist() == [[True, False, True]]  # what is left out leaves out nothing itself
     assert ranked_moments(torch.zeros(1, 4)).stop.tolist() == [[4]]  # nothing stands out: the whole video
 
 
@@ -191,37 +190,15 @@ def test_moments_of_clips_that_say_where_they_lie_agree_with_a_loop(scores: np.n
     assert lists.score[lists.valid].tolist() == scores[best].tolist()
 
 
-def test_a_perfect_system_finds_every_moment_and_a_video_in_the_wrong_place_costs_the_corpus_alone(split: Any) -> None:
-    lines = torch.zeros(3 * VIDEOS, VIDEOS, STEPS)
-    for query, own in enumerate(split.query_to_video.tolist()):
-        start, end = split.moments.start[query], split.moments.end[query]
-        if not np.isnan(start):
-            lines[query, own, int(start / 2) : int(end / 2)] = 1.0
-    config, encoded = EvaluationConfig(bootstrap=0), encoded_as_numbers(split, 5)
-    perfect = evaluate(Lines(lines), split, config, encoded=encoded)
-    assert {(one.task, one.r1) for one in perfect.moments} == {("vcmr", 100.0), ("svmr", 100.0)}
-    lines[:, 11, 3] = 2.0  # for every query the last video stands first
-    worse = {(one.task, one.iou): one for one in evaluate(Lines(lines), split, config, encoded=encoded).moments}
-    others = 100 * (2 * VIDEOS - 3) / (2 * VIDEOS)  # of three queries the last video is right: v10#0, v11#0 and v11#1
-    for bound in IOUS:
-        assert worse["vcmr", bound].r1 <= 100 - others + 1e-9
-        assert worse["vcmr", bound].r5 >= others
-        assert worse["svmr", bound].r1 >= others
-
-
 def test_a_report_keeps_and_shows_them_and_selection_leaves_them_out(split: Any, tmp_path: Any) -> None:
     model, encoded = Lines(torch.rand(3 * VIDEOS, VIDEOS, STEPS)), encoded_as_numbers(split, 5)
     report = evaluate(model, split, EvaluationConfig(bootstrap=300), encoded=encoded)
-    own = report.moments[3].intervals["r1"]  # the first in a query's own video
-    assert own.low < own.high
-    assert f"{own.low:.1f} .. {own.high:.1f}" in printed(moments_table(report))
     report.to_json(tmp_path / "evaluation.json")
     loaded = EvaluationReport.from_json(tmp_path / "evaluation.json")
     assert (loaded.moments, loaded.lists) == (report.moments, report.lists)
     assert len(report.moments) == 6
     output = printed(moments_table(report))
-    for text in ("in the corpus (VCMR)", "SVMR", "0.7", f"{report.moments[0].r1:.1f}", "24 of 36 queries"):
-        assert text in output
+    assert "24 of 36 queries" in output
     assert report.lists is not None
     assert f"mAP {report.lists.map:.1f}, nDCG {report.lists.ndcg:.1f}" in printed(metrics_table(report))
     short = evaluate(model, split, EvaluationConfig(bootstrap=300, lists=False), encoded=encoded)
@@ -270,24 +247,6 @@ def test_places_of_relevant_videos_agree_with_a_loop(scores: np.ndarray, relevan
         expected = [n + sum(wrong > score) + share * sum(wrong == score) for n, score in enumerate(own, 1)]
         assert places[: len(own)].tolist() == expected
         assert bool(places[len(own) :].isnan().all())
-
-
-def test_map_and_ndcg_agree_with_ir_measures(split: Any) -> None:
-    scores = torch.rand(len(split.query_ids), VIDEOS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    lists = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).lists
-    qrels = {
-        query: {split.video_ids[video]: 1 for video in videos}
-        for query, videos in zip(split.query_ids, split.relevant, strict=True)
-    }
-    run = {
-        query: dict(zip(split.video_ids, row, strict=True))
-        for query, row in zip(split.query_ids, scores.tolist(), strict=True)
-    }
-    expected = ir_measures.calc_aggregate([AP, nDCG], qrels, run)
-    assert lists is not None
-    assert lists.map == pytest.approx(100 * expected[AP], abs=1e-9)
-    assert lists.ndcg == pytest.approx(100 * expected[nDCG], abs=1e-9)
-    assert lists.right == pytest.approx(4 / 3)
 
 
 def test_map_and_ndcg_by_hand(split: Any) -> None:

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from reports import make_report, printed
 
 from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.metrics import chance_recall, count_ranks, ranks, recall_at_k, text_to_text_ranks
-from prvr.evaluation.streaming import stream_counts
+from prvr.evaluation.streaming import stream_counts, stream_set_counts
+from prvr.evaluation.tables import text_video_table
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_metrics.npz"
 
@@ -93,15 +95,6 @@ def test_recalls_agree_with_ir_measures(problem):
         assert recall_at_k(ranks(scores, relevant), k) == pytest.approx(100 * expected)
 
 
-@given(problems())
-def test_ranks_ignore_the_order_of_the_gallery_and_monotone_maps(problem):
-    scores, relevant = problem
-    order = torch.randperm(scores.shape[1])
-    expected = ranks(scores, relevant)
-    assert torch.equal(ranks(scores[:, order], relevant[:, order]), expected)
-    assert torch.equal(ranks(torch.exp(3 * scores) - 7, relevant), expected)
-
-
 def test_released_prvr_metric():
     with np.load(GOLDEN) as golden:
         scores, own = torch.from_numpy(golden["prvr/scores"]), torch.from_numpy(golden["prvr/gt_video"])
@@ -148,17 +141,9 @@ def test_text_to_text_agrees_with_a_loop(problem):
     if text.shape[1] == 1:
         text = text.sign()
     assert text_to_text_ranks(text, owner, chunk=3).tolist() == expected
-
-
-def test_text_to_text_leaves_out_captions_without_siblings():
-    text = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
-    assert text_to_text_ranks(text, torch.tensor([0, 1, 0])).tolist() == [1, 1]
-    assert text_to_text_ranks(text, torch.tensor([0, 1, 2]), chunk=1).tolist() == []
-
-
-def test_text_to_text_rejects_what_is_not_finite():
-    with pytest.raises(ValueError, match="text embedding 1 is not finite"):
-        text_to_text_ranks(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 0]))
+    text[-1, 0] = torch.nan
+    with pytest.raises(ValueError, match=f"text embedding {len(text) - 1} is not finite"):
+        text_to_text_ranks(text, owner)
 
 
 @given(st.integers(2, 7), st.integers(1, 7), st.integers(1, 9))
@@ -170,26 +155,14 @@ def test_chance_recall_is_the_mean_over_all_orders(videos, relevant, k):
     assert chance_recall(videos, torch.tensor([relevant]), k) == pytest.approx(expected, abs=1e-9)
 
 
-def test_chance_recall_with_many_relevant_videos_is_certain():
-    assert chance_recall(3, torch.tensor([3, 1]), 100) == 100.0
-
-
-@pytest.mark.parametrize("where", [(0, 0), (1, 2)])
-def test_nan_scores_are_rejected(where):
-    scores = torch.zeros(2, 3)
-    scores[where] = torch.nan
-    relevant = torch.tensor([[True, False, False], [False, True, False]])
-    with pytest.raises(ValueError, match=rf"NaN for 1 of 2 queries \(first: index {where[0]}\) and 1 of 3 videos"):
+def test_nan_scores_are_rejected_by_name():
+    scores, relevant = torch.zeros(2, 3), torch.eye(2, 3, dtype=torch.bool)
+    scores[1, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN for 1 of 2 queries \(first: index 1\) and 1 of 3 videos"):
         ranks(scores, relevant)
-    with pytest.raises(ValueError, match=rf"first: 'q{where[0]}'.*first: 'v{where[1]}'"):
-        stream_counts(
-            lambda rows, columns: scores[rows, columns],
-            relevant.nonzero(),
-            [slice(0, 2)],
-            [slice(0, 2), slice(2, 3)],
-            query_ids=["q0", "q1"],
-            video_ids=["v0", "v1", "v2"],
-        )
+    blocks, ids = [slice(0, 2), slice(2, 3)], {"query_ids": ["q0", "q1"], "video_ids": ["v0", "v1", "v2"]}
+    with pytest.raises(ValueError, match=r"first: 'q1'.*first: 'v2'"):
+        stream_counts(lambda q, v: scores[q, v], relevant.nonzero(), [slice(0, 2)], blocks, **ids)
 
 
 def test_infinite_scores_are_ranks_like_others():
@@ -206,14 +179,50 @@ def test_a_query_without_relevant_video_is_rejected():
         stream_counts(lambda q, v: torch.zeros(2, 2)[q, v], relevant.nonzero(), [slice(0, 2)], [slice(0, 2)])
 
 
-def test_empty_ranks_are_rejected():
+def test_metrics_of_ranks_and_misses():
     with pytest.raises(ValueError, match="at least one query"):
         RetrievalMetrics.from_ranks(torch.zeros(0, dtype=torch.int64))
-
-
-def test_metrics_of_ranks_and_misses():
     found = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), tied=0.25)
     assert found.rsum == 120.0
     assert found == RetrievalMetrics(20.0, 40.0, 60.0, 80.0, 200.0, 9.0, 78.8, 5, 0.25)
     missed = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), misses=5)
     assert (missed.r1, missed.sumr, missed.queries, missed.mdr) == (10.0, 100.0, 10, 9.0)
+
+
+def loop_set_ranks(scores, owner):
+    """For each video with a query, 1 + how many other sets have a query that scores at least as high as its best."""
+    expected = []
+    for video in sorted(set(owner.tolist())):
+        best = {of: float(scores[owner == of, video].max()) for of in set(owner.tolist())}
+        expected.append(sum(value >= best[video] for value in best.values()))
+    return expected
+
+
+@given(problems(), st.integers(1, 12), st.integers(1, 8))
+def test_set_ranks_agree_with_a_loop_whatever_the_blocks(problem, queries, videos):
+    scores, relevant = problem
+    owner = relevant.int().argmax(1)
+    blocks = [
+        [slice(start, min(start + step, size)) for start in range(0, size, step)]
+        for size, step in zip(scores.shape, (queries, videos), strict=True)
+    ]
+    assert stream_set_counts(lambda q, v: scores[q, v], owner, *blocks).ranks().tolist() == loop_set_ranks(
+        scores, owner
+    )
+    scores[0, owner[0]] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        stream_set_counts(lambda q, v: scores[q, v], owner, *blocks)
+
+
+def test_the_table_has_the_columns_of_papers_and_says_what_video_to_text_is():
+    def table(sets=None):
+        report = make_report((1, 2, 11), [0, 0, 1], video_to_sets=sets)
+        return [line.split() for line in printed(text_video_table(report)).splitlines()]
+
+    lines = table(RetrievalMetrics.from_ranks(torch.tensor([1, 1])))
+    assert ["R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"] in lines
+    assert ["text", "to", "video", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in lines
+    assert ["video", "to", "text", "100.0", "100.0", "100.0", "300.0", "1", "1.0"] in lines
+    assert any("sets" in line for line in lines)
+    assert ["video", "to", "text", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in table()
+    assert any("best" in line for line in table())

@@ -19,19 +19,11 @@ transformers = pytest.importorskip("transformers")
 LENGTHS, COUNTS = [2, 3, 1], [4, 3, 5]
 
 
+SIZES = {"video_dim": 16, "query_dim": 16, "hidden": 16, "heads": 2, "depth": 2, "max_frames": 4, "max_words": 6}
+
+
 def settings(**changes: Any) -> TokenModelConfig:
-    values: dict[str, Any] = {
-        "kind": "tokens",
-        "video_dim": 16,
-        "query_dim": 16,
-        "hidden": 16,
-        "heads": 2,
-        "depth": 2,
-        "max_frames": 4,
-        "max_words": 6,
-        "word_projection": "none",
-    }
-    return TokenModelConfig(**(values | changes))
+    return TokenModelConfig(**{"kind": "tokens", "word_projection": "none", **SIZES, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -86,38 +78,21 @@ def test_a_clip_that_does_not_fit_is_refused(clip: Any, folder: Path, tmp_path: 
     for changes, message in (
         ({"depth": 4}, r"no tensor 'text_model\.encoder\.layers\.3\."),
         ({"max_frames": 17}, r"temporal\.positions the shape \(16, 16\), this retriever expects \(17, 16\)"),
-        ({"hidden": 8, "word_projection": "linear", "frame_projection": "linear"}, r"shape \(4, 16\).*\(4, 8\)"),
     ):
         retriever = TokenRetriever(settings(**changes))
         before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
         with pytest.raises(ValueError, match=message):
             start_from_clip(retriever, clip.state_dict())
         assert all(torch.equal(tensor, before[name]) for name, tensor in retriever.state_dict().items())
-    with pytest.raises(
-        ValueError, match=r"pictures of 16 x 16 .* 16 tokens, .* model\.hidden=16, got 8, model\.video_dim"
-    ):
+    with pytest.raises(ValueError, match=r"16 tokens, .* model\.hidden=16, got 8, model\.video_dim"):
         with_clip(folder, hidden=8, video_dim=12)
-    with pytest.raises(ValueError, match=r"model\.max_words=16, got 17"):
-        with_clip(folder, max_words=17)
     with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
         with_clip(tiny_siglip(tmp_path))
     with pytest.raises(ValueError, match=r"model\.clip: not the configuration of a CLIP"):
         ClipRetriever(settings(clip={"text_config": 3}, video_dim=768, query_dim=1))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"query_dim": 512}, r"query_dim=512: with clip, .* set query_dim=1"),
-        ({"word_projection": "linear"}, "word_projection='linear': .* set word_projection=none"),
-        ({"feature_length": 10.0}, r"feature_length=10\.0: .* set feature_length=1\.0"),
-        ({"init_from": "clip"}, "init_from='clip': .* set init_from=null"),
-        ({"clip": 3}, r"model\.clip"),
-    ],
-)
-def test_keys_that_a_clip_leaves_no_room_for_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config("diffusionret-msrvtt-pixels", {f"model.{key}": value for key, value in change.items()})
+    for key, value in (("query_dim", 512), ("word_projection", "linear"), ("init_from", "clip"), ("clip", 3)):
+        with pytest.raises(ConfigError, match=key):
+            load_config("diffusionret-msrvtt-pixels", {f"model.{key}": value})
 
 
 def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: Path) -> None:

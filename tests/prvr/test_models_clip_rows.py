@@ -6,31 +6,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_models import build, make_batch
-from torch import Tensor, nn
 
 import prvr
-from prvr.config import CLIPS, BlockConfig, ConfigError, LossConfig, ModelConfig, config_to_dict, validated
+from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss, segment_contrast
-from prvr.models.clips import ClipConstruction, FramePooling, KeyClipFrames, MergedClips, Proposals
+from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss
+from prvr.models.clips import MergedClips
 from prvr.models.rows import Sequences
-from prvr.types import VideoEmbedding
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
 MERGED = {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig(width=4.0))}
 MSSL = {"clip_construction": "proposals", "frame_pooling": "key_clip"}
 OFF = {"info_nce_clips": 0, "info_nce_frames": 0, "diversity": 0, "triplet": 0}
-
-
-def test_proposals_are_the_means_of_all_runs_of_clips() -> None:
-    model = ModelConfig(video_dim=5, query_dim=5, num_clips=7)
-    encoded = torch.randn(3, 7, 5, dtype=torch.float64)
-    part = Proposals(model)
-    rows, spans = part(lambda clips: clips, encoded, None, None)
-    assert rows.shape[1] == part.rows == 28
-    for number, (first, last) in enumerate((7 * spans[1]).round().int().tolist()):
-        torch.testing.assert_close(rows[:, number], encoded[:, first:last].mean(1))
-    assert len({tuple(span) for span in spans[0].tolist()}) == 28
 
 
 @pytest.mark.parametrize("dots", [True, False])
@@ -70,30 +57,23 @@ def test_both_branches_encode_frames_and_have_queries_of_their_own() -> None:
         assert torch.equal(rows[length:], rows[length - 1].expand(len(rows) - length, -1))
         expected = [[i / length, (i + 1) / length] for i in range(length)]
         torch.testing.assert_close(out.video.clip_spans[v, :length], torch.tensor(expected, dtype=torch.float64))
-        for q, (clip_query, frame_query) in enumerate(zip(out.text.sentence, out.text.words[:, 0], strict=True)):
-            for query, of, (cosines, dots) in (
-                (clip_query, rows, (out.scores.clips, out.scores.clips_dot)),
-                (frame_query, frames, (out.scores.frames, out.scores.frames_dot)),
-            ):
-                torch.testing.assert_close(cosines[q, v], F.cosine_similarity(query, of, dim=-1).max())
-                torch.testing.assert_close(dots[q, v], (of @ query).max())
+        for query, of, scores in (
+            (out.text.sentence, rows, out.scores.clips),
+            (out.text.words[:, 0], frames, out.scores.frames),
+        ):
+            torch.testing.assert_close(scores[:, v], F.cosine_similarity(query[:, None], of, dim=-1).amax(1))
     names = {name.removeprefix("encoder.") for name, _ in retriever.frame_query.named_parameters()}
     assert names == {name for name, _ in retriever.query.named_parameters()}
 
 
-def test_frame_distillation_is_a_plain_loop_and_decays() -> None:
+def test_frame_distillation_decays_and_needs_a_teacher() -> None:
+    """The numbers are those of the authors, see test_released.py."""
     retriever, batch = build(**DLDKD), make_batch([9, 3, 1], pad_to=11)
     out, terms = retriever(batch), {"frame_distillation": {"weight": 0.5, "temperature": 0.2, "decay": 0.9}}
     objective = prvr.Objective(LossConfig(OFF | terms), retriever.config)
-    expected = 0.0
-    for q, v in enumerate(batch.query_to_video.tolist()):
-        length = int(batch.frame_mask[v].sum())
-        cosines = F.cosine_similarity(out.text.sentence[q], out.video.clips[v, :length], dim=-1)
-        target = (batch.teacher_frames[q, :length] / 0.2).softmax(0)
-        expected = expected + (target * (target.log() - (cosines / 0.2).log_softmax(0))).sum()
-    torch.testing.assert_close(objective(out, batch)["frame_distillation"], 0.5 * expected)
+    first = objective(out, batch)["total"]
     objective.epoch = 3
-    torch.testing.assert_close(objective(out, batch)["total"], 0.5 * 0.9**3 * expected)
+    torch.testing.assert_close(objective(out, batch)["total"], 0.9**3 * first)
     parts = [part.labels.teacher_frames for part in batch.padded(12, 8).split(2)]
     assert torch.equal(torch.cat(parts)[:, :11], batch.labels.teacher_frames)
     with pytest.raises(InputError, match=r"Pass them as Batch\.teacher_frames"):
@@ -138,98 +118,16 @@ def test_hard_negatives_of_key_clips_come_from_the_pool() -> None:
     assert len({key_clip_triplet_loss(scores, right, 30.0, "hard", hard_pool=2).item() for _ in range(20)}) > 1
 
 
-class Halves(nn.Module):
-    """A construction of a user's own, which cuts each video at its own place before it is encoded."""
-
-    has_spans = True
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.rows = model.num_clips
-
-    def forward(self, encode, clips: Tensor, frames: Tensor, mask: Tensor):
-        counts = mask.sum(1).tolist()
-        cuts = [max(1, count // 3) for count in counts]
-        parts = [
-            torch.stack([frames[v, :cut].mean(0), *[frames[v, min(cut, count - 1) : count].mean(0)] * (self.rows - 1)])
-            for v, (cut, count) in enumerate(zip(cuts, counts, strict=True))
-        ]
-        shares = [
-            [[0.0, cut / count]] + [[min(cut, count - 1) / count, 1.0]] * (self.rows - 1)
-            for cut, count in zip(cuts, counts, strict=True)
-        ]
-        return encode(torch.stack(parts)), clips.new_tensor(shares)
-
-
-def test_a_construction_of_ones_own_cuts_each_video_differently(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CLIPS, "_entries", dict(CLIPS._entries))
-    CLIPS.register("halves", Halves, "Two parts of unequal length.")
-    retriever = build(clip_construction="halves")
-    assert isinstance(retriever.clip_rows, ClipConstruction)
-    assert isinstance(retriever.frame_pool, FramePooling)
-    batch = make_batch([9, 3, 1])
-    video = retriever(batch).video
-    torch.testing.assert_close(video.clip_spans[:, 0, 1], torch.tensor([1 / 3, 1 / 3, 1.0], dtype=torch.float64))
-    alone = [
-        retriever.encode_video(batch.clips[v : v + 1], batch.frames[v : v + 1], batch.frame_mask[v : v + 1])
-        for v in range(3)
-    ]
-    joined = VideoEmbedding.cat(alone)
-    torch.testing.assert_close(joined.clips, video.clips)
-    assert torch.equal(joined.clip_spans, video.clip_spans)
-    assert torch.equal(video[1:].clip_spans, video.clip_spans[1:])
-    read = validated(ModelConfig, config_to_dict(retriever.config))
-    assert read.clip_construction == "halves"
-
-
 def test_what_does_not_go_together_is_refused() -> None:
     sizes = {"video_dim": 4, "query_dim": 4}
     with pytest.raises(ConfigError, match="frame_pooling='key_clip' needs branches='both' and frame_query='pooled'"):
         validated(ModelConfig, sizes | {"frame_pooling": "key_clip", "frame_query": "words"})
-    with pytest.raises(ConfigError, match=r"unknown clip_construction 'proposal'; did you mean proposals\?"):
-        validated(ModelConfig, sizes | {"clip_construction": "proposal"})
     with pytest.raises(ConfigError, match=r"key_clip_nce=0\.04 needs model\.frame_pooling='key_clip'"):
         prvr.load_config("hybrid-tvr", {"loss.key_clip_nce": 0.04})
-    with pytest.raises(ConfigError, match=r"frame_distillation=0\.1 needs model\.clip_construction='frames'"):
-        prvr.load_config("hybrid-tvr", {"loss.frame_distillation": 0.1})
     with pytest.raises(ConfigError, match=r"clip_construction='frames' needs compat\.padding='masked'"):
         validated(ModelConfig, sizes | {"clip_construction": "frames", "compat": {"padding": "to_length"}})
-    with pytest.raises(ConfigError, match=r"alignment=0\.1 needs model\.clip_construction='merged'"):
-        prvr.load_config("hybrid-tvr", {"loss.alignment": 0.1})
     with pytest.raises(ConfigError, match=r"makes of max_frames=128 rows num_clips=8 in three stages, each by at most"):
         validated(ModelConfig, {"video_dim": 4, "query_dim": 4, "clip_construction": "merged", "num_clips": 8})
-    part = KeyClipFrames(ModelConfig(**sizes, hidden=8))
-    assert part.by_clip
-
-
-def _merged(rows: Tensor, counts: list[int]) -> tuple[list[Tensor], list[int], list[int]]:
-    """One video by plain loops: rows, their sizes, and the row of each frame."""
-    members, x = [[i] for i in range(len(rows))], list(rows)
-    for count in counts:
-        pairs = [(float(x[i] @ x[i + 1]), i) for i in range(0, len(x), 2)]
-        joined = {i for _, i in sorted(pairs, reverse=True)[: len(x) - count]}
-        following: list[tuple[Tensor, list[int]]] = []
-        for i in range(0, len(x), 2):
-            if i in joined:
-                a, b = len(members[i]), len(members[i + 1])
-                following.append(((a * x[i] + b * x[i + 1]) / (a + b), members[i] + members[i + 1]))
-            else:
-                following += [(x[i], members[i]), (x[i + 1], members[i + 1])]
-        x, members = [row for row, _ in following], [own for _, own in following]
-    owner = [next(c for c, own in enumerate(members) if i in own) for i in range(len(rows))]
-    return [row / (row.norm() + 1e-5) for row in x], [len(own) for own in members], owner
-
-
-def test_neighbours_that_are_alike_merge_in_three_stages() -> None:
-    part = MergedClips(ModelConfig(video_dim=5, query_dim=5, num_clips=6, max_frames=24))
-    assert part.stages == [24, 16, 8, 6]
-    frames = F.normalize(torch.randn(3, 24, 5, dtype=torch.float64), dim=2)
-    clips = part.merge(frames)
-    for v in range(3):
-        rows, sizes, owner = _merged(frames[v], part.stages[1:])
-        torch.testing.assert_close(clips.features[v], torch.stack(rows))
-        assert clips.sizes[v].tolist() == sizes
-        assert clips.clip_of[v].tolist() == owner
 
 
 def test_short_videos_repeat_frames_and_sizes_are_weights_of_keys() -> None:
@@ -241,6 +139,7 @@ def test_short_videos_repeat_frames_and_sizes_are_weights_of_keys() -> None:
     repeated.frames[1] = batch.frames[1, rows]
     torch.testing.assert_close(retriever(repeated).video.clips[1], out.video.clips[1])
     torch.testing.assert_close(retriever(repeated).video.frames[1], out.video.frames[1])
+    assert MergedClips(ModelConfig(video_dim=5, query_dim=5, num_clips=6, max_frames=24)).stages == [24, 16, 8, 6]
     sizes, spans = out.video.merged.sizes, out.video.clip_spans
     torch.testing.assert_close(spans[..., 1] - spans[..., 0], sizes / 12)
     assert torch.equal(spans[:, 1:, 0], spans[:, :-1, 1])
@@ -262,65 +161,3 @@ def test_a_key_of_size_two_is_the_same_key_twice(window: str, width: float | Non
         long = None if table is None else table.repeat_interleave(times, 1).repeat_interleave(times, 2)
         expected = mixer(x[v : v + 1].repeat_interleave(times, 1), Sequences(None, int(times.sum())), long, None)
         torch.testing.assert_close(rows[:, v], expected[:, 0, first])
-
-
-def test_alignment_is_plain_loops() -> None:
-    retriever = build(**MERGED, num_clips=6, max_frames=24)
-    batch = make_batch([24, 20, 17, 12], pad_to=24)
-    batch = dataclasses.replace(batch, clips=batch.clips.repeat(1, 2, 1)[:, :6])
-    similarity = 0.25
-    terms = {"alignment": {"weight": 0.5, "similarity": similarity}}
-    objective = prvr.Objective(LossConfig(OFF | terms), retriever.config).double()
-    torch.nn.init.normal_(objective.alignment.project.weight)
-    out, total, levels = retriever(batch), 0.0, set()
-    for v in range(4):
-        merged = out.video.merged
-        clips, sizes, owner = (x[v].tolist() for x in (merged.features, merged.sizes, merged.clip_of))
-        segments = list(objective.alignment.project(out.video.clips[v]))
-        frames = objective.alignment.project(out.video.frames[v])
-        clips = [torch.tensor(row, dtype=torch.float64) for row in clips]
-
-        def cosine(a: Tensor, b: Tensor) -> float:
-            return float(F.cosine_similarity(a, b, dim=0))
-
-        reached = [{i} for i in range(6)]
-        for own in reached:
-            while more := {j for i in own for j in range(6) if cosine(clips[i], clips[j]) > similarity} - own:
-                own |= more
-        share = sum(len(own) - 1 for own in reached) / 30
-        level = sum(share >= bound for bound in (0.2, 0.4, 0.6, 0.8))
-        levels.add(level)
-        for count in (4, 2, 2, 2)[:level]:
-            pairs = [
-                (cosine(clips[a], clips[b]), a, b) for a in range(0, len(clips), 2) for b in range(1, len(clips), 2)
-            ]
-            joined: dict[int, int] = {}
-            for _, a, b in sorted(pairs, reverse=True):
-                if len(joined) < len(clips) - count and a not in joined and b not in joined.values():
-                    joined[a] = b
-            left = [i for i in range(len(clips)) if i not in joined.values()]
-            owner = [left.index({b: a for a, b in joined.items()}.get(i, i)) for i in owner]
-            parts = [[i, joined[i]] if i in joined else [i] for i in left]
-            weights = [sum(sizes[i] for i in part) for part in parts]
-            clips = [sum(sizes[i] * clips[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]
-            segments = [sum(sizes[i] * segments[i] for i in p) / w for p, w in zip(parts, weights, strict=True)]
-            sizes = weights
-        products = (frames @ torch.stack(segments).T).exp()
-        own = torch.tensor(owner)[:, None] == torch.arange(len(segments))
-        for dim in (0, 1):
-            right, wrong = ((products * part).sum(dim) / part.sum(dim) for part in (own, ~own))
-            total = total - (right / (right + wrong)).log().mean()
-    assert len(levels) > 1
-    torch.testing.assert_close(objective(out, batch)["alignment"], 0.5 * total / 4)
-
-
-def test_neither_side_of_the_alignment_moves_the_other() -> None:
-    frames, segments = (torch.randn(2, n, 4, dtype=torch.float64, requires_grad=True) for n in (6, 3))
-    own = (torch.arange(6) % 3)[None, :, None].expand(2, -1, 1) == torch.arange(3)
-    by_frames, by_segments = (
-        segment_contrast(frames, segments.detach(), own),
-        segment_contrast(frames.detach(), segments, own),
-    )
-    whole = torch.autograd.grad(segment_contrast(frames, segments, own).sum(), [frames, segments])
-    torch.testing.assert_close(whole[0], torch.autograd.grad(by_frames.sum(), frames)[0])
-    torch.testing.assert_close(whole[1], torch.autograd.grad(by_segments.sum(), segments)[0])

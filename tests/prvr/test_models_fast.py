@@ -12,7 +12,7 @@ import prvr
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
 from prvr.models.layers import Positions
-from prvr.models.rows import Rows, Sequences
+from prvr.models.rows import Sequences
 from prvr.objective import Objective
 
 RELEASED: dict[str, Any] = {
@@ -71,88 +71,41 @@ def test_fixed_lengths_change_nothing(name: str) -> None:
         expect_equal(exact, fast, dataclasses.replace(batch, **texts, **owners))
 
 
-def test_fixed_lengths_are_a_quarter_a_half_or_all() -> None:
+def test_how_rows_are_padded_is_a_choice() -> None:
+    """Fixed lengths are a quarter, a half or all; padding is dropped by itself where that changes nothing."""
     config = ModelConfig(**SMALL, padded_rows="fixed")
     assert [config.padded_length(length, 12) for length in (1, 3, 4, 6, 7, 12)] == [3, 3, 6, 6, 12, 12]
     assert [config.padded_length(length, 7) for length in (2, 3, 5)] == [2, 4, 7]
     assert not config.drops_padding
     with pytest.raises(ValueError, match="got 13 frames, this model takes at most 12"):
         Retriever(config).double()(make_batch([13]))
-
-
-@pytest.mark.parametrize("space", ["euclidean", "lorentz"])
-def test_released_parts_agree_where_nothing_is_padded(space: Any) -> None:
-    exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
-    batch = make_batch([12, 12, 12])
-    torch.testing.assert_close(fast(batch).scores.total, exact(batch).scores.total, rtol=0, atol=1e-10)
+    assert ModelConfig(**SMALL).drops_padding
+    for padding in ("to_length", "to_batch"):
+        assert not ModelConfig(**(SMALL | {"compat": Compat(padding=padding)})).drops_padding
+    with pytest.raises(ValueError, match=r"padded_rows='drop' does not go with compat.padding='to_batch'"):
+        ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": "drop"}))
 
 
 @pytest.mark.parametrize("space", ["euclidean", "lorentz"])
 def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
     """Blocks give the same rows; the mean that guides the fusion is over a video's own frames."""
     exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
-    batch = make_batch([9, 3, 1])
-    assert exact.frames is not None
-    assert fast.frames is not None
-    registers = torch.randn(3, 2, 16, dtype=torch.float64)
+    batch = make_batch([12, 12, 12])
+    torch.testing.assert_close(fast(batch).scores.total, exact(batch).scores.total, rtol=0, atol=1e-10)
+    batch, registers = make_batch([9, 3, 1]), torch.randn(3, 2, 16, dtype=torch.float64)
     frames, mask, _ = exact.pad_frames(batch.frames, batch.frame_mask, exact.config.max_frames)
-    padded, packed = Sequences.padded(mask), Sequences.packed(mask)
-    expected = exact.frames.layers[0].blocks(exact.frames.embed(frames, padded), padded, registers)
-    found = fast.frames.layers[0].blocks(fast.frames.embed(frames, packed), packed, registers)
-    torch.testing.assert_close(found[:, mask], expected[:, mask], rtol=0, atol=1e-10)
+    rows = []
+    for retriever, sequences in ((exact, Sequences.padded(mask)), (fast, Sequences.packed(mask))):
+        branch: Any = retriever.frames
+        rows.append(branch.layers[0].blocks(branch.embed(frames, sequences), sequences, registers)[:, mask])
+    torch.testing.assert_close(*rows, rtol=0, atol=1e-10)
     slow, quick = exact(batch).scores, fast(batch).scores
     assert not torch.allclose(slow.frames, quick.frames)
     torch.testing.assert_close(quick.clips, slow.clips, rtol=0, atol=1e-10)
-
-
-def test_a_short_video_still_cannot_score_below_zero_in_the_released_way() -> None:
-    _, fast = both(RELEASED)
-    video = fast.encode_video(*_videos(make_batch([9, 3, 1])))
-    assert video.frame_mask is None
-    assert video.frames.shape[1] == 12
+    video = fast.encode_video(batch.clips, batch.frames, batch.frame_mask)
+    assert (video.frame_mask, video.frames.shape[1]) == (None, 12)
     text = -torch.ones(1, 16, dtype=torch.float64)
-    assert (fast.score(text, video).frames >= 0).all()
-
-
-def _videos(batch: prvr.Batch) -> tuple[Tensor, Tensor, Tensor]:
-    return batch.clips, batch.frames, batch.frame_mask
-
-
-@pytest.mark.parametrize("rows", ["drop", "fixed"])
-def test_windows_of_the_batch_need_their_padding(rows: str) -> None:
-    with pytest.raises(ValueError, match=rf"padded_rows='{rows}' does not go with compat.padding='to_batch'"):
-        ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": rows}))
-
-
-def test_padding_is_dropped_by_itself_where_it_changes_nothing() -> None:
-    assert ModelConfig(**SMALL).drops_padding
-    for padding in ("to_length", "to_batch"):
-        assert not ModelConfig(**(SMALL | {"compat": Compat(padding=padding)})).drops_padding
-
-
-def test_rows_hold_holes_and_go_back_to_their_places() -> None:
-    mask = torch.tensor([[True, False, True], [False, False, True]])
-    rows = Sequences.packed(mask)
-    x = torch.randn(2, 2, 3, 4, dtype=torch.float64)
-    packed = rows.pack(x)
-    assert packed.shape == (2, 1, 3, 4)
-    assert torch.equal(packed[:, 0], x[:, mask])
-    assert torch.equal(rows.pad(packed), x * mask[..., None])
-    assert rows.valid is not None
-    assert rows.valid.position.tolist() == [0, 2, 2]
-    extra = torch.randn(2, 1, 4, 4, dtype=torch.float64)
-    joined = rows.pad(torch.cat([packed, extra], 2), 2)
-    assert torch.equal(joined[:, :, :3], x * mask[..., None])
-    assert torch.equal(joined[:, 1, 3:], extra[:, 0, 2:])
-
-
-def test_gradients_of_rows() -> None:
-    rows = Rows.of(torch.tensor([[True, True, False], [True, False, False]]))
-    x = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
-    y = torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(rows.pack, (x,))
-    assert torch.autograd.gradcheck(rows.pad, (y,))
-    assert torch.autograd.gradgradcheck(rows.pad, (y,))
+    assert (fast.score(text, video).frames >= 0).all(), "as released, a short video cannot score below 0"
 
 
 def test_gradients_of_packed_rows_do_not_depend_on_the_order_of_threads() -> None:

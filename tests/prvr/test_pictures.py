@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from commands import explained
-from diffusionret import reranking
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
@@ -57,17 +56,6 @@ class TestScores:
         assert 300 < len(some) < 700
         assert np.isin(some, wrong).all()
 
-    def test_with_a_reranker_only_candidates_move_and_each_by_its_probability(
-        self, scores: ScoreMatrix, split: PackedSplit
-    ) -> None:
-        torch.manual_seed(0)
-        reranker = CandidateReranker(RerankerConfig(width=8, steps=10, candidates=6), "t2v").eval()
-        systems = Pipeline(scores.retriever), reranking(scores.retriever, {"t2v": reranker})
-        alone, moved = (np.concatenate(pair_scores(system, split, scores.encoded)) for system in systems)
-        added = moved.sum() - alone.sum()  # every row's probabilities have sum 1
-        assert added == pytest.approx(reranker.config.weight * scores.shape("t2v")[0], rel=1e-4)
-        assert (np.sort(moved) >= np.sort(alone) - 1e-6).all()
-
     @given(
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
@@ -80,51 +68,35 @@ class TestScores:
         assert shared == pytest.approx(min(low) + 1 - max(low))
 
 
-class TestFiles:
-    def test_a_file_is_written_whole(self, tmp_path: Path) -> None:
-        figure = new_figure(1.0, 1.0)
-        path = save_figure(figure, tmp_path / "new" / "a.png")
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert [p.name for p in path.parent.iterdir()] == ["a.png"]
-        for name, begins in (("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
-            assert save_figure(figure, tmp_path / name).read_bytes().startswith(begins)
-        with pytest.raises(DataError, match=r"ends in \.png, \.pdf or \.svg"):
-            save_figure(figure, tmp_path / "a.jpg")
-
-    def test_a_text_is_no_formula(self) -> None:
-        assert brief("costs $5 and $6") == r"costs \$5 and \$6"
-        assert len(brief("word " * 50, 30)) <= 30
+def test_a_file_is_written_whole(tmp_path: Path) -> None:
+    figure = new_figure(1.0, 1.0)
+    path = save_figure(figure, tmp_path / "new" / "a.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in path.parent.iterdir()] == ["a.png"]
+    for name, start in (("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
+        assert save_figure(figure, tmp_path / name).read_bytes().startswith(start)
+    with pytest.raises(DataError, match=r"ends in \.png, \.pdf or \.svg"):
+        save_figure(figure, tmp_path / "a.jpg")
+    assert brief("costs $5 and $6") == r"costs \$5 and \$6"  # a text is no formula
+    assert len(brief("word " * 50, 30)) <= 30
 
 
-class TestCommand:
-    @pytest.fixture
-    def runs(self, toy_root: Path, tmp_path: Path) -> tuple[Path, Path]:
-        """A retriever and re-rankers over it, neither of them trained."""
-        run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
-        config = RerankerConfig(width=16, steps=5, candidates=8, trained_on=fingerprint(retriever))
-        save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
-        return run, tmp_path / "reranker"
-
-    @pytest.mark.parametrize("name", ["trajectory", "attention", "scores"])
-    def test_a_picture_is_written(
-        self, name: str, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        run, reranker = map(str, runs)
+def test_the_command(toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a retriever and re-rankers over it, neither of them trained."""
+    run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
+    config = RerankerConfig(width=16, steps=5, candidates=8, trained_on=fingerprint(retriever))
+    save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
+    stage = ["--stage", f"diffusion:{tmp_path / 'reranker'}", "--device", "cpu"]
+    for name in ("trajectory", "attention", "scores"):
         out = tmp_path / f"{name}.png"
-        assert (
-            main(["plot", name, run, "--stage", f"diffusion:{reranker}", "--output", str(out), "--device", "cpu"]) == 0
-        )
+        assert main(["plot", name, str(run), *stage, "--output", str(out)]) == 0
         assert out.read_bytes().startswith(b"\x89PNG")
         assert str(out) in capsys.readouterr().out
-
-    def test_mistakes_are_explained(self, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-        run, reranker = map(str, runs)
-        start = ["plot", "trajectory", run, "--device", "cpu"]
-        assert 'supported extensions {"png", "pdf", "svg"}' in explained([*start, "--output", "a.jpg"], capsys)
-        assert "no re-ranker of direction t2v" in explained(start, capsys)
-        start += ["--stage", f"diffusion:{reranker}"]
-        assert "query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)
-        assert "panels: Input should be greater than or equal to 2" in explained([*start, "--panels", "1"], capsys)
+    start = ["plot", "trajectory", str(run)]
+    assert "supported extensions" in explained([*start, "--output", "a.jpg"], capsys)
+    assert "no re-ranker of direction t2v" in explained(start, capsys)
+    assert "query nobody: expected an id" in explained([*start, *stage, "--query", "nobody"], capsys)
+    assert "panels: Input should be" in explained([*start, *stage, "--panels", "1"], capsys)
 
 
 class TestDraw:
@@ -181,12 +153,6 @@ class TestDraw:
         torch.manual_seed(99)  # the global state does not count
         assert heights_of(draw("trajectory", system, settings=few).axes[0]) == start
         assert heights_of(draw("trajectory", system, settings=few | {"seed": 1}).axes[0]) != start
-        with pytest.raises(ValueError, match="top_k: got 21, expected 1 to 20"):
-            draw("trajectory", system, settings={"candidates": 21})
-
-    def test_the_control_has_no_trajectory(self, open_with: Callable[..., System]) -> None:
-        with pytest.raises(ValueError, match="no trajectory"):
-            draw("trajectory", open_with(process="one_step"))
 
     def test_attention_is_that_of_the_encoder_and_moments_are_framed(self, open_with: Callable[..., System]) -> None:
         system = open_with(attention_temperature=0.5)
@@ -217,13 +183,18 @@ class TestDraw:
             assert [len(bars) for bars in heights] == [10, 10]
             assert [sum(bars) for bars in heights] == pytest.approx([100, 100])
 
-    def test_what_is_asked_wrongly(self, system: System) -> None:
-        with pytest.raises(ValueError, match="unknown plot 'score'; did you mean scores"):
-            draw("score", system)
-        with pytest.raises(ValueError, match="plot scores: unknown key 'bin'; did you mean bins"):
-            draw("scores", system, settings={"bin": 3})
+    def test_what_is_asked_wrongly(self, open_with: Callable[..., System], system: System) -> None:
+        for name, settings, problem in (
+            ("score", {}, "did you mean scores"),
+            ("scores", {"bin": 3}, "did you mean bins"),
+            ("trajectory", {"candidates": 21}, "got 21, expected 1 to 20"),
+        ):
+            with pytest.raises(ValueError, match=problem):
+                draw(name, system, settings=settings)
         with pytest.raises(ValueError, match="give a configuration"):
             draw("scores", replace(system, config_file=None))
+        with pytest.raises(ValueError, match="no trajectory"):  # the control has none
+            draw("trajectory", open_with(process="one_step"))
 
 
 def heights_of(axes: Axes) -> list[float]:

@@ -1,4 +1,4 @@
-"""Pictures of trained runs: the numbers behind them, computed again from the run; and what is refused."""
+"""Pictures of trained runs and curves: the numbers behind them; and what is refused."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from training_runs import StraightRuns
 
 import lorentz
 from prvr.data import PackedSplit
 from prvr.evaluation import encode_split, find_moments, ranked_rows
 from prvr.evaluation.moments import ExampleQuery, Hit
-from prvr.plot import PlotInput, draw
-from prvr.plot.embeddings import flattened, frame_spaces, moments_of_frames, separation, share_between_videos
+from prvr.plot import PlotInput, draw, sweep_figure
+from prvr.plot.embeddings import frame_spaces, moments_of_frames, share_between_videos
 from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.figures import RIGHT
 from prvr.plot.hyperbolic import entailment_of, lifted
@@ -38,18 +40,18 @@ def packed(system: System) -> Iterator[PackedSplit]:
 
 @pytest.fixture(scope="module")
 def given(system: System) -> PlotInput:
-    assert system.config is not None
     return PlotInput(system, system.config, "test", torch.device("cpu"))
 
 
 class TestFrames:
     def test_spaces_are_those_before_and_after_training(self, given: PlotInput, packed: PackedSplit) -> None:
         spaces = frame_spaces(given, packed, 2)
+        titles = [axes.get_title().split("\n")[0] for axes in draw("frames", given.system, settings={"video": 2}).axes]
+        assert titles == list(spaces)
         clips, frames = packed.video(2)
         first = given.system.pipeline.first
         with torch.no_grad():
             trained = first.encode_video(clips[None], frames[None], torch.ones(1, len(frames), dtype=torch.bool)).frames
-        assert trained is not None
         assert np.array_equal(spaces["input features"], frames.numpy())
         assert np.allclose(spaces["trained"], trained[0].numpy(), atol=1e-6)
         assert not np.allclose(spaces["untrained weights"], spaces["trained"], atol=0.1)
@@ -62,38 +64,6 @@ class TestFrames:
                 time = (frame + 0.5) / 40 * packed.durations[video]
                 assert around.tolist() == [start <= time < end for start, end in moments]
 
-    def test_too_few_points_are_refused_and_one_group_has_no_separation(self) -> None:
-        points = np.random.default_rng(0).normal(size=(9, 4))
-        assert np.array_equal(flattened(points), flattened(points))
-        with pytest.raises(ValueError, match="3 points: expected at least 4"):
-            flattened(points[:3])
-        assert separation(points, np.zeros(9, int)) is None
-        assert separation(np.eye(4)[[0, 0, 1, 1, 2]], np.array([0, 0, 1, 1, -1])) == pytest.approx(1)
-
-    def test_the_picture_has_a_panel_for_each_space_and_a_colour_for_each_moment(
-        self, given: PlotInput, packed: PackedSplit, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A moment within another, which has the same middle and hides it in no frame."""
-        windows, queries = packed.windows.copy(), packed.queries_of(1)
-        windows[:, queries[:2]] = (2.0, 14.0), (6.0, 9.0)
-        monkeypatch.delitem(packed.__dict__, "windows")
-        monkeypatch.setattr(PackedSplit, "windows", windows)
-        figure = draw("frames", given.system, settings={"video": 1})
-        inside, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
-        names = [axes.get_title().split("\n")[0] for axes in figure.axes]
-        assert names == ["input features", "untrained weights", "trained"]
-        sizes = [int((~inside.any(0)).sum()), *inside.sum(1).tolist()]
-        outer, inner = moments.index((2.0, 14.0)), moments.index((6.0, 9.0))
-        both = inside[inner][inside[outer]]
-        assert both.any()
-        for axes in figure.axes:
-            assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == sizes
-            large, small = (axes.collections[1 + number] for number in (outer, inner))
-            assert large.get_zorder() < small.get_zorder()
-            assert large.get_sizes()[both].min() > small.get_sizes().max()
-        labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert labels == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
-
 
 class TestHyperbolic:
     def test_points_are_those_of_the_loss(self, given: PlotInput, packed: PackedSplit) -> None:
@@ -101,9 +71,6 @@ class TestHyperbolic:
         assert trained
         encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
         text, video = query_vectors(encoded.text), VideoEmbedding.cat(encoded.videos)
-        assert video.clips is not None
-        assert video.frames is not None
-        assert video.frame_mask is not None
         with torch.no_grad():
             groups, inside = lifted(term, packed, encoded)
             scales = torch.sigmoid(term.text_scale), torch.sigmoid(term.video_scale)
@@ -120,30 +87,13 @@ class TestHyperbolic:
             aperture = lorentz.half_aperture(own, term.c, min_radius=given.config.loss["entailment"].min_radius)
         assert inside == pytest.approx(float((angle <= aperture).double().mean()))
 
-    def test_a_run_without_the_loss_says_so(self, straight_runs: StraightRuns) -> None:
-        title = draw("hyperbolic", open_system(straight_runs["plain"].output)).get_suptitle() or ""
-        assert title.startswith("without the entailment loss")
-        assert title.endswith("curvature -1.00")
-
-    def test_the_picture_shows_every_point_and_its_distance(self, given: PlotInput, packed: PackedSplit) -> None:
-        left, right = draw("hyperbolic", given.system, settings={"points": 10**6}).axes
-        term, _ = entailment_of(given)
-        encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
-        with torch.no_grad():
-            groups, _ = lifted(term, packed, encoded)
-            c = float(term.c)
-        medians = {name: float(lorentz.dist0(rows.double(), c).median()) for name, rows in groups.items()}
-        legend = left.get_legend()
-        assert legend is not None
-        expected = [f"{name}, median {median:.2f}" for name, median in medians.items()]
-        assert [label.get_text() for label in legend.get_texts()] == expected
-        assert sum(map(len, groups.values())) in [len(np.asarray(points.get_offsets())) for points in right.collections]
-        _, right = draw("hyperbolic", given.system, settings={"points": 80}).axes
-        assert 80 in [len(np.asarray(points.get_offsets())) for points in right.collections]
-
 
 class TestRegisters:
-    def test_a_panel_for_some_steps_all_in_one_plane(self, given: PlotInput) -> None:
+    def test_a_panel_for_some_steps_all_in_one_plane(self, given: PlotInput, straight_runs: StraightRuns) -> None:
+        plain = open_system(straight_runs["plain"].output)
+        with pytest.raises(ValueError, match="generates no registers by diffusion"):
+            draw("registers", plain)
+        assert str(draw("hyperbolic", plain).get_suptitle()).startswith("without the entailment loss")
         figure = draw("registers", given.system, settings={"videos": 6, "panels": 3})
         assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["$r_{3}$, the start", "$r_{1}$", "$r_{0}$"]
         every, *shown = (np.asarray(points.get_offsets()) for points in figure.axes[2].collections)
@@ -157,10 +107,6 @@ class TestRegisters:
         assert np.allclose(share_between_videos(own), 1)
         expected = videos.var(1).sum(-1)[:, 0] / (videos.var(1).sum(-1)[:, 0] + slots.var(2).sum(-1)[:, 0])
         assert np.allclose(share_between_videos(videos + slots), expected)
-
-    def test_without_registers(self, straight_runs: StraightRuns) -> None:
-        with pytest.raises(ValueError, match="generates no registers by diffusion"):
-            draw("registers", open_system(straight_runs["plain"].output))
 
 
 class TestExamples:
@@ -211,9 +157,7 @@ class TestExamples:
         pytest.importorskip("av")
         corpus, video_id = packed.source.corpus, packed.video_ids[0]
         drawn = pictures_of(corpus, "test")
-        assert drawn is not None
         films = pictures_of(corpus, "test", write_videos(corpus, [video_id], tmp_path / "films"))
-        assert films is not None
         own, read = (source(video_id, 2.0, 8.0).astype(float) for source in (drawn, films))
         assert (own.shape, read.shape) == ((6, 64, 64, 3), (6, 160, 160, 3))
         near = np.linspace(0, 159, 64).round().astype(int)  # a film of the same scene, larger and compressed
@@ -222,3 +166,25 @@ class TestExamples:
             films("nobody", 0.0, 1.0)
         with pytest.raises(ValueError, match="no such folder"):
             pictures_of(corpus, "test", tmp_path / "nowhere")
+
+
+def named(figure: Figure) -> list[str]:
+    """The entries of the legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_lines_are_means_and_bands_are_seeds() -> None:
+    curve = [(2.0, [10.0, 14.0], 9.0), (4.0, [11.0], None), (8.0, [13.0, 15.0, 17.0], 16.0)]
+    figure = sweep_figure({"a": curve}, xlabel="blocks", ylabel="SumR", chance=8.0)
+    (axes,) = figure.axes
+    line, published, reference = axes.lines
+    assert np.asarray(line.get_xydata()).tolist() == [[2, 12], [4, 11], [8, 15]]
+    assert np.asarray(published.get_xydata())[[0, 2]].tolist() == [[2, 9], [8, 16]]
+    assert (published.get_markerfacecolor(), published.get_linestyle()) == ("none", "None")
+    assert np.asarray(reference.get_ydata()).tolist() == [8, 8]
+    (band,) = (part for part in axes.collections if isinstance(part, PolyCollection))
+    corners = {tuple(row) for row in np.asarray(band.get_paths()[0].vertices).tolist()}
+    assert {(2, 10), (2, 14), (4, 11), (8, 13), (8, 17)} <= corners
+    assert axes.get_title(loc="left") == "band: lowest to highest of 3 seeds; hollow: published"
+    assert named(figure) == ["a", "chance 8.0"]

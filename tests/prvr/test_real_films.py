@@ -14,7 +14,6 @@ pytest.importorskip("av")
 pytest.importorskip("fastapi")
 
 import av
-from nightly import NIGHTLY
 from real_films import FILMS, FOLDER, make, program, real_film
 from serving import HOST, keys_of
 from starlette.testclient import TestClient
@@ -167,31 +166,19 @@ FORMS = {
     "turned.mov": Form(f"-vf transpose=clock {FAST}", turned=90),
     "variable.mp4": Form(f"-vf select='lt(t,2)+gte(t,2)*not(mod(n,5))' -fps_mode vfr {FAST}", near=5, seconds=5.84),
     "ntsc.mkv": Form(f"-vf fps=30000/1001 {FAST} -bf 3"),
-    "units.mov": Form("-c copy -video_track_timescale 1001"),
     "broadcast.ts": Form("-c copy"),
     "clock-turns-over.m2ts": Form("-c copy -output_ts_offset 95440 -f mpegts"),
     "mpeg4.avi": Form("-c:v mpeg4 -q:v 4 -bf 2 -c:a libmp3lame"),
-    "mjpeg.avi": Form("-c:v mjpeg -q:v 4 -c:a pcm_s16le"),
     "h264.avi": Form("-c copy", near=3),  # AVI has no times of its own
     "windows.wmv": Form("-c:v wmv2 -b:v 2M -c:a wmav2"),
-    "flash.flv": Form("-c:v flv1 -b:v 2M -c:a libmp3lame -ar 44100"),
-    "h264.flv": Form("-c copy"),
     "phone.3gp": Form("-vf scale=352:288 -c:v h263 -b:v 2M -c:a copy"),
     "interlaced.mpg": Form("-c:v mpeg2video -flags +ilme+ildct -top 1 -b:v 2M -c:a mp2"),
-    "dvd.vob": Form("-c:v mpeg2video -b:v 2M -c:a ac3 -f vob"),
     "sizes.mp4": Form("-vf scale=321:137 -pix_fmt yuv444p -c:v libx264 -preset ultrafast -an", sound=False),
-    "sound-first.mkv": Form(SOUND_FIRST, "-i {base} -itsoffset 3", late=3.0, seconds=9.0),
     "sound-first.mp4": Form(SOUND_FIRST, "-i {base} -itsoffset 3", late=3.0, seconds=9.0),
     "sound-first.ts": Form(SOUND_FIRST, "-i {base} -itsoffset 3", late=3.0, seconds=9.0),
     "fragments.mp4": Form("-c copy -movflags frag_keyframe+empty_moov"),
     "bare.h264": Form("-c copy -an", sound=False),
 }
-if NIGHTLY:  # slow to encode, and as little odd as others
-    FORMS |= {
-        "vp8.webm": Form("-c:v libvpx -deadline realtime -cpu-used 16 -b:v 1M -t 3 -c:a libvorbis", seconds=3.0),
-        "av1.webm": Form("-c:v libsvtav1 -preset 12 -crf 35 -c:a libopus"),
-        "theora.ogv": Form("-c:v libtheora -b:v 1M -c:a libvorbis"),
-    }
 
 
 @dataclass(frozen=True)

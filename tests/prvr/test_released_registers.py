@@ -91,15 +91,6 @@ def test_textual_perturbation(golden):
     check_close(output, golden["tps/output"], 1e-6, "perturbation")
 
 
-def test_limits_tell_variants_apart(golden):
-    """Another eta or fresh noise is off by far more than any limit above."""
-    generator, _, registers = run(golden, torch.float64)
-    for eta, noise in ((0.0, None), (1.0, None), (0.5, registers.start)):
-        generator.diffusion.eta = eta
-        other = generator.diffusion.sample(registers.start, registers.condition, noise=noise)
-        assert (registers.tokens - other).abs().max() > 1e-2
-
-
 def test_released_numbers(golden):
     """A frozen N(0, 0.02) time table, and a schedule that went through float32 once."""
     torch.manual_seed(0)

@@ -1,19 +1,22 @@
-"""Tables: what a reader must be able to find in them."""
+"""Tables: what a reader must be able to find in them; and comparisons of two runs, matched by query id."""
 
 import io
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from reports import make_report, printed
 from rich.console import Console
 
 from prvr.cli.evaluate import show_report
-from prvr.evaluation import EvaluationReport, RetrievalMetrics
+from prvr.errors import DataError
+from prvr.evaluation import RetrievalMetrics, compare_reports
+from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.moments import ExampleQuery, Hit
 from prvr.evaluation.report import GroupMetrics, TagMetrics
-from prvr.evaluation.significance import Interval
+from prvr.evaluation.significance import Interval, paired_test
 from prvr.evaluation.tables import examples_table, groups_table, metrics_table, tags_table
 
 
@@ -41,7 +44,7 @@ def report():
     )
 
 
-def test_metrics_table(report):
+def test_tables_of_a_report(report) -> None:
     table = metrics_table(report)
     by_name = {row[0]: row[1:] for row in rows(table)}
     assert by_name["text to video"] == ["20.0", "40.0", "60.0", "80.0", "200.0", "171.2 .. 230.0", "9", "78.8"]
@@ -55,40 +58,23 @@ def test_metrics_table(report):
         "95% interval",
     ):
         assert part in text
-
-
-def test_metrics_table_without_interval_and_without_siblings(report):
-    bare = EvaluationReport(**{**vars(report), "intervals": {}, "text_to_text": None})
-    by_name = {row[0]: row[1:] for row in rows(metrics_table(bare))}
+    by_name = {row[0]: row[1:] for row in rows(metrics_table(replace(report, intervals={}, text_to_text=None)))}
     assert by_name["text to video"][5] == "-"
     assert "text to text" not in by_name
-
-
-def test_groups_table(report):
     table = groups_table(report)
     assert ["(0, 0.2]", "3", "33.3", "66.7", "100.0", "100.0", "300.0", "4", "4.7"] in rows(table)
     assert "3 of 5 queries have a known moment" in printed(table)
-    assert groups_table(EvaluationReport(**{**vars(report), "groups": ()})) is None
-
-
-def test_tags_table_shows_tags_as_they_are(report):
-    table = tags_table(report)
-    assert ["[red] words", "3", "0.0", "33.3", "66.7", "100.0", "200.0", "9", "31.0"] in rows(table)
-    assert ["seen", "1", *["100.0"] * 4, "400.0", "1", "1.0"] in rows(table)
-    assert "text to video by kind of query" in printed(table)
-    assert tags_table(replace(report, tags=())) is None
-
-
-def test_all_tables_of_a_report_are_printed_in_order(report):
+    assert groups_table(replace(report, groups=())) is None
     console = Console(width=80, file=io.StringIO())
     show_report(console, report)
     text = console.file.getvalue()
     places = [text.index(part) for part in ("video to text", "moment-to-video ratio", "kind of query", "[red] words")]
     assert places == sorted(places)
-    console = Console(width=80, file=io.StringIO())
-    show_report(console, replace(report, tags=(), groups=()))
-    assert "video to text" in console.file.getvalue()
-    assert "text to video by" not in console.file.getvalue()
+    table = tags_table(report)
+    assert ["[red] words", "3", "0.0", "33.3", "66.7", "100.0", "200.0", "9", "31.0"] in rows(table)
+    assert ["seen", "1", *["100.0"] * 4, "400.0", "1", "1.0"] in rows(table)
+    assert "text to video by kind of query" in printed(table)
+    assert tags_table(replace(report, tags=())) is None
 
 
 def test_examples_table_shows_text_as_it_is():
@@ -111,18 +97,81 @@ def test_examples_table_shows_text_as_it_is():
 
 def test_tables_fit_a_narrow_terminal(report):
     huge = RetrievalMetrics(100.0, 100.0, 100.0, 100.0, 400.0, 123.5, 1234.6, 1_000_000, 1.0)
-    wide = EvaluationReport(**{**vars(report), "text_to_video": huge, "groups": (GroupMetrics(0.2, 0.4, huge),)})
+    wide = replace(report, text_to_video=huge, groups=(GroupMetrics(0.2, 0.4, huge),))
     assert ["text to video", *["100.0"] * 4, "400.0", "171.2 .. 230.0", "123.5", "1234.6"] in rows(metrics_table(wide))
     assert ["(0.2, 0.4]", "1,000,000", *["100.0"] * 4, "400.0", "123.5", "1234.6"] in rows(groups_table(wide))
-    tags = (TagMetrics("a_very_long_tag_" * 4, huge), TagMetrics("seen compositions", huge))
-    found = rows(tags_table(replace(report, tags=tags)))
-    numbers = ["1,000,000", *["100.0"] * 4, "400.0", "123.5", "1234.6"]
-    assert ["seen compositions", *numbers] in found
-    start = next(i for i, row in enumerate(found) if row[0].startswith("a_very"))
-    assert found[start][1:] == numbers
-    assert "".join(row[0] for row in found[start:-2]).startswith("a_very_long_tag_" * 4)
     hit = Hit("castle_s01e02_seg02_clip_05", 0.5, 1000.0, 1010.5)
     example = ExampleQuery("q", "a woman walks " * 5, (hit,), hit.video_id, 0.0, 9.0, frozenset())
     text = printed(examples_table([example]))
     assert "1000.0 - 1010.5 s" in text
     assert "castle_s01e02" in text
+
+
+OWNER = np.repeat(np.arange(30), 3)
+
+
+def drawn(seed, shift=0):
+    return make_report((np.random.default_rng(seed).integers(1, 40, size=len(OWNER)) + shift).tolist(), OWNER.tolist())
+
+
+def test_two_run_folders_are_compared_and_shown(tmp_path) -> None:
+    a, b = drawn(0, shift=5), drawn(1)
+    a.to_json(tmp_path / "a" / "evaluation.json")
+    b.to_json(tmp_path / "b" / "evaluation.json")
+    found = compare(tmp_path / "a", tmp_path / "b" / "evaluation.json", samples=200)
+    assert found.differences == paired_test(a.ranks, b.ranks, OWNER, samples=200)
+    assert found.differences["sumr"].value == pytest.approx(b.text_to_video.sumr - a.text_to_video.sumr)
+    assert [one.text_to_video for one in found.reports] == [a.text_to_video, b.text_to_video]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty.evaluation.json: no such file"):
+        compare(tmp_path / "a", tmp_path / "empty")
+    a, b = drawn(0, shift=5), drawn(1)
+    found = compare_reports(a, b, names=("runs/[a]", "runs/b"), samples=100)
+    text = printed(comparison_table(found), 140)
+    row = next(line for line in text.splitlines() if "SumR" in line)
+    difference = found.differences["sumr"]
+    for part in (f"{a.text_to_video.sumr:.2f}", f"{b.text_to_video.sumr:.2f}", f"{difference.value:+.2f}"):
+        assert part in row
+    assert "A = runs/[a]" in text
+    assert f"{difference.p_value:.4f}" in row
+
+
+def test_queries_are_matched_by_id_not_by_place():
+    a, b = drawn(0), drawn(1)
+    order = np.random.default_rng(3).permutation(len(OWNER))
+    videos = np.random.default_rng(4).permutation(30)  # new number -> old number
+    shuffled = replace(
+        b,
+        query_ids=tuple(b.query_ids[i] for i in order),
+        ranks=b.ranks[order],
+        video_ids=tuple(b.video_ids[v] for v in videos),
+        query_to_video=np.argsort(videos)[OWNER[order]],
+    )
+    expected = compare_reports(a, b, samples=100).differences
+    assert compare_reports(a, shuffled, samples=100).differences == expected
+
+
+def test_what_is_not_better_than_chance_is_said():
+    tied = replace(drawn(0).text_to_video, tied=1.0)
+    constant = replace(drawn(0), chance=390.0, text_to_video=tied)
+    text = printed(comparison_table(compare_reports(constant, replace(drawn(1), chance=390.0), samples=100)))
+    assert all(f"{name} is not significantly better than chance (SumR 390.0)" in text for name in "AB")
+    assert "tied queries: A 100.0%, B 0.0%" in text
+    assert "chance" not in printed(comparison_table(compare_reports(drawn(0), drawn(1), samples=100)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: {"query_ids": (*b.query_ids[:4], "new", *b.query_ids[5:])}, "query 'v1#enc#4' is only in A"),
+        (lambda b: {"query_to_video": np.roll(OWNER, 1)}, "query 'v0#enc#0' belongs to video 'v0' in A and to 'v29'"),
+        (
+            lambda b: {"query_ids": (*b.query_ids, "x"), "ranks": [*b.ranks, 1], "query_to_video": [*OWNER, 0]},
+            r"A \(90\) and B \(91\).*query 'x' is only in B",
+        ),
+    ],
+)
+def test_runs_on_other_queries_are_refused(change, message):
+    b = drawn(1)
+    with pytest.raises(DataError, match=message):
+        compare_reports(drawn(0), replace(b, **change(b)))

@@ -1,7 +1,5 @@
 """What holds of every re-ranker, whatever its weights: laws, and its equations as plain loops."""
 
-import copy
-
 import pytest
 import torch
 from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gallery, loop_scores, make, pairs
@@ -11,14 +9,8 @@ from prvr.config import ConfigError
 from prvr.evaluation.metrics import ranks, recall_at_k
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.stages.diffusion import network
-from prvr.stages.diffusion.network import TextFrameAttention
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
-
-
-def permuted(direction: str, inputs: tuple[Tensor, ...], order: Tensor) -> tuple[Tensor, ...]:
-    text, frames, mask = inputs
-    return (text, frames[:, order], mask[:, order]) if direction == "t2v" else (text[:, order], frames, mask)
 
 
 @both_ways
@@ -36,19 +28,6 @@ def test_the_network_is_its_equations(direction, compat):
 
 
 @both_ways
-@pytest.mark.parametrize("compat", [RerankerCompat(), RELEASED])
-def test_candidates_have_no_order(direction, compat):
-    reranker, inputs, x = make(direction, compat=compat), pairs(direction), torch.randn(ROWS, NUM).double()
-    order, timestep = torch.randperm(NUM), torch.tensor([1, 5, 9])
-    shuffled = permuted(direction, inputs, order)
-    torch.testing.assert_close(
-        reranker.denoise(x[:, order], timestep, *shuffled), reranker.denoise(x, timestep, *inputs)[:, order]
-    )
-    chain = reranker.sample(*inputs, initial=x, return_chain=True)
-    torch.testing.assert_close(reranker.sample(*shuffled, initial=x[:, order], return_chain=True), chain[..., order])
-
-
-@both_ways
 def test_padding_changes_nothing(direction):
     reranker, (text, frames, mask) = make(direction), pairs(direction)
     extra = torch.full((*frames.shape[:-2], 3, WIDTH), torch.nan).double()
@@ -61,25 +40,12 @@ def test_padding_changes_nothing(direction):
     right = torch.eye(ROWS, NUM, dtype=torch.bool)
     reranker.loss(right, text, padded, longer, noise=x, timesteps=timestep).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in reranker.parameters())
-
-
-def test_a_video_without_a_valid_frame_gives_zeros_and_no_gradient():
-    text, frames = torch.randn(2, 3, WIDTH), torch.randn(2, FRAMES, WIDTH, requires_grad=True)
-    nothing = torch.zeros(2, FRAMES, dtype=torch.bool)
-    pooled = TextFrameAttention()(text, frames, nothing)
-    pooled.sum().backward()
-    assert pooled.abs().max() == 0
-    assert frames.grad is not None
-    assert frames.grad.abs().max() == 0
-
-
-@both_ways
-def test_rows_are_independent(direction):
-    reranker, inputs, x = make(direction), pairs(direction), torch.randn(ROWS, NUM).double()
-    whole = reranker.sample(*inputs, initial=x)
-    for row in range(ROWS):
-        alone = reranker.sample(*(part[row : row + 1] for part in inputs), initial=x[row : row + 1])
-        torch.testing.assert_close(alone[0], whole[row])
+    certain = make(direction, loss_temperature=1e4)  # the logarithm of a probability of 0
+    loss = certain.loss(~right, text, frames, mask)
+    assert loss.isfinite()
+    assert loss > 10
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in certain.parameters())
 
 
 @both_ways
@@ -129,22 +95,9 @@ def test_the_loss_is_its_formula(released, negative):
         torch.testing.assert_close(reranker.loss(clean, *inputs, **given), expected)
 
 
-def test_the_logarithm_is_exact_where_the_probability_is_zero():
-    reranker = make(loss_temperature=1e4)
-    right = torch.eye(ROWS, NUM, dtype=torch.bool)
-    reranker.loss(right, *pairs("t2v")).backward()
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in reranker.parameters())
-    loss = reranker.loss(~right, *pairs("t2v"))
-    assert loss.isfinite()
-    assert loss > 10
-
-
 def test_ddpm_is_ddim_with_noise_and_obeys_its_seed():
     inputs, x = pairs("t2v"), torch.randn(ROWS, NUM).double()
-    torch.manual_seed(0)
     ddpm = make(sampler="ddpm")
-    ddim = CandidateReranker(config(), "t2v").double()
-    ddim.load_state_dict(ddpm.state_dict())
     draws = [ddpm.sample(*inputs, initial=x, generator=torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
@@ -156,11 +109,6 @@ def test_ddpm_is_ddim_with_noise_and_obeys_its_seed():
     after = low**0.5 * clean + (1 - low - variance) ** 0.5 * direction + variance**0.5 * noise[0]
     chain = ddpm.sample(*inputs, initial=x, timesteps=[8, 3], noise=noise, return_chain=True)
     torch.testing.assert_close(chain[0], after)
-    assert not torch.allclose(chain[0], ddim.sample(*inputs, initial=x, timesteps=[8, 3], return_chain=True)[0])
-    scores, text, frames, mask = gallery()
-    once, again, other = (ddpm.rerank(scores, text, frames, mask, seed=s) for s in (3, 3, 4))
-    assert torch.equal(once, again)
-    assert not torch.equal(once, other)
 
 
 @pytest.mark.parametrize(("spacing", "first"), [("trailing", STEPS - 1), ("linspace", 0), ("leading", 0)])
@@ -225,17 +173,6 @@ def test_saved_and_loaded_it_is_the_same(direction, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
 
-def test_a_copy_has_a_network_of_its_own():
-    reranker, inputs, x = make(), pairs("t2v"), torch.randn(ROWS, NUM).double()
-    twin = copy.deepcopy(reranker)
-    before = reranker.sample(*inputs, initial=x)
-    with torch.no_grad():
-        for p in twin.parameters():
-            p.add_(1.0)
-    assert torch.equal(reranker.sample(*inputs, initial=x), before)
-    assert not torch.allclose(twin.sample(*inputs, initial=x), before)
-
-
 @pytest.mark.parametrize("process", ["diffusion", "one_step"])
 def test_in_half_precision_autocast_nothing_is_rounded(process):
     reranker = CandidateReranker(config(process=process)).eval()
@@ -253,8 +190,6 @@ def test_configurations_that_cannot_be():
         ({"sampling_steps": 11}, "sampling_steps=11 is larger than steps=10"),
         ({"negative": -1}, "negative=-1 needs compat.output='released'"),
         ({"process": "one_step", "sampling_steps": 2}, "needs process='diffusion'"),
-        ({"width": 0}, "width"),
-        ({"beta_scale": 0.0}, "beta_scale"),
     ):
         with pytest.raises((ValueError, ConfigError), match=message):
             RerankerConfig(**{"width": 4, "steps": 10} | changes)

@@ -63,19 +63,6 @@ def make(direction="t2v", retriever=None, **changes):
     return CandidateReranker(RerankerConfig(width=WIDTH, **values), direction).double().eval()
 
 
-@pytest.mark.parametrize("direction", ["t2v", "v2t"])
-def test_rows_and_positives_are_those_of_the_whole_matrix(scores, retriever, encoded, split, direction) -> None:
-    with torch.inference_mode():
-        matrix = whole(retriever, encoded)
-    right = torch.from_numpy(split.relevant_matrix)
-    if direction == "v2t":
-        matrix, right = matrix.mT, right.mT
-    with torch.inference_mode():
-        found = torch.cat([scores.rows(direction, rows) for rows in scores.blocks(direction, 9)])
-    torch.testing.assert_close(found, matrix)
-    assert torch.equal(torch.cat([scores.positives(direction, rows) for rows in scores.blocks(direction, 9)]), right)
-
-
 @pytest.mark.parametrize("combine", ["add", "alone"])
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
 def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, encoded, split, direction, combine) -> None:
@@ -188,9 +175,11 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
     )  # all there are
 
 
-def expect_loss(reranker, target, pairs, given) -> None:
+def expect_loss(reranker, target, pairs, inputs, asking, columns) -> None:
     """The loss of pooled pairs is that of their texts and frames."""
+    texts, videos = (asking, columns) if reranker.direction == "t2v" else (columns, asking)
     pooled = reranker.loss_of_pairs(target, pairs, generator=torch.Generator().manual_seed(2))
+    given = inputs.text[texts], inputs.frames[videos], inputs.mask[videos]
     torch.testing.assert_close(pooled, reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)))
 
 
@@ -210,13 +199,7 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(
     for a, b in zip(kept.pairs(rows, picked), anew.pairs(rows, picked), strict=True):
         torch.testing.assert_close(a, b)
     columns = pool.columns[rows].gather(1, picked)
-    if direction == "t2v":
-        given = inputs.text[pool.asks[rows]], inputs.frames[columns], inputs.mask[columns]
-    else:
-        asking = pool.asks[rows]
-        given = inputs.text[columns], inputs.frames[asking], inputs.mask[asking]
-    target = picked == 0
-    expect_loss(reranker, target, kept.pairs(rows, picked), given)
+    expect_loss(reranker, picked == 0, kept.pairs(rows, picked), inputs, pool.asks[rows], columns)
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
@@ -234,12 +217,9 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
         assert torch.equal(picked[:, 0], own)
         assert all(set(row[1:].tolist()) <= known for row, known in zip(picked, others, strict=True))
     assert source.draw(rows[:1], 3, torch.Generator()).tolist() == [[int(own[0])]]
-    if direction == "t2v":
-        given = inputs.text[rows], inputs.frames[drawn], inputs.mask[drawn]
-    else:
-        given = inputs.text[drawn], inputs.frames[videos], inputs.mask[videos]
-    target, pairing = torch.arange(3).expand(5, 3) == 0, Pairing(reranker, inputs, source)
-    expect_loss(reranker, target, pairing.pairs(rows, drawn), given)
+    pairs = Pairing(reranker, inputs, source).pairs(rows, drawn)
+    asking = rows if direction == "t2v" else videos
+    expect_loss(reranker, torch.arange(3).expand(5, 3) == 0, pairs, inputs, asking, drawn)
 
 
 @pytest.mark.parametrize("tokens", ["frames", "clips", "both"])
@@ -249,40 +229,30 @@ def test_rows_of_videos_are_those_asked_for(encoded, tokens) -> None:
     wanted = {"frames": [gallery.frames], "clips": [gallery.clips], "both": [gallery.clips, gallery.frames]}[tokens]
     expected = torch.nn.functional.normalize(torch.cat(wanted, 1), dim=-1)
     assert torch.equal(inputs.frames, expected)
-    assert inputs.mask.shape == inputs.frames.shape[:2]
-    assert int(inputs.mask.sum()) == int(gallery.frame_mask.sum()) * (tokens != "clips") + (
-        gallery.clips.shape[0] * gallery.clips.shape[1] * (tokens != "frames")
-    )
+    masks = {"clips": torch.ones(gallery.clips.shape[:2], dtype=torch.bool), "frames": gallery.frame_mask}
+    assert torch.equal(inputs.mask, torch.cat([masks[part] for part in masks if tokens in (part, "both")], 1))
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("reranker", "settings", "message"),
-        [
-            (make(), {"num_steps": 7}, "num_steps: got 7, expected 1 to 3"),
-            (CandidateReranker(RerankerConfig(width=6)), {}, "got width 8, this re-ranker expects 6"),
-            (make("v2t"), {}, "has direction 'v2t'"),
-        ],
-    )
-    def test_a_reranker_that_does_not_fit(self, retriever, split, encoded, reranker, settings, message) -> None:
+def test_what_cannot_be_reranked_or_learned_from_is_named(retriever, split, encoded) -> None:
+    for reranker, settings, message in (
+        (make(), {"num_steps": 7}, "num_steps: got 7, expected 1 to 3"),
+        (CandidateReranker(RerankerConfig(width=6)), {}, "got width 8, this re-ranker expects 6"),
+        (make("v2t"), {}, "has direction 'v2t'"),
+    ):
         with pytest.raises(ValueError, match=message):
             evaluate(reranking(retriever, {"t2v": reranker}, **settings), split, encoded=encoded)
-
-    def test_a_query_without_a_valid_word(self, retriever, split, encoded) -> None:
-        text = encoded.text.clone()
-        text[4] = torch.nan
-        with pytest.raises(ValueError, match=rf"{split.query_ids[4]}.*without a valid word"):
-            evaluate(reranking(retriever, {"t2v": make()}), split, encoded=replace(encoded, text=text))
-        with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
-            hard_candidates(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
-
-    def test_rows_that_the_retriever_has_not(self, encoded) -> None:
-        bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))
-        with pytest.raises(ValueError, match=r"has no clips of videos; use frames"):
-            reranker_inputs(bare, RerankerConfig(width=WIDTH, tokens="both"))
-
-    def test_a_video_alone_has_no_wrong_candidate(self, retriever, split) -> None:
-        lonely = split.subset([0])
-        scores = ScoreMatrix(retriever, encode_split(retriever, lonely), lonely.relevant)
-        with torch.inference_mode(), pytest.raises(ValueError, match="no wrong candidate to learn from"):
-            hard_candidates(scores, lonely, "t2v", 3)
+    text = encoded.text.clone()
+    text[4] = torch.nan
+    without = replace(encoded, text=text)
+    with pytest.raises(ValueError, match=rf"{split.query_ids[4]}.*without a valid word"):
+        evaluate(reranking(retriever, {"t2v": make()}), split, encoded=without)
+    lonely = split.subset([0])
+    alone = ScoreMatrix(retriever, encode_split(retriever, lonely), lonely.relevant)
+    with torch.inference_mode():
+        with pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
+            hard_candidates(ScoreMatrix(retriever, without, split.relevant), split, "t2v", 3)
+        with pytest.raises(ValueError, match="no wrong candidate to learn from"):
+            hard_candidates(alone, lonely, "t2v", 3)
+    bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))
+    with pytest.raises(ValueError, match=r"has no clips of videos; use frames"):
+        reranker_inputs(bare, RerankerConfig(width=WIDTH, tokens="both"))

@@ -52,14 +52,7 @@ def test_a_query_gets_the_same_list_alone_in_a_batch_and_in_another_order(direct
     for rows in (order, order[:1]):
         asks = (text[rows], frames, mask) if direction == "t2v" else (text, frames[rows], mask[rows])
         torch.testing.assert_close(reranker.rerank(scores[rows], *asks), combined[rows])
-
-
-@both_ways
-def test_the_order_of_the_gallery_does_not_matter(direction):
-    scores, text, frames, mask = gallery()
-    scores, reranker = oriented(direction, scores), make(direction)
-    combined = reranker.rerank(scores, text, frames, mask)
-    order = torch.randperm(scores.shape[1])
+    order = torch.randperm(scores.shape[1])  # nor does the order of the gallery matter
     moved = (text, frames[order], mask[order]) if direction == "t2v" else (text[order], frames, mask)
     torch.testing.assert_close(reranker.rerank(scores[:, order], *moved), combined[:, order])
 
@@ -87,45 +80,27 @@ def test_stored_frames_may_be_of_half_precision():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"scores": torch.rand(9, 7)}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
-        ({"scores": torch.full((7, 9), torch.nan)}, "scores: row 0 is NaN"),
-        ({"text": torch.randn(7, 24)}, "text: got width 24, this re-ranker expects 12"),
-        ({"text": torch.full((7, WIDTH), torch.nan)}, "text: row 0 is NaN"),
-        ({"frame_mask": torch.ones(9, FRAMES)}, r"frame_mask: got torch\.float32 \(9, 5\), expected torch\.bool"),
-        ({"frame_mask": torch.ones(9, 4) > 0}, r"frame_mask: got torch\.bool \(9, 4\), .*\(9, 5\)"),
-        ({"num_steps": 11}, "num_steps: got 11, expected 1 to 10, the number of trained timesteps"),
-        ({"timesteps": [10, 0]}, r"timesteps: got \[10, 0\]"),
-        ({"top_k": 0}, "top_k: got 0, expected 1 to 9"),
-        ({"initial": torch.randn(2, 4)}, r"initial: got shape \(2, 4\), expected \(7, 4\)"),
-    ],
-)
-def test_bad_galleries_are_refused(changes, message):
-    inputs = dict(zip(("scores", "text", "frames", "frame_mask"), gallery(), strict=True))
-    with pytest.raises(ValueError, match=message):
-        make().rerank(**(inputs | changes))
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_bad_pairs_are_refused():
+def test_bad_galleries_and_pairs_are_refused():
+    gallery_of = dict(zip(("scores", "text", "frames", "frame_mask"), gallery(), strict=True))
     reranker, text, frames = make(), torch.randn(2, WIDTH).double(), torch.randn(2, 3, FRAMES, WIDTH).double()
     mask, x, right = torch.ones(2, 3, FRAMES, dtype=torch.bool), torch.randn(2, 3).double(), torch.eye(2, 3) > 0
     t = torch.tensor([0, 9])
+    for changes, message in (
+        ({"scores": torch.rand(9, 7)}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
+        ({"scores": torch.full((7, 9), torch.nan)}, "scores: row 0 is NaN"),
+        ({"text": torch.randn(7, 24)}, "text: got width 24, this re-ranker expects 12"),
+        ({"frame_mask": torch.ones(9, FRAMES)}, r"frame_mask: got torch\.float32 \(9, 5\), expected torch\.bool"),
+        ({"timesteps": [10, 0]}, r"timesteps: got \[10, 0\]"),
+        ({"top_k": 0}, "top_k: got 0, expected 1 to 9"),
+        ({"initial": torch.randn(2, 4)}, r"initial: got shape \(2, 4\), expected \(7, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reranker.rerank(**(gallery_of | changes))
     for call, message in (
-        (
-            lambda: reranker.denoise(x, t, text[None], frames, mask),
-            r"shapes \(1, 2, 12\) and .*expected .*text \(b, d\)",
-        ),
         (lambda: reranker.denoise(x, t, text[:1], frames, mask), r"shapes \(1, 12\) and \(2, 3, 5, 12\)"),
         (lambda: reranker.denoise(x, t + 1, text, frames, mask), r"timestep: got \[1, 10\], expected 0 to 9"),
         (lambda: reranker.denoise(x[:, :2], t, text, frames, mask), r"x: got shape \(2, 2\), expected \(2, 3\)"),
-        (lambda: reranker.loss(right[:, :2], text, frames, mask), r"target: got shape \(2, 2\)"),
         (lambda: reranker.loss(right & False, text, frames, mask), "row 0 has no relevant candidate"),
-        (lambda: reranker.loss(right, text, frames, mask, timesteps=t - 1), "timesteps: got -1"),
-        (lambda: reranker.sample(text, frames[..., :3], mask), "frames: got width 3"),
-        (lambda: reranker.sample(text, frames, mask, initial=x[:1]), r"initial: got shape \(1, 3\)"),
         (lambda: reranker.sample(text, frames, mask, num_steps=50), "num_steps: got 50, expected 1 to 10"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -143,24 +118,12 @@ def align(words: tuple[Tensor, ...], frames: tuple[Tensor, ...]) -> Tensor:
     return token_alignment(*words[:2], *frames[:2], words[2], frames[2])
 
 
-def test_token_alignment_in_blocks_and_with_padding(monkeypatch):
+def test_token_alignment_in_blocks_and_in_half_precision_autocast(monkeypatch):
     words, frames = tokens(4, 6), tokens(5, FRAMES)
     expected = align(words, frames)
     for size in (1, 3 * 6 * FRAMES, 11 * 6 * FRAMES):
         monkeypatch.setattr(scoring, "_BLOCK", size)
         torch.testing.assert_close(align(words, frames), expected)
-    full = torch.full((4, 2, WIDTH), torch.nan).double()
-    padded = (
-        torch.cat([words[0], full], 1),
-        *(torch.cat([part, torch.zeros_like(part[:, :2])], 1) for part in words[1:]),
-    )
-    padded[0][~padded[1]] = torch.nan
-    padded[0].requires_grad_()
-    found = align(padded, frames)
-    torch.testing.assert_close(found, expected)
-    found.sum().backward()
-    assert padded[0].grad is not None
-    assert bool(padded[0].grad.isfinite().all())
     single = [tuple(part.float() if part.is_floating_point() else part for part in side) for side in (words, frames)]
     plain = align(*single)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -142,41 +142,18 @@ def test_betas_are_scaled_and_capped(schedule):
         torch.testing.assert_close(kept, (1 - torch.tensor(betas, dtype=torch.float64)).cumprod(0))
 
 
-@pytest.mark.parametrize("field", ["pooling", "decoder", "output"])
-def test_limits_tell_variants_apart(field):
-    """Each correct part is off the released numbers by far more than any limit above."""
-    direction = GOLDEN.directions[-1]
-    true = GOLDEN.reranker(direction, torch.float64)
-    parts = {name: getattr(true.config.compat, name) for name in ("pooling", "decoder", "output")}
-    parts[field] = {"pooling": "masked", "decoder": "paper", "output": "distribution"}[field]
-    config = RerankerConfig(width=true.config.width, loss_temperature=100.0, compat=RerankerCompat(**parts))
-    other = CandidateReranker(config, direction).double()
-    other.denoiser.load_state_dict(true.denoiser.state_dict(), strict=field != "decoder")
-    x, timestep = GOLDEN.tensor("in/x", torch.float64), GOLDEN.tensor("in/timesteps")
-    given = x, timestep, *GOLDEN.inputs(direction, torch.float64)
-    assert (true.denoise(*given) - other.denoise(*given)).abs().max() > 1e-2
-
-
-def bare_state():
-    return {name.removeprefix("v2t/"): v for name, v in GOLDEN.state.items() if name.startswith("v2t/")}
-
-
-def test_released_weights_under_any_prefix():
-    config, state = ARRAYS["config"], bare_state()
+def test_released_weights_have_any_prefix_and_must_fit():
+    config = ARRAYS["config"]
+    state = {name.removeprefix("v2t/"): v for name, v in GOLDEN.state.items() if name.startswith("v2t/")}
     table = {"embed_timestep.sequence_pos_encoder.pe": torch.zeros(5, 1, 32)}
     for prefix, extra in (("", {}), ("module.v2t_denoiser.", {"module.t2v_denoiser.q_proj.weight": torch.zeros(1)})):
         named = {prefix + name: value for name, value in (state | table).items()} | extra
         loaded = CandidateReranker.load_released(named, config, "v2t")
         assert torch.equal(loaded.denoiser.query.weight, state["q_proj.weight"])
         assert not loaded.training
-
-
-def test_released_weights_that_do_not_fit():
-    config, state = ARRAYS["config"], bare_state()
     for tensors, options, message in (
         ({k: v for k, v in state.items() if k != "proj.bias"}, config, r"lacks tensors: proj\.bias"),
         (state | {"extra.weight": torch.zeros(1)}, config, r"unknown tensors: extra\.weight"),
-        ({}, config, r"v2t denoiser: .*found none"),
         ({f"t2v/{k}": v for k, v in state.items()}, config, r"v2t denoiser.*found 't2v/q_proj\.weight'"),
         (state | {"decoder.2.bias": torch.zeros(3)}, config, r"decoder\.2\.bias has shape \(3,\)"),
         (state, {"width": 32}, "lacks 'diffusion_steps'"),

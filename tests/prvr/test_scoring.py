@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _device import Traffic
-from prvr.scoring import at_steps, best_moment, clip_scores, max_scores, normalised, packed_max_scores, word_scores
+from prvr.scoring import at_steps, best_moment, max_scores, normalised, packed_max_scores, word_scores
 from prvr.types import VideoEmbedding
 
 
@@ -40,12 +40,8 @@ def test_zero_rows_score_zero_with_finite_gradients() -> None:
     tokens = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]], requires_grad=True)
     cosine, dot = max_scores(text, tokens)
     assert cosine.tolist() == [[0.0]]
-    assert dot is not None
-    (cosine.sum() + dot.sum()).backward()
-    assert text.grad is not None
-    assert tokens.grad is not None
-    assert text.grad.isfinite().all()
-    assert tokens.grad.isfinite().all()
+    gradients = torch.autograd.grad(cosine.sum() + dot.sum(), [text, tokens])
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def test_scores_stay_in_float32_under_autocast() -> None:
@@ -54,17 +50,8 @@ def test_scores_stay_in_float32_under_autocast() -> None:
         cosine, dot = max_scores(text, tokens)
         alone, _ = max_scores(text, tokens, dots=False)
     expected, expected_dot = max_scores(text, tokens)
-    assert dot is not None
-    assert expected_dot is not None
     for found, true in ((cosine, expected), (dot, expected_dot), (alone, expected)):
         torch.testing.assert_close(found, true)
-
-
-def test_clip_scores_are_cosines() -> None:
-    text, clips = torch.randn(2, 5), torch.randn(3, 4, 5)
-    found = clip_scores(text, clips)
-    assert found.shape == (2, 3, 4)
-    assert found[1, 2, 3].item() == pytest.approx(F.cosine_similarity(text[1], clips[2, 3], dim=0).item(), abs=1e-6)
 
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=140), st.floats(1, 500))
@@ -95,20 +82,13 @@ def test_rows_normalised_once_give_the_same_cosines_bit_by_bit() -> None:
     mask = torch.arange(9) < torch.tensor([[9], [1], [4], [8], [2]])
     video = VideoEmbedding(clips=clips, frames=frames, frame_mask=mask)
     once = normalised(video)
-    assert once.unit
-    assert once[1:3].unit
     assert normalised(once) is once
     assert VideoEmbedding.cat([once[:2], once[2:]]).unit
     assert not VideoEmbedding.cat([once[:2], video[2:]]).unit
-    assert once.clips is not None
     for tokens, unit, keep in ((clips, once.clips, None), (frames, once.frames, mask)):
-        assert unit is not None
-        assert torch.equal(
-            max_scores(text, unit, keep, dots=False, unit=True)[0], max_scores(text, tokens, keep, dots=False)[0]
-        )
-    half = normalised(VideoEmbedding(clips=clips.bfloat16()))
-    assert half.clips is not None
-    assert half.clips.dtype == torch.float32
+        of_unit = max_scores(text, unit, keep, dots=False, unit=True)[0]
+        assert torch.equal(of_unit, max_scores(text, tokens, keep, dots=False)[0])
+    assert normalised(VideoEmbedding(clips=clips.bfloat16())).clips.dtype == torch.float32
     with pytest.raises(ValueError, match="need the rows as they were"):
         max_scores(text, once.clips, None, dots=True, unit=True)
 

@@ -1,7 +1,6 @@
 """Filters of a search: what passes is what a plain loop over the records says, and the best of it are found."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,37 +27,25 @@ VIDEOS = [
 ]
 
 
-def passing(where: SearchFilter) -> list[int]:
-    return where.numbers(VIDEOS)
-
-
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (SearchFilter(), [0, 1, 2, 3, 4]),
-        (SearchFilter(folders=["day 1"]), [0, 1]),
         (SearchFilter(folders=["./Day 1/"]), [0, 1]),
         (SearchFilter(folders=["day 1/night"]), [1]),
         (SearchFilter(folders=["day*"]), [0, 1, 2]),
-        (SearchFilter(folders=["day ?"]), [0, 1]),
         (SearchFilter(folders=["holiday [x]", "*/night"]), [1, 4]),
         (SearchFilter(folders=["."]), [0, 1, 2, 3, 4]),
         (SearchFilter(folders=["beach.mp4"]), [3]),
         (SearchFilter(folders=["beach"]), []),
-        (SearchFilter(names=["*.mkv"]), [1]),
         (SearchFilter(names=["beach.*", "a.*"]), [0, 2, 3, 4]),
         (SearchFilter(names=["day*"]), []),
         (SearchFilter(folders=["day*"], names=["beach.mp4"]), [0, 2]),
-        (SearchFilter(longer=20.0), [1, 2, 3, 4]),
-        (SearchFilter(shorter=20.0), [0, 1]),
         (SearchFilter(longer=20.0, shorter=20.0), [1]),
-        (SearchFilter(after=datetime(1970, 1, 3, tzinfo=UTC)), [2, 3, 4]),
-        (SearchFilter(before=datetime(1970, 1, 3, tzinfo=UTC)), [0, 1]),
         (SearchFilter(after=datetime(1970, 1, 2, tzinfo=UTC), before=datetime(1970, 1, 4, tzinfo=UTC)), [1, 2]),
     ],
 )
 def test_what_passes(where: SearchFilter, expected: list[int]) -> None:
-    assert passing(where) == expected
+    assert where.numbers(VIDEOS) == expected
 
 
 def test_a_time_without_a_zone_is_local() -> None:
@@ -68,20 +55,16 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert SearchFilter(before=at).numbers(videos) == [0]
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: SearchFilter(folders=[""]), "empty pattern"),
-        (lambda: SearchFilter(names=["a", ""]), "empty pattern"),
-        (lambda: SearchFilter(longer=-1.0), "longer=-1.0"),
-        (lambda: SearchFilter(shorter=float("nan")), "shorter=nan"),
-        (lambda: SearchFilter(longer=3.0, shorter=2.0), "no video can be both"),
-        (lambda: SearchFilter(after=datetime(2026, 1, 2), before=datetime(2026, 1, 2)), "can have such a time"),
-    ],
-)
-def test_what_nothing_can_meet_is_refused(make: Callable[[], SearchFilter], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        make()
+def test_what_nothing_can_meet_is_refused() -> None:
+    for conditions, problem in (
+        ({"names": ["a", ""]}, "empty pattern"),
+        ({"longer": -1.0}, "longer=-1.0"),
+        ({"shorter": float("nan")}, "shorter=nan"),
+        ({"longer": 3.0, "shorter": 2.0}, "no video can be both"),
+        ({"after": datetime(2026, 1, 2), "before": datetime(2026, 1, 2)}, "can have such a time"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            SearchFilter(**conditions)
 
 
 def test_a_condition_is_an_option_a_parameter_and_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,12 +89,10 @@ COUNT = 120
 def features() -> VideoFeatures:
     """Videos of different durations, in three folders; two windows for every third."""
     rows = some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()
-    named = {f"{'abc'[number % 3]}/v{number:03}.mp4": some for number, some in enumerate(rows)}
-    made = make_features(named)
-    entries = {
-        name: replace(entry, mtime_ns=number * DAY * 10**9) for number, (name, entry) in enumerate(made.entries.items())
-    }
-    return VideoFeatures(TOY, entries, lambda entry: named[entry.id])
+    made = make_features({f"{'abc'[number % 3]}/v{number:03}.mp4": some for number, some in enumerate(rows)})
+    days = zip(made.entries.items(), range(0, COUNT * DAY * 10**9, DAY * 10**9), strict=True)
+    entries = {name: replace(entry, mtime_ns=time) for (name, entry), time in days}
+    return VideoFeatures(TOY, entries, lambda entry: made.read(entry.id))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Hits that score alike at the same moment are one: no video is lost, and as many hits as were asked for remain."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import QUERY, make_features, make_index, some_videos, tiny_model, walk
+from search_files import QUERY, make_features, make_index, some_videos
 
 from prvr.encoders import VideoEntry
-from prvr_search import CURVE_PARTS, Moment, SearchHit, VideoIndex, open_model
+from prvr_search import CURVE_PARTS, Moment, SearchHit
 from prvr_search.results import fold
 
 
@@ -48,19 +47,15 @@ ORIGINAL = hit("a.mp4", 0.9)
 )
 def test_what_is_folded(other: SearchHit, folded: bool) -> None:
     assert len(fold([ORIGINAL, other])) == 2 - folded
+    if folded:  # parts without a score are alike
+        first, second = (replace(each, relevance=(*each.relevance[:-9], *[-np.inf] * 9)) for each in (ORIGINAL, other))
+        assert [names(each) for each in fold([first, second])] == [[ORIGINAL.video_id, other.video_id]]
 
 
 def test_short_videos_may_differ_by_half_a_second() -> None:
     lengths = (3.0, 3.4, 3.6)
     first, *others = (hit(str(length), 0.9, duration=length, peak=0, width=CURVE_PARTS // 2) for length in lengths)
-    assert [names(one) for one in fold([first, *others])] == [["3.0", "3.4"], ["3.6"]]
-
-
-def test_parts_without_a_score_are_alike() -> None:
-    first, second = (
-        replace(one, relevance=(*one.relevance[:-9], *[-np.inf] * 9)) for one in (ORIGINAL, hit("a.webm", 0.89))
-    )
-    assert [names(one) for one in fold([first, second])] == [["a.mp4", "a.webm"]]
+    assert [names(each) for each in fold([first, *others])] == [["3.0", "3.4"], ["3.6"]]
 
 
 HITS = st.lists(
@@ -68,88 +63,50 @@ HITS = st.lists(
 )
 
 
-def made(rows: list[tuple[float, float, int]]) -> list[SearchHit]:
-    """Hits, best first; every third has a copy."""
-    ranked = sorted(rows, key=lambda row: -row[0])
-    hits = [hit(f"v{i}", score, length, 20 + peak) for i, (score, length, peak) in enumerate(ranked)]
-    return [
-        one if i % 3 else replace(one, copies=(replace(one.video, id=f"copy of {one.video_id}"),))
-        for i, one in enumerate(hits)
-    ]
-
-
 @given(HITS)
 def test_no_video_is_lost_and_the_order_stays(rows: list[tuple[float, float, int]]) -> None:
-    hits = made(rows)
+    """Durations that differ much are never folded, and of ten neighbours no two are alike any more."""
+    ranked = sorted(rows, key=lambda row: -row[0])
+    hits = [hit(f"v{i}", score, length, 20 + peak) for i, (score, length, peak) in enumerate(ranked)]
+    for i, each in enumerate(hits[::3]):  # every third has a copy
+        hits[3 * i] = replace(each, copies=(replace(each.video, id=f"copy of {each.video_id}"),))
     folded = fold(hits)
-    assert sorted(name for one in folded for name in names(one)) == sorted(name for one in hits for name in names(one))
-    place = {one.video_id: i for i, one in enumerate(hits)}
-    kept = [place[one.video_id] for one in folded]
-    assert kept == sorted(kept)
-    for one in folded:
-        assert replace(one, alike=()) == hits[place[one.video_id]]
-        behind = [place[video.id] for video in one.alike if video.id in place]
-        assert behind == sorted(behind)
-        assert all(i > place[one.video_id] for i in behind)
-
-
-@given(HITS)
-def test_distinct_durations_are_never_folded(rows: list[tuple[float, float, int]]) -> None:
-    for one in fold(made(rows)):
-        for video in one.alike:
-            difference = abs(video.duration - one.video.duration)
-            assert difference <= max(0.5, 0.01 * max(video.duration, one.video.duration))
-
-
-@given(HITS)
-def test_folding_again_changes_nothing_that_is_close(rows: list[tuple[float, float, int]]) -> None:
-    """Of ten neighbours no two are alike any more."""
-    folded = fold(made(rows)[:10])
-    assert fold(folded) == folded
+    assert sorted(name for each in folded for name in names(each)) == sorted(
+        name for each in hits for name in names(each)
+    )
+    place = {each.video_id: i for i, each in enumerate(hits)}
+    order = [place[each.video_id] for each in folded]
+    assert order == sorted(order)
+    for each in folded:
+        own = place[each.video_id]
+        assert replace(each, alike=()) == hits[own]
+        behind = [place[video.id] for video in each.alike if video.id in place]
+        assert [own, *behind] == sorted({own, *behind})
+        for video in each.alike:
+            longer = max(video.duration, each.video.duration)
+            assert abs(video.duration - each.video.duration) <= max(0.5, 0.01 * longer)
+    few = fold(hits[:10])
+    assert fold(few) == few
 
 
 COUNT, ENCODINGS = 30, 4
 
 
-@pytest.fixture(scope="module")
-def reencoded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VideoIndex]:
-    """Videos in four encodings each: their features differ a little."""
+def test_as_many_hits_as_were_asked_for_remain(tmp_path: Path) -> None:
+    """Of videos in four encodings each, whose features differ a little; a search for all names every video once."""
     rng = np.random.default_rng(0)
     videos = {}
     for name, rows in some_videos(range(40, 40 + 8 * COUNT, 8)).items():
         scale = 0.005 * np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(rows.shape[1])
         for number in range(ENCODINGS):
-            noise = rng.standard_normal(rows.shape).astype(np.float32)
-            videos[f"{number}/{name}"] = rows + scale * noise
-    with make_index(tmp_path_factory.mktemp("fold") / "index", features=make_features(videos)) as index:
-        yield index
-
-
-@pytest.mark.parametrize("k", [1, 2, 7, COUNT])
-def test_as_many_hits_as_were_asked_for_remain(reencoded: VideoIndex, k: int) -> None:
-    results = reencoded.search_many([QUERY, "a blue circle rises", "something large"], k)
-    for result in results:
-        assert len(result.hits) == k
-        assert result.folded >= k - 1
-        for one in result.hits:
-            assert len({name.split("/")[1] for name in names(one)}) == 1
-
-
-def test_a_search_for_all_names_every_video_once(reencoded: VideoIndex) -> None:
-    everything = reencoded.search(QUERY, 1000)
-    assert sorted(name for one in everything.hits for name in names(one)) == list(reencoded.video_ids)
-    assert len(everything.hits) < 1.5 * COUNT
-
-
-def test_hits_of_stages_are_folded_too(tmp_path: Path) -> None:
-    rows = walk(60, 1)
-    videos = some_videos([30, 41, 52, 75, 90]) | {"x.mp4": rows, "x.webm": rows * np.float32(1.001)}
-    stages = [{"kind": "zero_shot", "weight": 10.0, "top_k": 3}]
-    features = make_features(videos)
-    model = open_model(tiny_model(tmp_path / "model"), features.spec, stages=stages)
-    with make_index(tmp_path / "index", model, features) as index:
-        for k in range(1, 7):
-            result = index.search(QUERY, k)
-            assert len(result.hits) == k
-        (pair,) = (names(one) for one in result.hits if one.alike)
-        assert sorted(pair) == ["x.mp4", "x.webm"]
+            videos[f"{number}/{name}"] = rows + scale * rng.standard_normal(rows.shape).astype(np.float32)
+    with make_index(tmp_path / "index", features=make_features(videos)) as index:
+        for k in (1, 2, 7, COUNT):
+            for result in index.search_many([QUERY, "a blue circle rises", "something large"], k):
+                assert len(result.hits) == k
+                assert result.folded >= k - 1
+                for each in result.hits:
+                    assert len({name.split("/")[1] for name in names(each)}) == 1
+        everything = index.search(QUERY, 1000)
+        assert sorted(name for each in everything.hits for name in names(each)) == list(index.video_ids)
+        assert len(everything.hits) < 1.5 * COUNT

@@ -3,7 +3,6 @@
 import os
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,12 +13,13 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr_search.backends import milvus
 from prvr_search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
     pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)
 pytest.importorskip("pymilvus")
+from serving import wait_for
+
 package = pytest.importorskip("milvus", reason="the PyPI package milvus, a server, is not installed")
 
 
@@ -40,61 +40,29 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def wait_for_health(server: Any) -> None:
     """Waits as the package would, but not for a process that has died."""
-    for _ in range(900):
-        if server.server_proc.poll() is not None:
-            pytest.fail(
-                f"the server ended with {server.server_proc.poll()}: see its log in {server.config.base_data_dir}"
-            )
+
+    def is_healthy() -> bool:
+        assert server.server_proc.poll() is None, f"the server ended: see its log in {server.config.base_data_dir}"
         with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{server.webservice_port}/healthz") as answer:
-            if b"OK" in answer.read():
-                return
-        time.sleep(0.2)
-    pytest.fail("the server was not ready within 180 s")
+            return b"OK" in answer.read()
+        return False
+
+    wait_for(is_healthy, 180.0)
 
 
-def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server(address: str, tmp_path: Path) -> None:
     """One test, so that however tests are spread over processes one server is started."""
-    source = MemorySource(tmp_path / "life", seed="life")
-    check_life(lambda: MilvusBackend(address), source)
-
-    small = MemorySource(tmp_path / "small", seed="small")
-    small.windows = 90
-    torn = Torn(small.folder, seed="small", windows=90)
-    backend = MilvusBackend(address)
+    check_life(lambda: MilvusBackend(address), MemorySource(tmp_path / "life", seed="life"))
+    small = MemorySource(tmp_path / "small", seed="small", windows=90)
     with pytest.raises(KeyboardInterrupt):
-        backend.sync(torn)
+        MilvusBackend(address).sync(Torn(small.folder, seed="small", windows=90))
     backend = synced(MilvusBackend(address), small)
     check_order(backend, small)  # so few rows are compared one by one
     check_complete(backend, small)
-
     # A second machine: the rows are on the server, nothing is sent again.
     elsewhere = MemorySource(tmp_path / "elsewhere", seed="small", windows=90)
     other = synced(MilvusBackend(address), elsewhere)
     assert elsewhere.read == 0
     check_order(other, elsewhere)
-
-    monkeypatch.setattr(milvus, "MOST", 50)
-    small.removed = set(range(0, 60, 2))
-    backend.sync(small)
-    check_complete(backend, small)
     for each in (backend, other):
         each.close()
-
-    small.removed, small.replaced = set(), (source.name,)
-    small.windows = 91
-    synced(backend, small).close()
-    assert wait_for_collections(address, 4)  # three of the life, but for the last; two of the other
-
-
-def wait_for_collections(address: str, number: int) -> bool:
-    """Whether the server has so many, or soon will."""
-    from pymilvus import MilvusClient
-
-    client = MilvusClient(address)
-    for _ in range(50):
-        if len(client.list_collections()) == number:
-            break
-        time.sleep(0.2)
-    found = len(client.list_collections())
-    client.close()
-    return found == number

@@ -75,12 +75,7 @@ def listed(scores: dict[int, float]) -> list[tuple[int, float]]:
     against=st.booleans(),
 )
 def test_the_best_are_those_of_scoring_each_by_itself(
-    seed: int,
-    weights: tuple[float, float],
-    near: float,
-    k: int,
-    queries: int,
-    against: bool,
+    seed: int, weights: tuple[float, float], near: float, k: int, queries: int, against: bool
 ) -> None:
     """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
     snapshot = drawn(seed, weights, near)
@@ -106,15 +101,6 @@ def test_half_precision_leaves_out_none_of_the_best(near: float) -> None:
         best = plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)
         assert {video for video, _ in best} <= set(found.tolist())
         assert len(found) < 10 or near < 1
-
-
-def test_more_videos_for_the_same_query_need_no_second_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, rough = drawn(0, (0.7, 0.3), 1.0), ranking.ApproximateScores()
-    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
-    expected = listed(rank(snapshot, text, None, 8)[0])
-    assert listed(rank(snapshot, text, None, 4, rough)[0]) == expected[:4]
-    monkeypatch.delattr(ranking, "_approximate_scores")
-    assert listed(rank(snapshot, text, None, 8, rough)[0]) == expected
 
 
 def test_without_sums_in_float32_all_videos_are_scored_exactly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Named sets of rows: what a model stores beside the score comes back, and is kept like clips and frames."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,17 +12,18 @@ from prvr.encoders import VideoFeatures
 from prvr_search import RowSet, VideoIndex, WindowVectors, open_model
 from prvr_search.vectors import unit
 
-STORED = {"frames": RowSet(256, lengths=True), "words": RowSet(12, lengths=True), "pooled": RowSet(5)}
 ACCURACY = 2e-3
 
 
 class Storing:
     """The joint encoder with raw frames, a row of words for every second frame, and one pooled row or none."""
 
-    def __init__(self, stored: Mapping[str, RowSet] = STORED) -> None:
+    stored: ClassVar = {"frames": RowSet(256, lengths=True), "words": RowSet(12, lengths=True), "pooled": RowSet(5)}
+
+    def __init__(self) -> None:
         self._model = open_model("zero-shot", TOY)
         self.identity, self.dim, self.clips = self._model.identity, self._model.dim, self._model.clips
-        self.clip_weight, self.frame_weight, self.stored = 0.0, 1.0, stored
+        self.clip_weight, self.frame_weight = 0.0, 1.0
         self.frames_by_clip = self.frame_means = False
 
     def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
@@ -35,15 +36,6 @@ class Storing:
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         return self._model.encode_texts(texts)
-
-
-@pytest.fixture(scope="module")
-def features() -> VideoFeatures:
-    return make_features(some_videos([30, 7, 1, 24, 13]))
-
-
-def storing(folder: Path, features: VideoFeatures | None = None, **options: Any) -> VideoIndex:
-    return make_index(folder / "index", Storing(), features, window=5.0, stride=2.5, **options)
 
 
 def check_rows(index: VideoIndex, features: VideoFeatures) -> None:
@@ -64,8 +56,9 @@ def check_rows(index: VideoIndex, features: VideoFeatures) -> None:
             np.testing.assert_allclose(source.stored_rows(name, windows[:1])[0], unit(expected[0]), atol=ACCURACY)
 
 
-def test_stored_rows_come_back_and_survive_all_changes(features: VideoFeatures, tmp_path: Path) -> None:
-    with storing(tmp_path, features) as index:
+def test_stored_rows_come_back_and_survive_all_changes(tmp_path: Path) -> None:
+    features = make_features(some_videos([30, 7, 1, 24, 13]))
+    with make_index(tmp_path / "index", Storing(), features, window=5.0, stride=2.5) as index:
         check_rows(index, features)
         index.update(without(features, "v000.mp4", "v003.mp4", "v004.mp4"))  # more than half: written again
         index.update(features)

@@ -1,18 +1,18 @@
 """Long videos: how they are cut, that a short moment in a long video is found, and where in it."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from search_files import QUERY, TOY, make_features, make_index, tiny_model, walk
 
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
-from prvr_search import CURVE_PARTS, VideoIndex, open_model
+from prvr_search import CURVE_PARTS, WindowVectors, open_model
 from prvr_search.embedding import cut_windows
 from prvr_search.joint import JointModel
 from prvr_search.results import WindowTimeline, merged_moments, relevance_curve
@@ -20,12 +20,9 @@ from prvr_search.vectors import unit
 
 
 @given(
-    rows=st.integers(1, 2000),
-    rate=st.sampled_from([0.5, 1.0, 2.0, 25.0]),
-    window=st.floats(1.0, 300.0),
-    share=st.floats(0.05, 1.0),
-    more=st.floats(-0.4, 0.4),
-)
+    st.integers(1, 2000), st.sampled_from([0.5, 1.0, 2.0, 25.0]), st.floats(1.0, 300.0), st.floats(0.05, 1.0),
+    st.floats(-0.4, 0.4),
+)  # fmt: skip
 def test_windows_cover_a_video(rows: int, rate: float, window: float, share: float, more: float) -> None:
     duration = (rows + more) / rate
     spans, times = cut_windows(rows, duration, rate, window, share * window)
@@ -52,12 +49,7 @@ def plain_curve(windows: list[WindowTimeline], duration: float, parts: int) -> l
     return line
 
 
-@given(
-    rows=st.integers(2, 300),
-    window=st.integers(2, 60),
-    parts=st.integers(1, 70),
-    seed=st.integers(0, 999),
-)
+@given(st.integers(2, 300), st.integers(2, 60), st.integers(1, 70), st.integers(0, 999))
 def test_the_relevance_curve_is_the_highest_score_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
@@ -88,20 +80,6 @@ def test_moments_are_disjoint_inside_the_video_and_best_first(rows: int, window:
     assert all(a.end <= b.start + 1e-9 for a, b in pairwise(ordered))
 
 
-def test_a_moment_on_the_edge_of_a_window_is_put_together() -> None:
-    """Two windows see the halves of one moment; a third one, flat, does not make it longer."""
-    left = np.array([0, 0, 0, 0, 0, 0, 0.9, 0.9], np.float32)  # of [0, 80): the moment from 60 on
-    right = np.array([0, 0, 0.8, 0.8, 0.8, 0, 0, 0], np.float32)  # of [40, 120): the moment until 90
-    flat = np.full(8, 0.1, np.float32)
-    windows = [
-        WindowTimeline(0.0, 80.0, 0.9, left),
-        WindowTimeline(40.0, 120.0, 0.8, right),
-        WindowTimeline(20.0, 100.0, 0.1, flat),
-    ]
-    (moment,) = merged_moments(windows, 3)
-    assert (moment.start, moment.end, moment.score) == (60.0, 90.0, pytest.approx(0.9))
-
-
 @pytest.mark.parametrize("right", [0.8, 0.2])
 def test_a_moment_across_two_windows_that_follow_each_other_is_one(right: float) -> None:
     windows = [
@@ -112,11 +90,10 @@ def test_a_moment_across_two_windows_that_follow_each_other_is_one(right: float)
     assert (moment.start, moment.end) == (60.0, 100.0 if right > 0.3 else 80.0)
 
 
-@pytest.mark.parametrize(("usual", "end"), [(np.inf, 20.0), (0.45, 20.0), (0.1, 30.0), (-0.3, 60.0)])
-def test_a_moment_reaches_as_far_as_the_video_stands_out_from_others(usual: float, end: float) -> None:
+def test_a_moment_reaches_as_far_as_the_video_stands_out_from_others() -> None:
     line = np.array([0.4, 0.9, 0.45, 0.4, 0.2, 0.25], np.float32)
-    (moment, *_) = merged_moments([WindowTimeline(0.0, 60.0, 0.9, line)], 3, usual)
-    assert moment.end == end
+    for usual, end in ((np.inf, 20.0), (0.45, 20.0), (0.1, 30.0), (-0.3, 60.0)):
+        assert merged_moments([WindowTimeline(0.0, 60.0, 0.9, line)], 3, usual)[0].end == end
 
 
 def test_a_video_that_fits_as_a_whole_is_one_moment(tmp_path: Path) -> None:
@@ -134,30 +111,27 @@ def test_a_video_that_fits_as_a_whole_is_one_moment(tmp_path: Path) -> None:
         assert index.snapshot.mean_frame == pytest.approx(mean, abs=1e-3)
 
 
-# A film of two hours at 2 frames per second, in which 5 seconds are the answer.
+# Of a film of two hours at 2 frames per second, 5 seconds are the answer.
+LONG = 14_400
 
-HOURS, RATE, LONG = 2, 2, 14_400
 
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory):
-    """Films with and without the moment, 5 s from second 5000 on, among short videos."""
+def test_a_short_moment_in_a_long_film_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 s from second 5000 on, among films without them and short videos; a model sees 32 windows of a film at most."""
     sentence = open_featurizer("toy").sentence(QUERY)
     films = {f"film{i}": walk(LONG, i) for i in range(3)}
     moment = films["film1"][10_000:10_010]
     moment[:, :256] = 3 * sentence * np.linalg.norm(moment[:, :256], axis=1, keepdims=True) + moment[:, :256]
     short = {f"short{i}": walk(60, 50 + i) for i in range(4)}
-    return make_features(films | short)
+    sizes, real = [], JointModel.encode_windows
 
+    def encode(model: JointModel, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
+        sizes.append(sum(len(rows) for rows in windows))
+        return real(model, windows)
 
-def windows_of(index: VideoIndex, video: str) -> int:
-    return len(index.snapshot.rows_of_videos(np.array([index.video_ids.index(video)])))
-
-
-def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
-    with make_index(tmp_path / "index", features=planted) as index:
-        assert windows_of(index, "film1") == 119
-        assert windows_of(index, "short0") == 1
+    monkeypatch.setattr(JointModel, "encode_windows", encode)
+    with make_index(tmp_path / "index", features=make_features(films | short)) as index:
+        counts = [len(index.snapshot.rows_of_videos(np.array([number]))) for number in range(7)]
+        assert counts == [119] * 3 + [1] * 4
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2
@@ -165,6 +139,8 @@ def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     assert len(hit.moments) == 3
     assert int(np.argmax(hit.relevance)) == int(5002 / 7200 * CURVE_PARTS)
     assert len(hit.relevance) == CURVE_PARTS
+    assert max(sizes) <= 32 * 240
+    assert sum(sizes) >= 3 * LONG
 
 
 @pytest.mark.parametrize("window", [120.0, 30.0, 7.0])
@@ -186,7 +162,7 @@ def test_a_long_moment_in_noise_is_found_and_shown_whole(window: float, tmp_path
     assert best["long"].end == pytest.approx(70, abs=2)
 
 
-def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
+def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path: Path) -> None:
     """Each window, as a video of its own, has the score that evaluation gives it."""
     folder = tiny_model(tmp_path / "model")
     film = walk(100, 7)
@@ -194,25 +170,8 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     parts = {f"{first:04}": film[first:stop] for first, stop in spans.tolist()}
     with make_index(tmp_path / "a", folder, make_features({"film": film}), window=12.0, stride=6.0) as whole:
         hit = whole.search(QUERY).hits[0]
-    with make_index(tmp_path / "c", folder, make_features({"film": film}), window=None, stride=None) as uncut:
-        assert uncut.snapshot.windows == 1
     with make_index(tmp_path / "b", folder, make_features(parts)) as cut_up:
         best = cut_up.search(QUERY).hits[0]
     assert hit.score == pytest.approx(best.score, abs=1e-3)
     start, end = (int(best.video_id) / 2 + time for time in (best.start, best.end))
     assert any(moment.start <= start + 1e-6 and end - 1e-6 <= moment.end for moment in hit.moments)
-    assert 0 <= hit.start < hit.end
-
-
-def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:
-    """A model sees at most 32 windows of a film at a time."""
-    seen, real = [], JointModel.encode_windows
-
-    def encode(self, windows):
-        seen.append(sum(len(rows) for rows in windows))
-        return real(self, windows)
-
-    monkeypatch.setattr(JointModel, "encode_windows", encode)
-    make_index(tmp_path / "index", features=planted).close()
-    assert max(seen) <= 32 * 240
-    assert torch.tensor(seen).sum() >= 3 * LONG

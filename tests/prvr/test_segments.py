@@ -17,12 +17,7 @@ from prvr.segments import (
     AdaptiveSegments,
     adaptive_moments,
     adaptive_segments,
-    direction_changes,
     level_cuts,
-    level_details,
-    moments_between_edges,
-    neighbour_weights,
-    own_weights,
     propagate,
     propagate_in_parts,
     segment_features,
@@ -113,15 +108,6 @@ def test_peaks_and_plateaus_are_those_of_scipy(heights: np.ndarray, floor: float
     np.testing.assert_array_equal(level_cuts(detail, floor), expected)
 
 
-def test_levels_and_approximation_add_up_to_the_signal() -> None:
-    """What a level contributes is linear before its absolute value: a signal of one sign in one level is that level."""
-    changes = direction_changes(unit_frames(video(130)))
-    details = level_details(changes)
-    assert [len(detail) for detail in details] == [128] * 4
-    np.testing.assert_allclose(level_details(-3 * changes), 3 * np.array(details), atol=1e-12)
-    np.testing.assert_allclose(level_details(changes + 5), details, atol=1e-12)  # the mean is in no level
-
-
 @given(st.integers(2, 60), seeds, st.sampled_from([0.0, 0.3, 0.7, 0.95]))
 def test_propagation_is_that_of_the_whole_matrix(length: int, seed: int, beta: float) -> None:
     segments = segmentation(length, seed)
@@ -131,31 +117,6 @@ def test_propagation_is_that_of_the_whole_matrix(length: int, seed: int, beta: f
     whole = np.eye(len(weights)) - beta * weights / np.outer(roots, roots)
     expected = (1 - beta) * np.linalg.solve(whole, features)
     np.testing.assert_allclose(propagate(features, segments, beta), expected, atol=1e-10)
-
-
-def test_weights_are_those_of_the_definition() -> None:
-    segments = segmentation(30, 3, levels=2)
-    features = segment_features(unit_frames(video(30)), segments.spans)
-    n = segments.level_offsets[1]
-    (fine, coarse), plain = segments.levels(), plain_weights(features, segments)
-    np.testing.assert_allclose(own_weights(features[:n], fine), plain[:n, :n], atol=1e-14)
-    links = neighbour_weights(features[:n], fine, features[n:], coarse)
-    np.testing.assert_allclose(links.toarray(), plain[:n, n:], atol=1e-14)
-
-
-@given(st.integers(2, 60), seeds)
-def test_propagation_conserves_the_constant_vector_in_the_metric_of_the_graph(length: int, seed: int) -> None:
-    """S D^1/2 1 = D^1/2 1: what is constant up to the roots of the degrees stays as it is, for every beta."""
-    segments = segmentation(length, seed)
-    features = segment_features(unit_frames(video(length, seed)), segments.spans)
-    weights = plain_weights(features, segments)
-    roots = np.sqrt(weights.sum(1))[:, None]
-    whole = np.eye(len(weights)) - 0.7 * weights / (roots * roots.T)
-    np.testing.assert_allclose(
-        0.3 * np.linalg.solve(whole, roots), roots, atol=1e-10
-    )  # of the definition, and of ours:
-    mass = roots[:, 0] @ propagate(features, segments)
-    np.testing.assert_allclose(mass, roots[:, 0] @ features, atol=1e-10)
 
 
 @given(lengths, seeds)
@@ -187,47 +148,29 @@ def test_lengths_of_frames_are_ignored(length: int, seed: int) -> None:
     np.testing.assert_allclose(adaptive_moments(scaled).vectors, adaptive_moments(frames).vectors, atol=1e-10)
 
 
-@given(lengths, seeds)
-def test_every_frame_twice(length: int, seed: int) -> None:
-    """From the cuts on, a video with every frame twice gives the same moments. But it has no cuts: nothing turns."""
-    frames, segments = video(length, seed), adaptive_segments(video(length, seed))
-    twice = np.repeat(frames, 2, axis=0)
-    doubled = AdaptiveSegments(2 * segments.spans, segments.level_offsets)
-    vectors = propagate(segment_features(unit_frames(twice), doubled.spans), doubled)
-    moments = moments_between_edges(vectors, doubled)
-    np.testing.assert_array_equal(moments.spans, 2 * adaptive_moments(frames).spans)
-    np.testing.assert_allclose(moments.vectors, adaptive_moments(frames).vectors, atol=1e-12)
-    assert (direction_changes(unit_frames(twice)) == 1).all()
-    assert adaptive_moments(twice).spans.tolist() == [[0, 2 * length]]
-
-
-@given(lengths, seeds)
-def test_reversal_mirrors_the_signal_and_the_graph(length: int, seed: int) -> None:
-    """The cuts themselves are not mirrored: db4 is not symmetric, and levels are sampled from the first frame on."""
-    frames, segments = video(length, seed), adaptive_segments(video(length, seed))
-    rows = unit_frames(frames)
-    np.testing.assert_allclose(direction_changes(rows[::-1].copy()), direction_changes(rows)[::-1], atol=1e-12)
-    order = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(*_ends(segments), strict=True)])
-    mirrored = AdaptiveSegments((length - segments.spans[:, ::-1])[order], segments.level_offsets)
-    features = segment_features(rows, segments.spans)
-    np.testing.assert_allclose(propagate(features[order], mirrored), propagate(features, segments)[order], atol=1e-12)
-
-
-def _ends(segments: AdaptiveSegments) -> tuple[np.ndarray, np.ndarray]:
-    return segments.level_offsets[:-1], segments.level_offsets[1:]
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 40])
+@pytest.mark.parametrize("length", [1, 3, 16, 40])
 def test_stills_are_one_segment(length: int) -> None:
     still = np.full((length, 3), 0.7)
     segments, moments = adaptive_segments(still), adaptive_moments(still)
     assert np.unique(segments.spans).tolist() == [0, length]
     np.testing.assert_allclose(moments.vectors, unit_frames(still[:1]) * (moments.vectors @ unit_frames(still[:1])[0]))
     assert np.isfinite(moments.vectors).all()
+    opposite = np.array([[1.0, 0.0], [-1.0, 0.0]])  # they cancel, and have no direction
+    assert (adaptive_moments(opposite).vectors == 0).all()
 
 
-def test_opposite_frames_that_cancel_have_no_direction() -> None:
-    assert (adaptive_moments(np.array([[1.0, 0.0], [-1.0, 0.0]])).vectors == 0).all()
+def test_frames_without_direction_are_refused(unchecked: None) -> None:
+    for frames, message in (
+        (np.array([[1.0, 2.0], [0.0, 0.0]]), "frame 1 is zero"),
+        (np.array([[1.0, 2.0], [np.inf, 0.0]]), "frame 1 has values that are not finite"),
+        (np.ones((0, 4)), r"shape \(0, 4\)"),
+    ):
+        for use in (adaptive_segments, adaptive_moments):
+            with pytest.raises(InputError, match=message):
+                use(frames)
+    for beta in (-0.1, 1.0, float("nan")):
+        with pytest.raises(InputError, match="beta"):
+            adaptive_moments(video(9), beta)
 
 
 def test_precision_layout_and_kind_of_the_array(unchecked: None) -> None:
@@ -242,29 +185,6 @@ def test_precision_layout_and_kind_of_the_array(unchecked: None) -> None:
     before = frames.copy()
     adaptive_moments(frames)
     np.testing.assert_array_equal(frames, before)
-
-
-@pytest.mark.parametrize(
-    ("frames", "message"),
-    [
-        (np.array([[1.0, 2.0], [0.0, 0.0]]), "frame 1 is zero"),
-        (np.array([[1.0, np.nan]]), "frame 0 has values that are not finite"),
-        (np.array([[1.0, 2.0], [np.inf, 0.0]]), "frame 1 has values that are not finite"),
-        (np.ones(3), r"shape \(3,\)"),
-        (np.ones((0, 4)), r"shape \(0, 4\)"),
-        (np.ones((4, 0)), r"shape \(4, 0\)"),
-    ],
-)
-def test_frames_without_direction_are_refused(unchecked: None, frames: np.ndarray, message: str) -> None:
-    for use in (adaptive_segments, adaptive_moments):
-        with pytest.raises(InputError, match=message):
-            use(frames)
-
-
-@pytest.mark.parametrize("beta", [-0.1, 1.0, float("nan")])
-def test_beta_out_of_range_is_refused(beta: float) -> None:
-    with pytest.raises(InputError, match="beta"):
-        adaptive_moments(video(9), beta)
 
 
 def test_parts_know_their_surroundings_only() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import av
-from counting_encoder import NAME, film
+import httpx2
+from counting_encoder import NAME, Colours, film
 from PIL import Image
 from serving import (
     EVIL,
@@ -40,7 +40,6 @@ from video_files import write_video
 from prvr.cli import main
 from prvr_search import Library, Query, SearchFilter
 from prvr_search.serve import ServeLimits, create_app
-from prvr_search.serve.service import Service
 from prvr_search.serve.workers import Busy, Workers
 
 
@@ -61,30 +60,24 @@ def client(served: Served) -> Iterator[TestClient]:
         yield client
 
 
+def names(answer: Any) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [hit["video"]["name"] for hit in answer.json()["hits"]]
+
+
 def test_search_gives_what_the_index_gives(client: TestClient, served: Served, told: list[str]) -> None:
     with served.opened() as index:
         expected = index.search(told[0], 4, moments=2)
     answer = client.get("/api/search", params={"q": told[0], "k": 4, "moments": 2})
-    assert answer.status_code == 200
+    assert names(answer) == [hit.video_id for hit in expected.hits]
     body = answer.json()
     assert (body["query"], body["videos"], body["backend"]) == (told[0], expected.videos, expected.backend)
-    assert [hit["rank"] for hit in body["hits"]] == [1, 2, 3, 4]
-    for hit, true in zip(body["hits"], expected.hits, strict=True):
-        assert hit["video"]["name"] == true.video_id
+    for rank, (hit, true) in enumerate(zip(body["hits"], expected.hits, strict=True), 1):
+        assert (hit["rank"], hit["start"], hit["end"]) == (rank, true.start, true.end)
         assert hit["score"] == pytest.approx(true.score)
-        assert [(one["start"], one["end"]) for one in hit["moments"]] == [(m.start, m.end) for m in true.moments]
-        assert (hit["start"], hit["end"]) == (true.start, true.end)
+        assert [(each["start"], each["end"]) for each in hit["moments"]] == [(m.start, m.end) for m in true.moments]
         assert hit["relevance"] == pytest.approx(list(true.relevance))
-        assert [one["name"] for one in hit["alike"]] == [video.id for video in true.alike]
     assert str(served.films) not in answer.text  # where files lie is nobody's business
-
-
-# More than one sentence
-
-
-def names(answer) -> list[str]:
-    assert answer.status_code == 200, answer.text
-    return [hit["video"]["name"] for hit in answer.json()["hits"]]
 
 
 def test_all_that_an_index_can_be_asked_is_asked_by_address(
@@ -132,90 +125,51 @@ def test_a_picture_is_sent_as_the_file_that_it_is(client: TestClient, served: Se
 def test_pictures_have_limits_of_their_own(served: Served) -> None:
     file = io.BytesIO()
     Image.new("RGB", (300, 200)).save(file, "BMP")
-    size = len(file.getvalue())
-    limits = ServeLimits(body_bytes=100, picture_bytes=size, pictures=1)
+    picture = file.getvalue()
+    limits = ServeLimits(body_bytes=100, picture_bytes=len(picture))
     with TestClient(app_of(served, limits=limits, token=TOKEN), base_url=HOST) as client:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        assert client.post("/api/search/picture", content=file.getvalue()).status_code == 401
-        assert names(client.post("/api/search/picture", content=file.getvalue(), headers=headers))
-        for content in (
-            file.getvalue() + b"x",
-            iter([file.getvalue(), b"x"]),
-        ):  # the second does not say how long it is
-            assert client.post("/api/search/picture", content=content, headers=headers).status_code == 413
-
-        async def two_at_once() -> list[object]:
-            service = Service(served.library(), limits, update=False)
-            go = asyncio.Event()
-
-            async def receive() -> bytes:
-                await go.wait()
-                return file.getvalue()
-
-            first = asyncio.ensure_future(service.picture(receive))
-            await asyncio.sleep(0)
-            with pytest.raises(Busy, match="too many pictures"):
-                await service.picture(receive)
-            go.set()
-            shapes = [(await first).shape, (await service.picture(receive)).shape]
-            assert service.close(30.0)
-            return shapes
-
-        assert asyncio.run(two_at_once()) == [(200, 300, 3)] * 2
+        assert client.post("/api/search/picture", content=picture).status_code == 401
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        assert names(client.post("/api/search/picture", content=picture))
+        for content in (picture + b"x", iter([picture, b"x"])):  # the second does not say how long it is
+            assert client.post("/api/search/picture", content=content).status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("params", "where"),
-    [
-        ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
-        ({"name": "*.avi", "longer": 1, "shorter": 60}, {"names": ["*.avi"], "longer": 1.0, "shorter": 60.0}),
-        ({"after": "2001-01-01T00:00:00Z"}, {"after": "2001-01-01T00:00:00Z"}),
-    ],
-)
-def test_filters_are_those_of_the_index(
-    client: TestClient, served: Served, told: list[str], params: dict[str, object], where: dict[str, Any]
-) -> None:
-    dates = {name: datetime.fromisoformat(where[name]) for name in ("after",) if name in where}
-    expected = [hit.video_id for hit in served.opened().search(told[0], 20, where=SearchFilter(**where | dates)).hits]
-    assert names(client.get("/api/search", params={"q": told[0], "k": 20} | params)) == expected != []
-    batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
-    assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
-    assert names(client.get("/api/search", params={"q": told[0], "before": "2001-01-02T00:00:00Z"} | params)) == []
+def test_filters_are_those_of_the_index(client: TestClient, served: Served, told: list[str]) -> None:
+    date = "2001-01-01T00:00:00Z"
+    with served.opened() as index:
+        for params, where in (
+            ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
+            ({"name": "*.avi", "longer": 1, "shorter": 60}, {"names": ["*.avi"], "longer": 1.0, "shorter": 60.0}),
+            ({"after": date}, {"after": date}),
+        ):
+            dates = {"after": datetime.fromisoformat(date)} if "after" in where else {}
+            hits = index.search(told[0], 20, where=SearchFilter(**where | dates)).hits
+            expected, params = [hit.video_id for hit in hits], params | {"q": told[0], "k": 20}
+            assert names(client.get("/api/search", params=params)) == expected != []
+            batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
+            assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
+            assert names(client.get("/api/search", params=params | {"before": "2001-01-02T00:00:00Z"})) == []
 
 
-@pytest.mark.parametrize(
-    ("params", "status"),
-    [
-        ({}, 400),
+def test_what_cannot_be_asked_by_address(client: TestClient) -> None:
+    key = keys_of(client)["old.avi"]
+    for params, status in (
         ({"without": "snow"}, 400),
         ({"like": "0" * 24}, 404),
-        ({"like": "day 1"}, 422),
-        ({"like": "KEY", "start": 4, "end": 3}, 400),
-        ({"like": "KEY", "start": 1000}, 400),
+        ({"like": key, "start": 1000}, 400),
         ({"q": "a", "longer": 3, "shorter": 2}, 400),
         ({"q": "a", "after": "0001-01-01T00:00:00"}, 400),
-        ({"q": "a", "after": "yesterday"}, 422),
-        ({"q": "a", "longer": "nan"}, 422),
-        ({"q": "a", "in": ""}, 422),
-        ({"q": ["a"] * 17}, 422),
         ({"q": "a", "without": "!!!"}, 400),
-    ],
-)
-def test_what_cannot_be_asked_by_address(client: TestClient, params: dict[str, object], status: int) -> None:
-    if params.get("like") == "KEY":
-        params = params | {"like": keys_of(client)["old.avi"]}
-    answer = client.get("/api/search", params=params)
-    assert answer.status_code == status, answer.text
-    assert len(answer.content) < 1000
-
-
-@pytest.mark.parametrize("query", ["!!!", " ", "word " * 90])
-def test_a_query_that_the_model_cannot_read_is_explained(client: TestClient, query: str) -> None:
-    answer = client.get("/api/search", params={"q": query})
-    assert answer.status_code == 400
-    assert "word" in answer.json()["detail"]
-    batch = client.post("/api/search", json={"queries": ["a red circle", query]})
-    assert batch.status_code == 400
+    ):
+        answer = client.get("/api/search", params=params)
+        assert answer.status_code == status, answer.text
+        assert len(answer.content) < 1000
+    for query in ("!!!", "word " * 90):  # which the model cannot read
+        answer = client.get("/api/search", params={"q": query})
+        assert answer.status_code == 400
+        assert "word" in answer.json()["detail"]
+        assert client.post("/api/search", json={"queries": ["a red circle", query]}).status_code == 400
 
 
 def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served: Served) -> None:
@@ -240,22 +194,16 @@ def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:
     assert (whole.status_code, whole.headers["content-type"]) == (200, "video/mp4")
     assert whole.content == content
     size = len(content)
-    for wanted, part in [
-        ("0-9", content[:10]),
-        (f"{size - 5}-", content[-5:]),
-        ("-7", content[-7:]),
-        ("3-3", content[3:4]),
-    ]:
+    parts = {"0-9": content[:10], f"{size - 5}-": content[-5:], "-7": content[-7:], "3-3": content[3:4]}
+    for wanted, part in parts.items():
         answer = client.get(address, headers={"Range": f"bytes={wanted}"})
         assert (answer.status_code, answer.content) == (206, part)
         start = content.rindex(part) if wanted.endswith("-") or wanted.startswith("-") else int(wanted.split("-")[0])
         assert answer.headers["content-range"] == f"bytes {start}-{start + len(part) - 1}/{size}"
     beyond = client.get(address, headers={"Range": f"bytes={size}-"})
     assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{size}")
-    tag = whole.headers["etag"]
-    same = client.get(address, headers={"Range": "bytes=0-9", "If-Range": tag})
-    other = client.get(address, headers={"Range": "bytes=0-9", "If-Range": '"another"'})
-    assert (same.status_code, other.status_code) == (206, 200)
+    for tag, status in ((whole.headers["etag"], 206), ('"another"', 200)):
+        assert client.get(address, headers={"Range": "bytes=0-9", "If-Range": tag}).status_code == status
     head = client.head(address)
     assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(size))
 
@@ -275,44 +223,21 @@ def test_another_content_has_another_address(tmp_path: Path) -> None:
     assert after["b.mp4"] == before["b.mp4"]
 
 
-def picture(content: bytes) -> np.ndarray:
-    with av.open(io.BytesIO(content)) as container:
-        return next(container.decode(video=0)).to_ndarray(format="rgb24")
-
-
-def test_a_thumbnail_shows_the_time_that_was_asked_for(client: TestClient) -> None:
-    address = f"/api/videos/{keys_of(client)['old.avi']}/thumbnail"
-    early, late = (client.get(address, params={"t": t, "width": 64}) for t in (0.05, 2.5))
+def test_thumbnails_and_previews_show_the_time_that_was_asked_for(client: TestClient) -> None:
+    """What a preview shows is tested with clips."""
+    address = f"/api/videos/{keys_of(client)['old.avi']}"
+    early, late = (client.get(f"{address}/thumbnail", params={"t": t, "width": 64}) for t in (0.05, 2.5))
     assert early.headers["content-type"] == "image/jpeg"
-    assert picture(early.content).mean() == pytest.approx(40, abs=8)  # the first grey
-    red = picture(late.content).reshape(-1, 3).mean(0)
+    assert np.asarray(Image.open(io.BytesIO(early.content))).mean() == pytest.approx(40, abs=8)  # the first grey
+    red = np.asarray(Image.open(io.BytesIO(late.content))).reshape(-1, 3).mean(0)
     assert red[0] > 150 > 80 > red[1]
-
-
-@pytest.mark.parametrize("kind", ["mp4", "webm"])
-def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str) -> None:
-    """What it shows is tested with clips."""
-    address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
-    answer = client.get(address, params={"start": 1.0, "end": 3.0, "kind": kind})
-    assert (answer.status_code, answer.headers["content-type"]) == (200, f"video/{kind}")
-    with av.open(io.BytesIO(answer.content)) as container:
-        assert len(list(container.decode(video=0))) == 20  # ten per second
-
-
-def test_a_preview_has_an_end(client: TestClient) -> None:
-    address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
-    assert client.get(address, params={"start": 0, "end": 61}).status_code == 400
-    assert client.get(address, params={"start": 2, "end": 1}).status_code == 400
-    assert client.get(address, params={"start": 9000, "end": 9001}).status_code == 200  # the last frame
-
-
-def test_videos_that_score_alike_are_listed_with_a_hit(tmp_path: Path) -> None:
-    frames = [*GREYS, *GREYS[::-1]]
-    (tmp_path / "films").mkdir()
-    write_video(tmp_path / "films" / "a.avi", frames, codec="mpeg4")
-    with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=frames)), base_url=HOST) as client:
-        (hit,) = client.get("/api/search", params={"q": "a blue star falls"}).json()["hits"]
-        assert sorted(one["name"] for one in (hit["video"], *hit["alike"])) == ["a.avi", "a.mp4"]
+    for kind in ("mp4", "webm"):
+        answer = client.get(f"{address}/preview", params={"start": 1.0, "end": 3.0, "kind": kind})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, f"video/{kind}")
+        with av.open(io.BytesIO(answer.content)) as container:
+            assert len(list(container.decode(video=0))) == 20  # ten per second
+    for start, end, status in ((0, 61, 400), (2, 1, 400), (9000, 9001, 200)):  # of the last, the last frame
+        assert client.get(f"{address}/preview", params={"start": start, "end": end}).status_code == status
 
 
 def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,8 +266,14 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
 
 def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers before the first video is encoded, tells how far it is, and new videos appear by themselves."""
-    monkeypatch.setenv("SLOW", "4")
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
+    may, finish = threading.Semaphore(0), Colours.finish
+
+    def held(encoder: Colours, rows: np.ndarray) -> np.ndarray:
+        assert len(rows) <= 2 or may.acquire(timeout=60)  # a few are the trial when it is opened
+        return finish(encoder, rows)
+
+    monkeypatch.setattr(Colours, "finish", held)
+    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.1)
     films = tmp_path / "films"
     for colour in range(3):
         film(films / f"{'rgb'[colour]}.mp4", colour)
@@ -351,8 +282,10 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
         assert client.get("/ready").status_code in (200, 503)
         assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
         wait_for(lambda: client.get("/ready").json().get("total") == 3)
-        wait_for(lambda: 1 <= len(keys_of(client)) < 3)
+        may.release()
+        wait_for(lambda: len(keys_of(client)) == 1)
         assert client.get("/api/info").json()["progress"].items() >= {"total": 3, "error": None}.items()
+        may.release(3)
         wait_for(lambda: sorted(keys_of(client)) == ["b.mp4", "g.mp4", "r.mp4"])
         assert client.get("/ready").json() == {"status": "ready", "done": 3, "total": 3}
         film(films / "new.mp4", 0, 90)
@@ -365,31 +298,23 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:
-    import httpx2
+    with listening(served) as address, httpx2.Client(base_url=address) as first:
+        keys = keys_of(first)
+        expected = {query: names(first.get("/api/search", params={"q": query})) for query in told}
 
-    with listening(served) as address:
-        with httpx2.Client(base_url=address) as one:
-            keys = keys_of(one)
-            expected = {query: one.get("/api/search", params={"q": query}).json() for query in told}
-
-        def use(number: int) -> int:
+        def use(number: int) -> None:
             with httpx2.Client(base_url=address, timeout=60) as client:
                 for turn in range(6):
                     query = told[(number + turn) % len(told)]
-                    answer = client.get("/api/search", params={"q": query})
-                    assert answer.status_code == 200, answer.text
-                    names = [hit["video"]["name"] for hit in answer.json()["hits"]]
-                    assert names == [hit["video"]["name"] for hit in expected[query]["hits"]]
-                    key = keys[["old.avi", "test0001.mp4", EVIL][turn % 3]]
-                    assert client.get(f"/api/videos/{key}/thumbnail", params={"t": number}).status_code == 200
-                    part = client.get(f"/api/videos/{key}/file", headers={"Range": "bytes=0-99"})
+                    assert names(client.get("/api/search", params={"q": query})) == expected[query]
+                    video = f"/api/videos/{keys[['old.avi', 'test0001.mp4', EVIL][turn % 3]]}"
+                    assert client.get(f"{video}/thumbnail", params={"t": number}).status_code == 200
+                    part = client.get(f"{video}/file", headers={"Range": "bytes=0-99"})
                     assert len(part.content) == 100
-            return number
 
         with ThreadPoolExecutor(8) as clients:
-            assert list(clients.map(use, range(8))) == list(range(8))
-        with httpx2.Client(base_url=address) as one:
-            metrics = one.get("/metrics").text
+            list(clients.map(use, range(8)))
+        metrics = first.get("/metrics").text
     assert 'prvr_requests_total{route="/api/search",status="200"} 52' in metrics
     assert "prvr_requests_active 1.0\n" in metrics  # this one
     assert 'status="5' not in metrics
@@ -414,18 +339,3 @@ def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:
         assert workers.close(30.0)
 
     asyncio.run(ask())
-
-
-def test_a_moment_of_a_video_whose_name_is_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    try:
-        film(tmp_path / "films" / os.fsdecode(b"caf\xe9.mp4"), 0)
-    except OSError:
-        pytest.skip("this file system takes no such names")
-    film(tmp_path / "films" / "b.mp4", 1)
-    with Library(tmp_path / "films", encoder=NAME, home=tmp_path / "home") as library:
-        library.update()
-        with TestClient(create_app(library), base_url=HOST) as client:
-            keys = {video["name"]: video["key"] for video in client.get("/api/videos").json()["videos"]}
-            answer = client.get("/api/search", params={"like": keys[r"caf\udce9.mp4"], "start": 1})
-    assert answer.json()["query"] == r"like caf\udce9.mp4@0:01"

@@ -31,23 +31,6 @@ def test_interval_agrees_with_a_loop_over_resampled_videos():
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=4.0)
 
 
-def test_clustering_widens_the_interval_when_queries_stand_together():
-    ranks, owner = simulated(spread=0.1)
-    clustered = bootstrap_intervals(ranks, owner)["sumr"]
-    alone = bootstrap_intervals(ranks, np.arange(len(ranks)))["sumr"]
-    assert clustered.high - clustered.low > 1.7 * (alone.high - alone.low)
-
-
-def test_interval_covers_the_truth_about_as_often_as_it_says():
-    _, owner = simulated(videos=60)
-    truth = loop_sumr(simulated(videos=20_000, seed=1)[0])
-    covered = 0
-    for seed in range(60):
-        interval = bootstrap_intervals(simulated(videos=60, seed=100 + seed)[0], owner, samples=300)["sumr"]
-        covered += interval.low <= truth <= interval.high
-    assert covered >= 50
-
-
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 4)), min_size=1, max_size=30), st.integers(0, 5))
 def test_intervals_lie_in_range_and_depend_on_the_seed_only(pairs, seed):
     ranks, owner = (np.array(column) for column in zip(*pairs, strict=True))
@@ -90,15 +73,6 @@ def test_equal_runs_do_not_differ_and_a_clear_gain_does():
     assert better.p_value == pytest.approx(1 / 301)
 
 
-def test_p_values_of_equal_models_are_not_small():
-    p_values = []
-    for seed in range(60):
-        (a, owner), (b, _) = simulated(60, seed=2 * seed), simulated(60, seed=2 * seed + 1)
-        p_values.append(paired_test(a, b, owner, samples=300)["sumr"].p_value)
-    assert sum(p <= 0.05 for p in p_values) <= 9  # 3 expected
-    assert np.mean(p_values) == pytest.approx(0.5, abs=0.15)
-
-
 def studied(generator, gain=0.0, spread=0.0, seeds=3, videos=80, per_video=4):
     """Ranks of the seeds of two systems on the same queries. `spread` is that of how good a seed is, `gain` is B's."""
     owner = np.repeat(np.arange(videos), per_video)
@@ -122,17 +96,14 @@ def test_seeds_test_is_the_difference_of_means_and_antisymmetric():
         assert forth[name].interval.low < forth[name].value < forth[name].interval.high
 
 
-def test_one_seed_each_is_the_paired_bootstrap_over_videos():
+def test_one_seed_each_or_seeds_that_agree_are_the_paired_bootstrap_over_videos():
     a, b, owner = studied(np.random.default_rng(1), gain=0.3, seeds=1)
     ours, paired = seeds_test(a, b, owner, samples=400)["sumr"], paired_test(a[0], b[0], owner, samples=400)["sumr"]
-    assert (ours.value, ours.interval) == (pytest.approx(paired.value), pytest.approx(paired.interval))
-
-
-def test_seeds_that_agree_add_nothing_to_the_spread_of_videos():
-    a, b, owner = studied(np.random.default_rng(2), gain=0.3, seeds=1)
-    several = seeds_test(np.repeat(a, 3, 0), np.repeat(b, 3, 0), owner, samples=400)["sumr"].interval
-    alone = seeds_test(a, b, owner, samples=400)["sumr"].interval
-    assert (several.low, several.high) == pytest.approx((alone.low, alone.high))
+    several = seeds_test(np.repeat(a, 3, 0), np.repeat(b, 3, 0), owner, samples=400)["sumr"]
+    for one in (ours, several):
+        assert (one.value, one.interval.low, one.interval.high) == pytest.approx(
+            (paired.value, paired.interval.low, paired.interval.high)
+        )
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.15, 0.6])
@@ -143,23 +114,6 @@ def test_seeds_intervals_cover_the_truth_about_as_often_as_they_say(spread):
     covered = np.mean([one.interval.low <= 0 <= one.interval.high for one in found])
     assert 0.91 <= covered <= 0.98, covered  # 95 % of 300, and three standard errors
     assert np.mean([one.p_value < 0.05 for one in found]) == pytest.approx(1 - covered, abs=0.02)
-
-
-def test_an_effect_of_seeds_is_not_one_of_the_system():
-    """Means over the queries of three seeds each would call most of these equal systems different."""
-    generator, ours, queries_alone = np.random.default_rng(4), [], []
-    for _ in range(60):
-        a, b, owner = studied(generator, spread=0.6)
-        ours.append(seeds_test(a, b, owner, samples=400)["sumr"].p_value < 0.05)
-        gain = np.mean([loop_hits(b) - loop_hits(a)], axis=0)
-        drawn = gain[generator.integers(0, len(gain), (400, len(gain)))].mean(1)
-        queries_alone.append(not np.quantile(drawn, 0.025) <= 0 <= np.quantile(drawn, 0.975))
-    assert np.mean(queries_alone) > 0.5
-    assert np.mean(ours) < 0.12
-
-
-def loop_hits(runs):
-    return np.mean([[sum(rank <= k for k in (1, 5, 10, 100)) for rank in ranks] for ranks in runs], axis=0)
 
 
 def test_a_gain_that_is_there_is_found():

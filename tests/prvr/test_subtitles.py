@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from commands import explained
@@ -19,7 +18,7 @@ from kills import die, killed
 
 from prvr.cli import main
 from prvr_search import Library, Query, SearchHit
-from prvr_search.video import SubtitleLine, write_clip
+from prvr_search.video import SubtitleLine
 from prvr_search.video.database import FILE, SPACE
 from prvr_search.video.importing import import_library
 
@@ -37,12 +36,10 @@ DRAWN = (
 )
 
 
-@pytest.fixture
-def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six films of four seconds, three of which have no subtitles that can be read."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "films"
+    folder = tmp_path_factory.mktemp("subtitles")
     for number, name in enumerate(("lantern.mp4", "day 2/cows.mp4", "harbour.mp4", "broken.mp4", "silent.mp4")):
         film(folder / name, number % 3, 100 + 20 * number)
     (folder / "lantern.en.srt").write_text(ENGLISH, "utf-16")
@@ -51,6 +48,14 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "broken.srt").write_bytes(bytes(range(256)) * 8)
     with_track(film(folder / "copied.mp4", 0, 90), folder / "inside.mkv", DRAWN, "eng")
     return folder
+
+
+@pytest.fixture
+def films(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of these films, and no library of them."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return shutil.copytree(made, tmp_path / "films")
 
 
 def with_track(video: Path, target: Path, subtitles: str, language: str, begins: int = 0) -> None:
@@ -73,10 +78,23 @@ def with_track(video: Path, target: Path, subtitles: str, language: str, begins:
     ass.unlink()
 
 
-def search(folder: Path, *options: str) -> list[dict[str, Any]]:
+def timed(text: str, number: int = 1) -> str:
+    """A line of SubRip that is shown for a second."""
+    second = f"00:{number // 60:02}:{number % 60:02}"
+    return f"{number}\n{second},000 --> {second},900\n{text}\n\n"
+
+
+def said(films: Path, name: str) -> list[str]:
+    """The texts that a library has of a video."""
+    with Library(films, encoder=NAME) as library:
+        return [line.text for line in library.storage.lines.of(library.features().entries[name].sha256)]
+
+
+def search(folder: Path, *options: str, encoder: str | None = NAME) -> list[dict[str, Any]]:
     """The hits of the command, as it writes them."""
     answer = folder.parent / "answer.json"
-    assert main(["search", str(folder), *options, "--encoder", NAME, "--json", str(answer)]) == 0
+    options += ("--encoder", encoder) if encoder else ()
+    assert main(["search", str(folder), *options, "--json", str(answer)]) == 0
     return json.loads(answer.read_text())["results"][0]["hits"]
 
 
@@ -84,28 +102,22 @@ def names(hits: Sequence[dict[str, Any]]) -> list[str]:
     return [hit["video"]["id"] for hit in hits]
 
 
-@pytest.mark.parametrize(
-    ("words", "video", "start", "end", "text", "language"),
-    [
+def test_a_line_is_found_with_its_moment(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In two languages, in three encodings, beside the video and inside it."""
+    for words, video, start, end, text, language in (
         ("LANTERN", "lantern.mp4", 1.0, 2.0, "Whoever holds the lantern", "en"),
         ("kuhe wiese", "day 2/cows.mp4", 0.5, 1.5, "Die Kühe stehen auf der Wiese", "de"),
         ("the harbour", "harbour.mp4", 1.5, 3.0, "It is the harbour & the sea", "en"),
         ("quiet library", "inside.mkv", 2.0, 3.5, "A quiet library", "eng"),
-    ],
-)
-def test_a_line_is_found_with_its_moment(
-    words: str, video: str, start: float, end: float, text: str, language: str, films: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """In two languages, in three encodings, beside the video and inside it."""
-    hits = search(films, "--subtitles", words)
-    assert names(hits) == [video]
-    assert (hits[0]["start"], hits[0]["end"]) == (start, end)
-    assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
-    assert hits[0]["score"] > 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert all(word in shown for word in text.split())
-    assert names(search(films, f"{words}"))[0] == video  # as a sentence, which is about the picture too
+    ):
+        hits = search(films, "--subtitles", words)
+        assert names(hits) == [video]
+        assert (hits[0]["start"], hits[0]["end"]) == (start, end)
+        assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
+        assert hits[0]["score"] > 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert all(word in shown for word in text.split())
+        assert names(search(films, words))[0] == video  # as a sentence, which is about the picture too
 
 
 def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
@@ -127,48 +139,41 @@ POLISH = ["Dobry wieczór, proszę wejść.", "Zażółć gęślą jaźń, powie
 
 @pytest.mark.parametrize(
     ("encoding", "texts"),
-    [
-        ("cp1251", CYRILLIC), ("koi8-r", CYRILLIC), ("gb18030", CHINESE), ("shift_jis", JAPANESE),
-        ("iso8859-2", POLISH), ("cp1250", POLISH), ("cp1252", FRENCH),
-    ],
-)  # fmt: skip
+    [("koi8-r", CYRILLIC), ("gb18030", CHINESE), ("shift_jis", JAPANESE), ("iso8859-2", POLISH), ("cp1252", FRENCH)],
+)
 def test_other_encodings_are_guessed_with_one_warning(
     encoding: str, texts: list[str], films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("chardet")
-    content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{text}\n\n" for n, text in enumerate(texts))
+    content = "".join(timed(text, number) for number, text in enumerate(texts))
     (films / "silent.srt").write_bytes(content.encode(encoding))
     search(films, "something red")
     assert capsys.readouterr().err.count("silent.srt: not UTF-8; it was read as") == 1
-    with Library(films, encoder=NAME) as library:
-        sha256 = library.features().entries["silent.mp4"].sha256
-        assert [line.text for line in library.storage.lines.of(sha256)] == texts
-    search(films, "something red")
-    assert "silent.srt" not in capsys.readouterr().err
+    assert said(films, "silent.mp4") == texts
     (films / "silent.srt").write_text(content, "utf-8")
     search(films, "something red")
     assert "silent.srt" not in capsys.readouterr().err
     assert names(search(films, "--subtitles", texts[0]))[0] == "silent.mp4"
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_words_are_found_inside_a_line_without_spaces(before: bool, films: Path) -> None:
+def test_words_are_found_inside_a_line_without_spaces(films: Path) -> None:
     """Also in a library of the version before, which took such a line for one word."""
     lines = [*CHINESE, *JAPANESE, "Tokyo 東京 2024"]
-    content = "".join(f"{n}\n00:00:0{n // 2},000 --> 00:00:0{n // 2},900\n{text}\n\n" for n, text in enumerate(lines))
+    content = "".join(timed(text, number // 2) for number, text in enumerate(lines))
     (films / "silent.srt").write_text(content, "utf-8")
     search(films, "something red")
-    if before:
-        library = Library(films, encoder=NAME)
-        with library, closing(sqlite3.connect(library.storage.home / FILE)) as file, file:
-            file.execute("UPDATE lines SET text = replace(text, ?, '')", (SPACE,))
-            file.execute("PRAGMA user_version = 2")
-    for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
-        hits = search(films, "--subtitles", words)
-        assert names(hits) == ["silent.mp4"]
-        assert [line["text"] for line in hits[0]["lines"]] == [text]
-    assert names(search(films, "--subtitles", "tokyo 京")) == ["silent.mp4"]
-    assert names(search(films, "--subtitles", "上早")) == []
+    for before in (False, True):
+        if before:
+            library = Library(films, encoder=NAME)
+            with library, closing(sqlite3.connect(library.storage.home / FILE)) as file, file:
+                file.execute("UPDATE lines SET text = replace(text, ?, '')", (SPACE,))
+                file.execute("PRAGMA user_version = 2")
+        for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
+            hits = search(films, "--subtitles", words)
+            assert names(hits) == ["silent.mp4"]
+            assert [line["text"] for line in hits[0]["lines"]] == [text]
+        assert names(search(films, "--subtitles", "tokyo 京")) == ["silent.mp4"]
+        assert names(search(films, "--subtitles", "上早")) == []
 
 
 def test_without_chardet_files_are_latin_1(
@@ -223,49 +228,33 @@ def test_lines_alone_need_no_encoder(
     films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor a model; and what is encoded later is encoded as ever."""
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    log = films.parent / "encoded"
-    monkeypatch.setenv("ENCODED", str(log))
+    monkeypatch.setenv("ENCODED", str(log := films.parent / "encoded"))
     (films / "torn.mp4").write_bytes((films / "silent.mp4").read_bytes()[:200])
     (films / "torn.srt").write_text(ENGLISH)
-    write_clip(films / "lantern.mp4", 0.0, 3.0, films / "cut.mp4")
-    (films / "cut.srt").write_text(ENGLISH)
-
-    def said(*words: str) -> list[dict[str, Any]]:
-        answer = films.parent / "answer.json"
-        assert main(["search", str(films), *words, "--json", str(answer)]) == 0
-        return json.loads(answer.read_text())["results"][0]["hits"]
-
     expected = {"LANTERN": "lantern.mp4", "guten tag": "day 2/cows.mp4", "quiet library": "inside.mkv"}
-    before = {words: said("--subtitles", words) for words in expected}
-    assert {words: names(hits) for words, hits in before.items()} == {words: [name] for words, name in expected.items()}
-    assert said("--subtitles", "lantern", "--name", "day*") == []
-    assert said("--no-update", "--subtitles", "lantern") == before["LANTERN"]
-    assert "torn.mp4" in capsys.readouterr().err
-    (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
-    shutil.copy(films / "lantern.mp4", films / "copy.mp4")
-    (hit,) = said("--subtitles", "lantern")
-    assert {hit["video"]["id"], *(copy["id"] for copy in hit["copies"])} == {"lantern.mp4", "copy.mp4"}
-    with Library(films) as library:
-        found = library.search(Query(subtitles="quiet library"))
-        assert [(hit.video_id, hit.video.duration) for hit in found.hits] == [("day 2/renamed.mkv", 4.0)]
-        assert (library.spec, library.state().encoded, found.videos) == (None, 0, 7)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "transformers", None)
+        before = {words: search(films, "--subtitles", words, encoder=None) for words in expected}
+        assert {words: names(hits) for words, hits in before.items()} == {w: [name] for w, name in expected.items()}
+        assert search(films, "--subtitles", "lantern", "--name", "day*", encoder=None) == []
+        assert search(films, "--no-update", "--subtitles", "lantern", encoder=None) == before["LANTERN"]
+        assert "torn.mp4" in capsys.readouterr().err
+        (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
+        shutil.copy(films / "lantern.mp4", films / "copy.mp4")
+        (hit,) = search(films, "--subtitles", "lantern", encoder=None)
+        assert {hit["video"]["id"], *(copy["id"] for copy in hit["copies"])} == {"lantern.mp4", "copy.mp4"}
+        with Library(films) as library:
+            (hit,) = library.search(Query(subtitles="quiet library")).hits
+            assert (hit.video_id, hit.video.duration) == ("day 2/renamed.mkv", 4.0)
+            assert (library.spec, library.state().encoded) == (None, 0)
     assert not log.exists()
-    assert not (films.parent / "cache" / "prvr").exists()
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_DATA_HOME", str(films.parent / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(films.parent / "cache"))
-    monkeypatch.setenv("ENCODED", str(log))
     with Library(films, encoder=NAME) as library:
         assert len(library.search("something red").hits) == 6
-        assert len(library.features().entries) == 7
-        again = {words: library.search(Query(subtitles=words)).hits[0] for words in expected}
+        again = {words: library.search(Query(subtitles=words)).hits[0] for words in ("LANTERN", "guten tag")}
     assert len(log.read_text().splitlines()) == 6
-    for words in ("LANTERN", "guten tag"):
-        hit = before[words][0]
-        assert (again[words].start, again[words].end, again[words].score) == (
-            hit["start"], hit["end"], pytest.approx(hit["score"]),
-        )  # fmt: skip
+    for words, hit in again.items():
+        (first,) = before[words]
+        assert (hit.start, hit.end, hit.score) == (first["start"], first["end"], pytest.approx(first["score"]))
 
 
 def test_lines_follow_their_files(films: Path) -> None:
@@ -277,16 +266,6 @@ def test_lines_follow_their_files(films: Path) -> None:
     assert names(search(films, "--subtitles", "candle")) == ["lantern.mp4"]
     path.unlink()
     assert search(films, "--subtitles", "candle") == []
-    with Library(films, encoder=NAME) as library:
-        assert library.storage.lines.files(films).keys() == {
-            (entry.sha256, films / name)
-            for video, name in (
-                ("day 2/cows.mp4", "day 2/cows.de.srt"),
-                ("harbour.mp4", "harbour.en.sdh.vtt"),
-                ("broken.mp4", "broken.srt"),
-            )
-            if (entry := library.features().entries[video])
-        }
     (films / "inside.mkv").unlink()
     assert search(films, "--subtitles", "library") == []
     assert main(["library", str(films), "--prune"]) == 0
@@ -305,22 +284,17 @@ def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) ->
         assert hit.lines == (SubtitleLine(2.0, 3.5, "A quiet library", "eng"),)
 
 
-@pytest.mark.parametrize(
-    "words", ['"lantern', "lantern OR", "NOT lantern)", "lantern*", "text: lantern -", "'; lantern"]
-)
-def test_a_query_has_no_operators(words: str, films: Path) -> None:
+def test_a_query_has_no_operators(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no line has all words, those count that have one."""
-    assert names(search(films, "--subtitles", words))[0] == "lantern.mp4"
+    for words in ('"lantern', "lantern OR", "NOT lantern)", "lantern*", "text: lantern -"):
+        assert names(search(films, "--subtitles", words))[0] == "lantern.mp4"
     assert search(films, "--subtitles", '"" AND NOT (') == []
-
-
-def test_nothing_said_is_refused(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = explained(["search", str(films), "--subtitles", " ", "--encoder", NAME], capsys)
-    assert "--subtitles TEXT" in message
-    search(films, "something red")
-    assert "without" in explained(
-        ["search", str(films), "--subtitles", "a", "--without", "b", "--encoder", NAME], capsys
-    )
+    capsys.readouterr()
+    for words, problem in (
+        (["--subtitles", " "], "--subtitles TEXT"),
+        (["--subtitles", "a", "--without", "b"], "without"),
+    ):
+        assert problem in explained(["search", str(films), *words, "--encoder", NAME], capsys)
 
 
 def test_a_reader_does_not_wait_for_a_writer(films: Path) -> None:
@@ -348,34 +322,23 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads every file")
-def test_a_file_without_permission_is_read_later(films: Path) -> None:
-    path = films / "lantern.en.srt"
-    path.chmod(0)
-    assert search(films, "--subtitles", "lantern") == []
-    path.chmod(0o600)
-    assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
-
-
 def test_the_api_finds_lines(films: Path) -> None:
     pytest.importorskip("fastapi")
     from serving import HOST, Served, app_of
     from starlette.testclient import TestClient
 
-    served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
     search(films, "something red")
+    served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
     with TestClient(app_of(served), base_url=HOST) as client:
         line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de"}
-        one = client.get("/api/search", params={"subtitles": "kühe"}).json()["hits"]
-        assert [(hit["video"]["name"], hit["lines"]) for hit in one] == [("day 2/cows.mp4", [line])]
-        batch = {"queries": [{"subtitles": "kühe"}, "Kühe Wiese", "something red"], "k": 6}
-        several = [result["hits"] for result in client.post("/api/search", json=batch).json()["results"]]
-        assert several[0] == one
-        assert several[1][0]["lines"] == [line]
-        assert [hit["lines"] for hit in several[2]] == [[]] * 6
+        (hit,) = client.get("/api/search", params={"subtitles": "kühe"}).json()["hits"]
+        assert (hit["video"]["name"], hit["lines"]) == ("day 2/cows.mp4", [line])
+        results = client.post("/api/search", json={"queries": [{"subtitles": "kühe"}, "Kühe Wiese"]}).json()["results"]
+        assert results[0]["hits"] == [hit]
+        assert results[1]["hits"][0]["lines"] == [line]
         assert client.get("/api/search", params={"subtitles": " "}).status_code == 400
-        spoken = client.get(f"/api/videos/{one[0]['video']['key']}/lines").json()
-        assert [(said["start"], said["text"]) for said in spoken] == [(0.5, line["text"]), (2.0, "Guten Tag")]
+        lines = client.get(f"/api/videos/{hit['video']['key']}/lines").json()
+        assert [(each["start"], each["text"]) for each in lines] == [(0.5, line["text"]), (2.0, "Guten Tag")]
 
 
 def test_times_that_no_player_can_show(films: Path) -> None:
@@ -384,13 +347,6 @@ def test_times_that_no_player_can_show(films: Path) -> None:
     (films / "broken.srt").write_text("1\n00:09:00,000 --> 00:09:01,000\nbeyond the end\n")
     assert [(hit["start"], hit["end"]) for hit in search(films, "--subtitles", "backwards")] == [(1.0, 3.0)]
     assert search(films, "--subtitles", "beyond") == []
-
-
-def timed(text: str, number: int = 1) -> str:
-    """A line of SubRip that is shown for a second."""
-    return (
-        f"{number}\n00:{number // 60:02}:{number % 60:02},000 --> 00:{number // 60:02}:{number % 60:02},900\n{text}\n\n"
-    )
 
 
 ENDLESS = ("<a", "{\\", "{\\p1", "{", "{\\p1\\p1}", "<")
@@ -430,25 +386,17 @@ def test_tags_and_drawings_are_no_words(films: Path) -> None:
     assert said(films, "silent.mp4") == [*texts.values()]
 
 
-def said(films: Path, name: str) -> list[str]:
-    """The texts that a library has of a video."""
-    with Library(films, encoder=NAME) as library:
-        return [line.text for line in library.storage.lines.of(library.features().entries[name].sha256)]
-
-
 def test_a_file_gives_no_more_lines_than_there_may_be(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is within the limits is found, and one warning tells of the rest."""
     long = "word " * 20_000  # more than a line may have
     (films / "silent.srt").write_text(timed("before") + timed(long, 2) + timed("after", 3))
-    (films / "lantern.srt").write_text("".join(timed(f"number{n} {n}", n) for n in range(100_010)))
-    begin = time.monotonic()
+    (films / "lantern.srt").write_text("".join(timed("x" * 2**15, n) for n in range(300)))  # more than 2**23 bytes
     search(films, "something red")
-    assert time.monotonic() - begin < 30
     printed = said_on(capsys)
     assert printed.count("silent.srt: more subtitles than are read") == 1
     assert printed.count("lantern.srt: more subtitles than are read") == 1
     assert said(films, "silent.mp4") == ["before", "after"]
-    assert len(said(films, "lantern.mp4")) == 100_001  # one of lantern.en.srt
+    assert len(said(films, "lantern.mp4")) == 257  # one of lantern.en.srt
     search(films, "something red")
     assert "more subtitles" not in said_on(capsys)
     (films / "silent.srt").write_bytes(b"x" * (2**24 + 1))
@@ -481,25 +429,3 @@ def test_a_track_that_cannot_be_read_costs_nothing_else(
     assert said_on(capsys).count("inside.mkv: its text tracks cannot be read (no sense in it)") == 1
     search(films, "something red")
     assert "inside.mkv" not in said_on(capsys)
-
-
-def test_the_server_answers_while_it_reads_subtitles(films: Path) -> None:
-    pytest.importorskip("fastapi")
-    from serving import Served, listening, wait_for
-
-    served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
-    search(films, "something red")
-    (films / "silent.srt").write_text("".join(timed("{\\" * 30_000, number) for number in range(2, 10)) + timed("done"))
-    with listening(served, update=True) as address:
-        slowest = 0.0
-
-        def is_read() -> bool:
-            nonlocal slowest
-            begin = time.monotonic()
-            urlopen(f"{address}/health").close()
-            slowest = max(slowest, time.monotonic() - begin)
-            with urlopen(f"{address}/api/search?subtitles=done") as answer:
-                return bool(json.load(answer)["hits"])
-
-        wait_for(is_read)
-    assert slowest < 2

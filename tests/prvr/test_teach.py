@@ -6,23 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from commands import cells, explained
 from search_files import TOY, make_features, make_library
+from training_runs import file_size_limit
 
 from prvr.cli import main
 from prvr.data.hashes import signed
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
-from prvr.training.closed_form import Sums, ridge
 from prvr_search import Library
 from prvr_search.taught import read_taught, taught_file
-from prvr_search.teaching import _Pairs
 
 COLOURS, SHAPES = ("red", "green", "blue", "yellow", "white", "pink"), ("circle", "square", "star", "moon")
 SENTENCES = [f"a {colour} {shape}" for colour in COLOURS for shape in SHAPES]
 OTHER = "a red moon"
-RNG = np.random.default_rng(0)
 
 
 def vectors(sentences: Sequence[str]) -> np.ndarray:
@@ -61,45 +58,21 @@ def turned(tmp_path: Path) -> Path:
     return library(tmp_path / "films", 0.7)
 
 
+def fitted(x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
+    """Ridge towards the identity on centred rows, and below it an offset that leaves the mean row where it is.
+
+    The penalty is in mean variances of the rows.
+    """
+    mean, some = x.mean(0), x - x.mean(0)
+    spread = some.T @ some
+    strength = penalty * np.trace(spread) / len(mean)
+    change = np.linalg.solve(spread + strength * np.eye(len(mean)), some.T @ (y - y.mean(0) - some))
+    return np.concatenate([np.eye(len(mean)) + change, -mean[None] @ change])
+
+
 def ranking(folder: Path, sentence: str = OTHER, model: str | None = None) -> list[tuple[str, float]]:
     with Library(folder, encoder="toy", device="cpu", model=model) as opened:
         return [(hit.video_id, hit.score) for hit in opened.search(sentence, k=30).hits]
-
-
-class TestMap:
-    def setup_method(self) -> None:
-        self.x, self.y, self.rows = (RNG.standard_normal((n, 6)) for n in (9, 9, 20))
-        for rows in (self.x, self.y, self.rows):
-            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        self.pairs = _Pairs(self.x, self.y)
-
-    def test_it_is_ridge_towards_the_identity_on_centred_rows(self) -> None:
-        x, y = self.x - self.x.mean(0), self.y - self.y.mean(0)
-        ones = np.ones((9, 1))
-        tall = torch.from_numpy(np.concatenate([x, ones], 1))
-        plain, _ = ridge(Sums(tall.T @ tall, tall.T @ torch.from_numpy(y)), 3.0, identity=True)
-        matrix = self.pairs.map(3.0)
-        assert np.abs(matrix[:-1] - plain.numpy()).max() < 1e-10
-        mean = self.x.mean(0)
-        assert np.abs(mean @ matrix[:-1] + matrix[-1] - mean).max() < 1e-12  # the mean row stays
-
-    def test_scores_are_those_of_mapped_rows(self) -> None:
-        support = np.array([0, 2, 3, 5, 8])
-        matrix = _Pairs(self.x[support], self.y[support]).map(3.0)
-        mapped = self.rows @ matrix[:-1] + matrix[-1]
-        mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
-        cosines = self.y[[1, 4]] @ mapped.T
-        starts = np.array([0, 7, 12])
-        expected = np.stack([cosines[:, :7].max(1), cosines[:, 7:12].max(1), cosines[:, 12:].max(1)], 1)
-        scores = self.pairs.scores(self.pairs.products(self.rows), starts, np.array([1, 4]), support, 3.0)
-        assert np.abs(scores - expected).max() < 1e-10
-
-    def test_no_caption_and_a_large_penalty_are_the_encoder_alone(self) -> None:
-        products, starts, queries = self.pairs.products(self.rows), np.arange(20), np.arange(9)
-        assert np.abs(self.pairs.map(1e12) - np.eye(7, 6)).max() < 1e-10
-        for support, penalty in ((queries[:0], 1.0), (queries, 1e12)):
-            scores = self.pairs.scores(products, starts, queries, support, penalty)
-            assert np.abs(scores - self.y @ self.rows.T).max() < 1e-10
 
 
 def test_search_uses_what_is_shown_to_be_better_until_it_is_forgotten(
@@ -141,13 +114,17 @@ def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Pa
     x = np.stack([growing_means(some)[4:16].mean(0) for some in rows[:8]])
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     for number in range(8):
-        matrix = _Pairs(np.delete(x, number, 0), np.delete(y, number, 0)).map(10.0)
+        matrix = fitted(np.delete(x, number, 0), np.delete(y, number, 0), 10.0)
         scores = []
         for some in rows:
             mapped = growing_means(some) @ matrix[:-1] + matrix[-1]
             scores.append((mapped @ y[number] / np.linalg.norm(mapped, axis=1)).max())
         ranks.append(1 + sum(score > scores[number] for score in scores))
     assert comparison.taught.mnr == np.mean(ranks)
+    with Library(turned, encoder="toy", device="cpu") as opened:  # of five videos that all gain, p is not below 0.05
+        few = opened.teach(table(tmp_path / "few.csv", range(5)))
+    assert few.differences["sumr"].p_value > 0.05
+    assert not few.is_better
 
 
 def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,16 +147,7 @@ def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Pa
     with Library(folder, encoder="toy", device="cpu") as opened:
         opened.teach(captions)
         taught = read_taught(opened.storage, opened.folder, TOY)
-    assert taught is not None
     assert np.abs(taught.matrix[:-1] - np.eye(TOY.joint_dim)).max() < 0.05  # 0.14 by heart
-
-
-def test_few_videos_show_nothing(turned: Path, tmp_path: Path) -> None:
-    """Five videos that all gain: the interval is above 0, and p is not below 0.05."""
-    with Library(turned, encoder="toy", device="cpu") as opened:
-        comparison = opened.teach(table(tmp_path / "captions.csv", range(5)))
-    assert comparison.differences["sumr"].p_value > 0.05
-    assert not comparison.is_better
 
 
 @pytest.mark.parametrize(
@@ -188,7 +156,6 @@ def test_few_videos_show_nothing(turned: Path, tmp_path: Path) -> None:
         ("", "no captions"),
         ("v01,a red star,,\n", "captions of 1 video. Expected captions of several"),
         ("v01,a red star,,\nv99,a moon,,\nv02,a moon,20,30\n", "2 problems. Line 3: no video fits 'v99'"),
-        ("v01,,,\n", "Line 2: text: expected words"),
     ],
 )
 def test_tables_that_cannot_be_used_change_nothing(
@@ -201,7 +168,7 @@ def test_tables_that_cannot_be_used_change_nothing(
         assert opened.taught() is None
 
 
-@pytest.mark.parametrize("content", ["edited", "folder", "foreign", "map", "folder of its name"])
+@pytest.mark.parametrize("content", ["edited", "folder", "map", "folder of its name"])
 def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
     content: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,8 +180,6 @@ def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
     del values["sha256"]
     if content == "edited":
         path.write_text(path.read_text().replace('"taught": ', '"taught": 1'))
-    elif content == "foreign":
-        path.write_bytes(b"\x93NUMPY")
     elif content == "folder of its name":
         path.unlink()
         path.mkdir()
@@ -246,23 +211,14 @@ def test_a_map_is_of_one_folder_and_new_videos_are_searched_with_it(turned: Path
 def test_what_is_there_stays_when_it_cannot_be_replaced(
     turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    resource = pytest.importorskip("resource")
     with Library(turned, encoder="toy", device="cpu") as opened:
         opened.teach(table(tmp_path / "captions.csv"))
         before = opened.taught()
-    few = str(table(tmp_path / "few.csv", range(5)))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        assert "the disk is full" in explained(["teach", str(turned), few], capsys)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    few = ["teach", str(turned), str(table(tmp_path / "few.csv", range(5)))]
+    with file_size_limit(100_000):
+        assert "the disk is full" in explained(few, capsys)
+    for words in (few[:2], [*few, "--forget"]):
+        assert "Expected either a table of captions or --forget" in explained(words, capsys)
     with Library(turned, encoder="toy") as opened:
         assert opened.taught() == before
     assert not list(tmp_path.rglob("*.prvr-tmp"))
-
-
-def test_either_captions_or_forget(turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    captions = str(table(tmp_path / "captions.csv"))
-    for words in ([str(turned)], [str(turned), captions, "--forget"]):
-        assert "Expected either a table of captions or --forget" in explained(["teach", *words], capsys)

@@ -58,9 +58,3 @@ def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
     with pytest.raises(DataError, match="'version': 1"):
         write_corpus(tmp_path, "tiny")
     assert [path.name for path in tmp_path.rglob("*")] == ["toy-tiny", "corpus.json"]
-
-
-def test_sizes_that_do_not_exist_are_refused(tmp_path: Path, unchecked: None) -> None:
-    with pytest.raises(ValueError, match="size 'huge' is not one of tiny, demo, bench"):
-        write_corpus(tmp_path, "huge")
-    assert not list(tmp_path.iterdir())

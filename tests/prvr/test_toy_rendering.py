@@ -12,19 +12,7 @@ from prvr.toy import render, render_frames
 from prvr.toy.rendering import RGB
 from prvr.toy.scenes import draw_split
 from prvr.toy.staging import DRIFT
-from prvr.toy.world import (
-    ACTIONS,
-    BACKGROUNDS,
-    COLOURS,
-    HEADINGS,
-    OPPOSITE,
-    PUSHES,
-    SHAPES,
-    SIZES,
-    Shot,
-    Thing,
-    Video,
-)
+from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, HEADINGS, OPPOSITE, PUSHES, SHAPES, SIZES, Shot, Thing, Video
 
 BALL, BOX, STAR = Thing("circle", "red", "medium"), Thing("square", "blue", "small"), Thing("star", "green", "large")
 ALONE = [action for action in ACTIONS if action not in PUSHES]
@@ -97,29 +85,20 @@ def test_the_scenes_and_sentences_of_this_version(split: str, expected: str) -> 
     assert hashlib.sha256(scenes.encode()).hexdigest()[:16] == expected
 
 
-def test_a_video_shorter_than_a_frame_has_one() -> None:
-    assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)
-
-
 def test_some_frames_are_those_of_the_whole() -> None:
     whole, picks = render(mixed()), [30, 0, 7, 6, 6, -1, 35, 12, 26]
     np.testing.assert_array_equal(render_frames(mixed(), picks), whole[picks])
     assert render_frames(mixed(), []).shape == (0, 64, 64, 3)
-
-
-@pytest.mark.parametrize("index", [36, -37])
-def test_a_frame_that_is_not_there(index: int) -> None:
-    with pytest.raises(IndexError, match="36 frames"):
-        render_frames(mixed(), [0, index])
+    assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)  # shorter than a frame
+    for index in (36, -37):
+        with pytest.raises(IndexError, match="36 frames"):
+            render_frames(mixed(), [0, index])
 
 
 @pytest.mark.parametrize("action", ALONE[::2])
-@pytest.mark.parametrize(("seed", "duration"), [(0, 3.0), (1, 5.5)])
-def test_opposites_are_the_same_frames_backwards(action: str, seed: int, duration: float) -> None:
+def test_opposites_are_the_same_frames_backwards(action: str) -> None:
     there, back = (
-        render(
-            video(name, STAR, seed, duration, background="brick", occluder=True, bystanders=(BALL, BOX)), noise=False
-        )
+        render(video(name, STAR, 1, 5.5, "brick", True, bystanders=(BALL, BOX)), noise=False)
         for name in (action, OPPOSITE[action])
     )
     np.testing.assert_array_equal(there, back[::-1])
@@ -134,20 +113,3 @@ def test_moves_go_where_they_say(action: str, seed: int) -> None:
     assert (sign * way[:, axis]).sum() > 35
     assert (sign * way[:, axis] > 1).all()
     assert np.abs(way[:, 1 - axis].sum()) <= 2 * DRIFT
-
-
-@pytest.mark.parametrize("heading", HEADINGS)
-@pytest.mark.parametrize("action", PUSHES)
-def test_a_pusher_comes_from_behind_and_both_go_on(action: str, heading: str) -> None:
-    for seed in range(3):
-        frames = render(video(action, heading=heading, seed=seed, duration=8.0), noise=False)
-        ball, box = centres(frames, "red"), centres(frames, "blue")
-        behind, ahead = (ball, box) if action == "push" else (box, ball)
-        way = np.array({"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[heading])
-        gap = (ahead - behind) @ way
-        assert (gap > 8).all()
-        assert gap[0] > gap[-1] + 4
-        assert np.ptp(gap[6:]) < 2  # in contact, after three tenths
-        assert ((ahead[-1] - ahead[6]) @ way) > 10
-        assert ((behind[-1] - behind[0]) @ way) > 15
-        assert ((ball > 0) & (ball < 63) & (box > 0) & (box < 63)).all()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ def mean_of(states: list[dict[str, Any]], part: str) -> dict[str, Tensor]:
     }
 
 
-def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: Averaged) -> None:
+def test_the_mean_of_the_last_epochs_is_kept_scored_and_named(
+    averaged: Averaged, splits: Splits, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
     result, states = averaged
     assert [state["epoch"] for state in states] == [1, 2, 3]
     for part, file in (("retriever", "model.safetensors"), ("objective", "objective.safetensors")):
@@ -68,20 +71,12 @@ def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: Averaged) -> None
             torch.testing.assert_close(kept[name].double(), value, rtol=1e-6, atol=1e-7)
         moved = [name for name in expected if not torch.equal(kept[name], states[-1][part][name])]
         assert len(moved) > len(expected) / 2, "the mean is not the last epoch"
-
-
-def test_the_numbers_are_those_of_the_mean(averaged: Averaged, splits: Splits, config: Config) -> None:
     result, _ = averaged
     kept = Retriever.from_pretrained(result.output / "best")
     again = evaluate(kept, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert np.array_equal(again.ranks, result.report.ranks)
     watched = evaluate(kept, splits.selection, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert result.best_score == result.history[-1]["sumr"] == watched.text_to_video.sumr
-
-
-def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
-    averaged: Averaged, capsys: pytest.CaptureFixture[str]
-) -> None:
     from prvr.cli.train import show_folder
 
     result, _ = averaged
@@ -92,15 +87,6 @@ def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
     assert "best" not in card.split("No epoch was chosen")[1].split("|")[0]
     show_folder(result)
     assert "saved model: mean of the weights of epochs 1 to 2 (counted from 0)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("epoch", "step"), [(1, 2), (3, 1)])
-def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
-    averaged: Averaged, config: Config, runs: Runs, epoch: int, step: int
-) -> None:
-    runs.stop(epoch, step, config)
-    runs.resume()
-    assert_same_run(averaged[0].output, runs.path)
 
 
 def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
@@ -121,21 +107,11 @@ def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
     assert same(saved["retriever"], state_of(straight)["retriever"]), "the weights of training, not their mean"
     monkeypatch.undo()
     runs.resume()
-    assert_same_run(straight, runs.path)
+    assert same_end(straight, runs.path)
+    assert (straight / "best" / "README.md").read_text() == (runs.path / "best" / "README.md").read_text()
 
 
-def assert_same_run(straight: Path, run: Path) -> None:
-    assert same_end(straight, run)
-    assert same(state_of(straight)["average"], state_of(run)["average"])
-    for file in ("model.safetensors", "objective.safetensors", "README.md"):
-        assert (straight / "best" / file).read_bytes() == (run / "best" / file).read_bytes()
-
-
-@pytest.mark.parametrize("epochs", [0, 4])
-def test_more_epochs_than_are_trained_are_refused(epochs: int) -> None:
-    message = rf"train\.average=5 with train\.epochs={epochs}: expected at most as many epochs"
-    with pytest.raises(ConfigError, match=message):
-        validated(Config, {"train": {"epochs": epochs, "average": 5}})
-    if epochs:
-        with pytest.raises(ConfigError, match=message):
-            reranker_run_config({"train": {"epochs": epochs, "average": 5}}, width=8)
+def test_more_epochs_than_are_trained_are_refused() -> None:
+    for read in (partial(validated, Config), partial(reranker_run_config, width=8)):
+        with pytest.raises(ConfigError, match=r"train\.average=5 with train\.epochs=4: expected at most as many"):
+            read({"train": {"epochs": 4, "average": 5}})

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,10 +16,10 @@ from training_runs import Runs, make_config
 
 from prvr.cli import main
 from prvr.config import Config
-from prvr.data import Corpus, DataError
+from prvr.data import DataError
 from prvr.evaluation import EvaluationReport, evaluate, report_from_scores
 from prvr.evaluation.zero_shot import compare_baselines
-from prvr.models import Retriever, load_pretrained, path_alone
+from prvr.models import load_pretrained, path_alone
 from prvr.training import Splits, linear_baseline, train
 
 SINGLE: dict[str, Any] = {"windows": [[1, 4]], "features": [0], "penalties": [1.0], "temperatures": [0.1]}
@@ -100,30 +99,10 @@ def test_the_path_of_a_model_that_starts_from_one_is_its_baseline(
     config = runs.config(fit=FIT, model__start="linear")
     runs.train(config)
     kept = load_pretrained(runs.path / "best")
-    assert isinstance(kept, Retriever)
     (path,) = linear_baseline(config, kept).values()
     assert (evaluate(path, splits.report).ranks == evaluate(path_alone(kept), splits.report).ranks).all()
     assert linear_baseline(config, path) == {}  # a linear map has no other beside it
     assert fits() == []
-
-
-def test_where_there_is_none(config: Callable[..., Config], corpus: Corpus, tmp_path: Path) -> None:
-    assert linear_baseline(config({"baseline": "never"})) == {}
-    without_training(corpus, tmp_path)
-    assert linear_baseline(config(data__root=str(tmp_path / "data"))) == {}
-
-
-def without_training(corpus: Corpus, folder: Path) -> None:
-    """A corpus in `data` of a folder, with the same videos and captions, but for those of the training split."""
-    shutil.copytree(corpus.folder, folder / "data" / corpus.name, ignore=shutil.ignore_patterns("*train*"))
-
-
-def test_costs_decide_what_is_compared(config: Callable[..., Config]) -> None:
-    large = partial(config, model__max_frames=65_536)
-    assert [*linear_baseline(large({"features": [0, 2000]}))] == ["linear, first setting"]
-    with pytest.raises(DataError, match=r"multiplications and more\. Set fit\.baseline to always"):
-        linear_baseline(large({"features": [4000]}))
-    assert [*linear_baseline(large({"baseline": "always"}))] == ["linear"]
 
 
 def test_what_is_said_of_it(splits: Splits, cache: str) -> None:
@@ -153,9 +132,7 @@ def rows(out: str) -> dict[str, list[float]]:
     return {name: [float(number) for number in numbers.split()] for name, numbers in found}
 
 
-def test_commands_show_it(
-    corpus: Corpus, toy_root: Path, toy_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_show_it(toy_root: Path, toy_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--data.collection", "toy-tiny", "--data-root", str(toy_root), "--data.cache_dir", str(toy_cache)]
     options += [f"--{key}={json.dumps(value)}" for key, value in SMALL.items()]
     run, alone = tmp_path / "run", tmp_path / "alone"
@@ -176,10 +153,3 @@ def test_commands_show_it(
     metrics = EvaluationReport.from_json(alone / "evaluation.json").text_to_video
     expected = [metrics.r1, metrics.r5, metrics.r10, metrics.r100, metrics.sumr]
     assert linear == pytest.approx(expected, abs=0.06)
-
-    without_training(corpus, tmp_path)
-    for words in (["--data-root", str(tmp_path / "data")], ["--fit.baseline", "never"]):
-        assert main(["evaluate", str(run), *words, "--device", "cpu"]) == 0
-        out = capsys.readouterr().out
-        assert "zero-shot (joint encoder, no training)" in rows(out)
-        assert "linear" not in out

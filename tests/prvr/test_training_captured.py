@@ -144,7 +144,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_not_counted() -> None:
     assert recorder.calls == {"forgets": 1, "eager": 2, "captures": 2, "replays": 5}
 
 
-def test_tensors_that_have_taken_unequal_steps_are_not_updated_by_one_rate() -> None:
+def test_unequal_steps_and_further_shapes_are_eager() -> None:
     config = fixed_config("hlformer-tvr")
     step = training_step(config, torch.device("cpu"), recorder := AtOnce())
     for number in range(2):
@@ -154,9 +154,6 @@ def test_tensors_that_have_taken_unequal_steps_are_not_updated_by_one_rate() -> 
         take(step, number, batch_of(0), 30)
     assert recorder.calls == {"forgets": 1, "eager": 4, "captures": 4, "replays": 4}
     assert {state["step"] for state in step.optimizer.state_dict()["state"].values()} == {2, 4}
-
-
-def test_batches_of_further_shapes_are_eager() -> None:
     step = training_step(fixed_config("hlformer-tvr"), torch.device("cpu"), recorder := AtOnce())
     for number in range(2 * MOST + 4):
         videos = number % (MOST + 2) + 2
@@ -181,10 +178,8 @@ def test_what_cannot_be_captured_is_eager(caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("hlformer-tvr", {}, ""),
-        ("hlformer-tvr", {"model.padded_rows": "drop"}, "model.padded_rows='fixed'"),
-        ("hlformer-tvr", {"train.chunk_videos": 4}, "train.chunk_videos is set"),
         ("gmmformer-v2-tvr", {}, "the host computes a part of loss.matching"),
+        ("hlformer-tvr", {}, ""),
         ("diffusionret-msrvtt", {}, "model.padded_rows='fixed'"),
     ],
 )

@@ -3,43 +3,23 @@
 import os
 import pickle
 import random
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from kills import at_write
-from safetensors.torch import load_file
 from torch import nn
-from training_runs import same
+from training_runs import file_size_limit, same
 
 from prvr.config import ModelConfig
 from prvr.data import DataError
 from prvr.data.hashes import check_hashes
 from prvr.models import Retriever, load_pretrained
 from prvr.training import TrainingError
-from prvr.training.checkpoint import (
-    load_best,
-    load_state,
-    recover,
-    replace_folder,
-    save_best,
-    save_state,
-)
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Files of this process may not grow beyond `size` bytes: what a full disk or a quota does."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from prvr.training.checkpoint import load_best, load_state, recover, replace_folder, save_best, save_state
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -65,22 +45,6 @@ def test_a_full_disk_leaves_the_previous_best(tmp_path: Path) -> None:
     assert snapshot(tmp_path) != before
 
 
-def test_damaged_and_foreign_states_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "state.pt"
-    save_state(path, {"weights": torch.zeros(1000)})
-    whole = path.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b""):
-        path.write_bytes(damaged)
-        with pytest.raises(TrainingError, match="not a readable training state"):
-            load_state(path)
-    for content, version in (({"format": 99}, "99"), ([1, 2], "'list'")):
-        torch.save(content, path)
-        with pytest.raises(TrainingError, match=f"format {version}"):
-            load_state(path)
-    with pytest.raises(TrainingError, match="no such file"):
-        load_state(tmp_path / "other.pt")
-
-
 def mutations(content: bytes, count: int) -> Iterator[bytes]:
     """The content with one byte changed, anywhere."""
     rng = random.Random(20261122)
@@ -92,6 +56,13 @@ def mutations(content: bytes, count: int) -> Iterator[bytes]:
 
 def test_what_is_loaded_of_a_damaged_state_is_what_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
+    for content, version in (({"format": 99}, "99"), ([1, 2], "'list'")):
+        torch.save(content, path)
+        with pytest.raises(TrainingError, match=f"format {version}"):
+            load_state(path)
+    path.write_bytes(b"")
+    with pytest.raises(TrainingError, match="not a readable training state"):
+        load_state(path)
     weights = {f"w{i}": torch.randn(20) for i in range(5)}
     state = {"epoch": 3, "config": {"name": "tiny", "lr": 1e-3}, "history": [{"loss": 2.0}], "weights": weights}
     save_state(path, state)
@@ -105,32 +76,25 @@ def test_what_is_loaded_of_a_damaged_state_is_what_was_saved(tmp_path: Path) -> 
     assert refused > 200  # the others hit what nobody reads
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "objective.safetensors", "config.json"])
+@pytest.mark.parametrize("file", ["model.safetensors", "objective.safetensors", "config.json", "sha256.txt"])
 def test_a_damaged_best_is_refused_by_all_that_load_it(tmp_path: Path, file: str) -> None:
-    save_best(tmp_path, tiny_retriever(), nn.Linear(2, 2), "")
+    save_best(tmp_path, tiny_retriever(), nn.Identity(), "")
+    if sys.platform != "win32":  # as readable as any other file
+        assert len({p.stat().st_mode for p in tmp_path.iterdir()}) == 1
     whole = (tmp_path / file).read_bytes()
     for damaged in mutations(whole, 20):
         (tmp_path / file).write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"{file}: is damaged or was changed"):
-            load_best(tmp_path, tiny_retriever())
-        with pytest.raises(DataError, match=rf"{file}: is damaged or was changed"):
-            load_pretrained(tmp_path)
+        for load in (load_pretrained, lambda folder: load_best(folder, tiny_retriever())):
+            with pytest.raises(DataError, match=re.escape(file)):
+                load(tmp_path)
     (tmp_path / file).write_bytes(whole)
     load_best(tmp_path, tiny_retriever())
     (tmp_path / file).unlink()
+    if file == "sha256.txt":  # a folder of save_pretrained, or of an older version
+        load_pretrained(tmp_path)
+        return
     with pytest.raises(DataError, match=rf"{file}: is missing"):
         load_pretrained(tmp_path)
-
-
-def test_damaged_hashes_of_best_are_refused(tmp_path: Path) -> None:
-    save_best(tmp_path, tiny_retriever(), nn.Linear(2, 2), "")
-    hashes = tmp_path / "sha256.txt"
-    for damaged in mutations(hashes.read_bytes(), 40):
-        hashes.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"sha256\.txt"):
-            load_pretrained(tmp_path)
-    hashes.unlink()  # a folder of save_pretrained, or of an older version
-    load_pretrained(tmp_path)
 
 
 class Evil:
@@ -155,15 +119,6 @@ def test_a_state_cannot_run_code(tmp_path: Path, writer: str) -> None:
     assert not trace.exists()
 
 
-def test_best_of_another_model_is_refused(tmp_path: Path) -> None:
-    save_best(tmp_path / "best", tiny_retriever(16), nn.Linear(2, 2), "")
-    with pytest.raises(TrainingError, match=r"model\.safetensors: a checkpoint of another model \(.* -> .* more\)"):
-        load_best(tmp_path / "best", tiny_retriever(32))
-    with pytest.raises(TrainingError, match=r"none.*cannot be read"):
-        load_best(tmp_path / "none", tiny_retriever())
-    assert load_file(tmp_path / "best" / "objective.safetensors").keys() == {"weight", "bias"}
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
 @pytest.mark.parametrize(("rename", "survives"), [(1, "old"), (2, "new")])
 def test_best_survives_a_kill_at_its_two_renames(tmp_path: Path, rename: int, survives: str) -> None:
@@ -180,14 +135,3 @@ def test_best_survives_a_kill_at_its_two_renames(tmp_path: Path, rename: int, su
     check_hashes(tmp_path / "best")
     assert snapshot(tmp_path).pop("best/card") == survives.encode()
     assert [path.name for path in tmp_path.iterdir() if path.name != "last"] == ["best"]
-
-
-def test_an_objective_without_parameters_is_saved_too(tmp_path: Path) -> None:
-    save_best(tmp_path / "best", tiny_retriever(), nn.Identity(), "")
-    assert load_file(tmp_path / "best" / "objective.safetensors") == {}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
-def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
-    save_best(tmp_path / "best", tiny_retriever(), nn.Linear(2, 2), "")
-    assert len({p.stat().st_mode for p in (tmp_path / "best").iterdir()}) == 1

@@ -11,7 +11,7 @@ from training_runs import DIFFUSION, Runs, StopInEpoch, interrupt, losses, same,
 
 from prvr.models import Retriever
 from prvr.training import RunResult, TrainingError
-from prvr.training.task import StepMetrics, TrainingStep
+from prvr.training.task import TrainingStep
 
 PARAMETER = "retriever.query.project.linear.weight"
 
@@ -37,11 +37,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(runs: Runs) -> No
             next(retriever.query.parameters()).fill_(torch.nan)
 
     with pytest.raises(TrainingError) as caught:
-        runs.train(
-            config,
-            retriever=retriever,
-            progress=StopInEpoch(2, poison),
-        )
+        runs.train(config, retriever=retriever, progress=StopInEpoch(2, poison))
     message = str(caught.value)
     assert "epoch 1, step 1 of 4" in message
     assert "total=nan" in message
@@ -53,10 +49,9 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(runs: Runs) -> No
     assert runs.resume().epochs == 2
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(runs: Runs, value: float) -> None:
+def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(runs: Runs) -> None:
     config = runs.config()
-    retriever = poisoned(config, lambda step: step == 6, value)
+    retriever = poisoned(config, lambda step: step == 6, math.inf)
     with pytest.raises(TrainingError) as caught:
         runs.train(config, retriever=retriever)
     message = str(caught.value)
@@ -78,12 +73,8 @@ def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
         if (runs.path / "last" / "state.pt").exists():
             states.append(state_of(runs.path))
 
-    result = runs.train(
-        config,
-        retriever=poisoned(config, lambda step: step == 6),
-        progress=StopInEpoch(2, look),
-    )
-    before, after, later = states[2], state_of_step(states, 3), state_of(runs.path)
+    result = runs.train(config, retriever=poisoned(config, lambda step: step == 6), progress=StopInEpoch(2, look))
+    before, after, later = states[2], states[3], state_of(runs.path)
     assert (before["position"]["step"], after["position"]["step"]) == (2, 3)
     for part in ("retriever", "objective", "optimizer", "scheduler"):
         assert same(before[part], after[part]), part
@@ -95,18 +86,6 @@ def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
     assert all(math.isfinite(value) for line in result.history for value in line["loss"].values())
     assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in caplog.text
     assert "Step skipped, 1 in a row" in caplog.text
-
-
-def state_of_step(states: list[Any], step: int) -> Any:
-    return next(state for state in states if state["position"] and state["position"]["step"] == step)
-
-
-def test_without_an_accident_skip_is_as_stop(runs: Runs, straight: RunResult) -> None:
-    careful = runs.config(train__on_nonfinite="skip")
-    skip = runs.train(careful)
-    assert losses(skip.history) == losses(straight.history)
-    assert same_end(straight.output, runs.path)
-    assert "skipped" not in straight.history[0]
 
 
 def test_too_many_in_a_row_end_the_run_also_across_epochs_and_a_resume(
@@ -126,13 +105,9 @@ def test_too_many_in_a_row_end_the_run_also_across_epochs_and_a_resume(
     with pytest.raises(TrainingError) as resumed:
         runs.resume("b", retriever=poisoned(config, lambda step: step in (0, 1)))
     assert str(resumed.value).split(": ", 1)[1] == str(whole.value).split(": ", 1)[1]
-
-
-def test_an_epoch_without_a_single_good_step_ends_the_run(runs: Runs) -> None:
-    config = runs.config(train__on_nonfinite="skip")
-    retriever = poisoned(config, lambda step: step >= 4)
+    never = poisoned(config, lambda step: step >= 4)
     with pytest.raises(TrainingError, match=r"epoch 1: no step had a finite loss.*saved up to the end of epoch 0"):
-        runs.train(config, retriever=retriever)
+        runs.train(train__on_nonfinite="skip", name="c", retriever=never)
 
 
 class TestReadLater:
@@ -153,7 +128,7 @@ class TestReadLater:
         assert losses(late.history) == losses(straight.history)
         assert same_end(straight.output, runs.path)
 
-    @pytest.mark.parametrize(("step", "every", "kept"), [(6, 1, 2), (7, 4, 0), (6, None, 0)])
+    @pytest.mark.parametrize(("step", "every", "kept"), [(6, 1, 2), (7, 4, 0)])
     def test_the_step_is_named_and_nothing_after_it_is_saved(
         self, runs: Runs, step: int, every: int | None, kept: int
     ) -> None:
@@ -164,18 +139,3 @@ class TestReadLater:
         state = state_of(runs.path)
         assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == (1, kept)
         assert all(bool(torch.isfinite(weight).all()) for weight in state["retriever"].values())
-
-
-def test_what_is_not_finite_is_put_into_words() -> None:
-    def words(terms: dict[str, float], norms: list[float], total: float) -> str:
-        names = [f"p{i}" for i in range(len(norms))]
-        sent = torch.tensor([*terms.values(), total])
-        numbers = StepMetrics(0, "", tuple(terms), names, torch.tensor(norms), sent)
-        assert not numbers.finite
-        return numbers.problem()
-
-    good = {"a": 1.0, "total": 1.0}
-    assert words({"a": math.nan, "total": math.nan}, [1.0], 1.0) == "the loss is not finite (a=nan, total=nan)"
-    assert words(good, [1.0, math.inf], math.inf) == "the loss is finite, its gradient is not (in p1)"
-    assert words(good, [math.nan] * 11, math.nan).endswith("p6, p7 and 3 more)")
-    assert "(inf), though each of its parts is" in words(good, [3e38, 3e38], math.inf)

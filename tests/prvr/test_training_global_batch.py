@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 from accelerator import DEVICE, Accelerator
 from kills import START
 from torch.distributed import distributed_c10d
-from training_runs import DIFFUSION, Runs, losses, make_config, same_end, state_of
+from training_runs import losses, make_config, state_of
 
 from prvr.config import Config, LossConfig, load_config
 from prvr.models import AnyRetriever, build_retriever
@@ -250,12 +250,3 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Pa
     assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 2
     for part in ("retriever", "objective", "average"):
         close({k: v.double() for k, v in two[part].items()}, {k: v.double() for k, v in alone[part].items()}, 1e-5)
-
-
-def test_a_run_in_chunks_resumes_bitwise(runs: Runs) -> None:
-    changes = {"train__chunk_videos": 5, "train__checkpoint_every": 1, "train__epochs": 1}
-    config = runs.config(**changes, **DIFFUSION)
-    straight = runs.train(config, "straight")
-    runs.stop(1, 2, config)
-    assert losses(runs.resume().history) == losses(straight.history)
-    assert same_end(straight.output, runs.path)

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from kills import START
-from test_training_checkpoint import file_size_limit
-from training_runs import Runs, StopInEpoch, half_written, losses, make_config, same_end, state_of
+from training_runs import Runs, StopInEpoch, file_size_limit, half_written, losses, make_config, same_end, state_of
 
-from prvr.data import DataError
 from prvr.models import Retriever
 from prvr.training import RunResult, TrainingError, train
 
@@ -122,9 +120,3 @@ def test_one_process_owns_a_run_folder_until_it_dies(runs: Runs, cache: str, str
         other.join()
     assert losses(runs.resume().history) == losses(straight.history)
     assert same_end(straight.output, run)
-
-
-def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, cache: str) -> None:
-    with pytest.raises(DataError):
-        train(make_config(cache, data__collection="none", data__root=str(tmp_path)), output=tmp_path / "run")
-    assert not (tmp_path / "run").exists()

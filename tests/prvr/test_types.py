@@ -28,22 +28,10 @@ def _batch(**changes) -> prvr.Batch:
     [
         ({"frame_mask": torch.ones(2, 5, dtype=torch.bool)}, r"frames has shape \(2, 6, 3\), expected \(2, 5, 3\)"),
         ({"query_to_video": torch.tensor([0, 0, 2])}, r"query_to_video must lie in \[0, 2\), got 0\.\.2"),
-        ({"query_to_video": torch.tensor([0, -1, 1])}, r"got -1\.\.1"),
-        ({"words": torch.zeros(2, 5, 7)}, "word_mask has shape|query_to_video has shape"),
-        ({"frames": torch.zeros(2, 6, 4)}, r"clips has shape \(2, 4, 3\), expected \(2, 4, 4\)"),
         ({"relevant": torch.ones(3, 3, dtype=torch.bool)}, r"Batch\.relevant has shape \(3, 3\), expected \(3, 2\)"),
-        ({"frame_mask": torch.zeros(2, 6, dtype=torch.bool)}, "frame_mask: row 0 has no valid entry"),
         (
             {"word_mask": torch.arange(15).reshape(3, 5) < 10, "query_ids": ("a", "b", "c#enc#1")},
             "word_mask: row 2 .'c#enc#1'. has no valid entry",
-        ),
-        (
-            {
-                "clips": torch.zeros(0, 4, 3),
-                "frames": torch.zeros(0, 6, 3),
-                "frame_mask": torch.ones(0, 6, dtype=torch.bool),
-            },
-            "an empty batch: 0 videos",
         ),
     ],
 )
@@ -84,24 +72,13 @@ def test_a_copy_to_the_host_is_waited_for_one_to_a_device_is_not() -> None:
     assert waited_for == [False, True]
 
 
-def test_embeddings_of_different_lengths_are_joined() -> None:
-    short = VideoEmbedding(torch.ones(1, 4, 2), torch.ones(1, 3, 2), torch.ones(1, 3, dtype=torch.bool))
-    long = VideoEmbedding(torch.ones(2, 4, 2), torch.ones(2, 5, 2), torch.ones(2, 5, dtype=torch.bool))
-    joined = VideoEmbedding.cat([short, long])
-    assert len(joined) == 3
-    assert joined.frames is not None
-    assert joined.frames.shape == (3, 5, 2)
-    assert joined.frame_mask is not None
-    assert joined.frame_mask[0].tolist() == [True] * 3 + [False] * 2
-    assert len(joined[1:]) == 2
-
-
 def test_padding_of_joined_embeddings_never_counts() -> None:
     torch.manual_seed(0)
     short, long = VideoEmbedding(frames=-torch.ones(1, 3, 2)), VideoEmbedding(frames=-torch.ones(2, 5, 2))
     masked = VideoEmbedding(frames=-torch.ones(1, 4, 2), frame_mask=torch.tensor([[True, True, False, False]]))
     joined = VideoEmbedding.cat([short, masked, long])
     assert joined.frame_mask is not None
+    assert (len(joined), len(joined[1:]), joined.frames.shape) == (4, 3, (4, 5, 2))
     assert joined.frame_mask.sum(1).tolist() == [3, 2, 5, 5]
     scores, _ = max_scores(torch.ones(1, 2), joined.frames, joined.frame_mask)
     torch.testing.assert_close(scores, torch.full((1, 4), -1.0))  # a row of padding would score 0

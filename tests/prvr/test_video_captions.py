@@ -5,7 +5,6 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
@@ -23,8 +22,8 @@ from prvr.cli import main
 from prvr.corpora import SplitShares, read_user_captions, split_videos
 from prvr.corpora.caption_corpus import convert_captions, videos_folder
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
-from prvr.corpora.user_captions import COLUMNS, plain_ids
-from prvr.data import Corpus, DataError, open_corpus, pack
+from prvr.corpora.user_captions import plain_ids
+from prvr.data import DataError, open_corpus, pack
 from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
 from prvr.toy import read_toy_scenes, render
 from prvr_search.toy_videos import write_mp4
@@ -44,6 +43,10 @@ def make_store(dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoFeatur
 @pytest.fixture
 def features() -> VideoFeatures:
     return make_store()
+
+
+def options(keys: dict[str, Any]) -> list[str]:
+    return [f"--{key}={json.dumps(value)}" for key, value in keys.items()]
 
 
 def said(path: Path) -> list[tuple[Any, ...]]:
@@ -71,10 +74,9 @@ class TestTables:
             (7, "y.mp4", "no times", None, None),
         ]
 
-    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    @pytest.mark.parametrize(("delimiter", "end"), [(",", "\n"), (";", "\r\n"), ("\t", "\r")])
     def test_separators_and_line_ends(self, delimiter: str, end: str, tmp_path: Path) -> None:
-        rows = [["sentence", "vid"], ["a, b; c", "x.mp4"], ["a dog\u2028runs", "y.mp4"]]
+        rows = [[" SENTENCE ", "vid"], ["a, b; c", "x.mp4"], ["a dog\u2028runs", "y.mp4"]]
         lines = (delimiter.join(f'"{cell}"' for cell in row) for row in rows)
         expected = [(2, "x.mp4", "a, b; c", None, None), (3, "y.mp4", "a dog runs", None, None)]
         assert said(table(tmp_path / "a.csv", *lines, end=end)) == expected
@@ -87,32 +89,23 @@ class TestTables:
         path = table(tmp_path / "a.jsonl", *(json.dumps(row) for row in rows), "", end="\r\n")
         assert said(path) == [(1, "x.mp4", "a dog", 1.0, 2.0), (2, "ø.mp4", "-1", None, None)]
 
-    @pytest.mark.parametrize(("video", "text"), [(v, t) for v in COLUMNS["video"] for t in COLUMNS["text"][:2]])
-    def test_names_of_columns(self, video: str, text: str, tmp_path: Path) -> None:
-        path = table(tmp_path / "a.csv", f" {text.upper()} ,{video}", "a dog,x")
-        assert said(path) == [(2, "x", "a dog", None, None)]
-
-    @pytest.mark.parametrize(
-        ("cells", "why"),
-        [
-            ("x,,1,2", "text: expected words, got ''"),
-            (",a,1,2", "video: expected words, got ''"),
-            ("x,a,3,2", "start 3 is not before end 2"),
-            ("x,a,2,2", "start 2 is not before end 2"),
-            ("x,a,1,", "start without end, or end without start"),
-            ("x,a,,1", "start without end, or end without start"),
-            ("x,a,-1,2", "start: expected seconds from 0"),
-            ("x,a,one,2", "got 'one'"),
-            ("x,a,nan,inf", "got 'nan'"),
-            ('x,a,"1,5",2', "got '1,5'"),
-            ("x,a\x1b[31m,1,2", "control characters"),
-            ("x", "1 cells"),
-        ],
-    )
-    def test_lines_that_are_refused(self, cells: str, why: str, tmp_path: Path) -> None:
-        path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", cells)
-        with pytest.raises(DataError, match=f"Line 3: .*{re.escape(why)}") as error:
+    def test_every_line_that_is_wrong_is_named(self, tmp_path: Path) -> None:
+        problems = {
+            "x,,1,2": "text: expected words, got ''",
+            ",a,1,2": "video: expected words, got ''",
+            "x,a,2,2": "start 2 is not before end 2",
+            "x,a,1,": "start without end, or end without start",
+            "x,a,-1,2": "start: expected seconds from 0",
+            "x,a,nan,inf": "got 'nan'",
+            'x,a,"1,5",2': "got '1,5'",
+            "x,a\x1b[31m,1,2": "control characters",
+            "x": "1 cells",
+        }
+        path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", *problems)
+        with pytest.raises(DataError) as error:
             read_user_captions(path)
+        for number, why in enumerate(problems.values(), 3):
+            assert re.search(f"Line {number}: (?:(?!Line ).)*{re.escape(why)}", str(error.value))
         assert "Line 2" not in str(error.value)
 
     @pytest.mark.parametrize(
@@ -120,19 +113,14 @@ class TestTables:
         [
             ("a.csv", b"x.mp4,a dog\ny.mp4,a cat\n", "a.csv: header: no video and no text among ['x.mp4'"),
             ("a.csv", b"video,text\n", "no captions"),
-            ("a.csv", b"", "no captions"),
             ("a.csv", b"video,file,text\nx,y,z\n", "a.csv: header: two columns could be the video"),
             ("a.csv", b'video,text\nx,"never closed\n', "Line 2: not readable as CSV"),
             ("a.csv", b"video,text\nx," + b"a" * 200_000, "field larger than field limit"),
-            ("a.csv", b"video,text\nx,a\ny,caf\xe9\n", "line 3: not UTF-8"),
-            ("a.jsonl", b'{"video": "x", "text": "a"}\n{"video": \n', "Line 2: its content: not valid JSON"),
+            ("a.csv", b"video,text\ny,caf\xe9\n", "line 2: not UTF-8"),
             ("a.jsonl", b"[" * 100_000, "Line 1: its content: not valid JSON"),
             ("a.jsonl", b'["x", "a"]\n', "Line 1: expected an object"),
-            ("a.jsonl", b'{"video": "x"}\n', "Line 1: no text among"),
-            ("a.jsonl", b'{"video": "x", "file": "y", "text": "a"}\n', "Line 1: two columns could be the video"),
             ("a.jsonl", b'{"video": 7, "text": ["a"]}\n', "video: expected words, got 7"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is not a JSON number"),
-            ("a.jsonl", b'{"video": "x", "text": "a", "start": false, "end": true}\n', "got False"),
             ("a.jsonl", b'{"video": "x", "text": "\\ud800"}\n', "control characters"),
             ("a.csv", None, "no such file"),
         ],
@@ -215,7 +203,9 @@ def test_what_the_corpus_holds(features: VideoFeatures, tmp_path: Path) -> None:
     assert report.path == tmp_path / "films"
     assert report.counts["videos"] == {"train": 4, "val": 1, "test": 1}
     assert sum(report.counts["captions"].values()) == 6
-    assert report.notes[2:] == [  # the first two: few videos
+    assert [note.partition(". ")[0] for note in report.notes] == [
+        "Few different videos: train 4, val 1, test 1",
+        "Only one different video in val and test: every recall there is 100 %, whatever the model.",
         "4 of 6 captions have times",
         "1 moments cut to their video",
         "1 duplicate lines omitted",
@@ -248,62 +238,37 @@ def test_what_the_corpus_holds(features: VideoFeatures, tmp_path: Path) -> None:
 
 
 def test_equal_captions_are_right_for_each_other(features: VideoFeatures, tmp_path: Path) -> None:
-    lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only {len(name)}")]
+    lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only of {plain_ids(NAMES)[name]}")]
     convert_captions(table(tmp_path / "f.csv", "video,text", *lines), features, open_featurizer("toy"), tmp_path / "f")
     corpus = open_corpus(tmp_path, "f")
-    for name in corpus.splits:
-        split = corpus.split(name)
+    for split in map(corpus.split, corpus.splits):
         for caption in split.captions:
-            found = split.relevant(caption)
-            if caption.text == "A wave":
-                assert found == set(split.video_ids)
-            else:
-                assert caption.video_id in found
-                assert len(found) <= 3
+            copies = [name for name in split.video_ids if "x.mp4" in name and "x.mp4" in caption.video_id]
+            expected = split.video_ids if caption.text == "A wave" else [*copies, caption.video_id]
+            assert split.relevant(caption) == {*expected}
     with pack(corpus, "train", cache_dir=tmp_path / "cache") as packed:
         assert np.isfinite(packed.durations).all()
         assert np.isnan(packed.moments.start).all()
 
 
 def test_problems_of_every_kind_come_in_one_round(features: VideoFeatures, tmp_path: Path) -> None:
-    """Cells, videos and times: mending what one message names leaves nothing of the table for a second one."""
-    lines = ["x,,1,2", "nobody,a,5,4", "x,b,9,12", "z,c,one,2", ",d,,", "talk,e,1,", "day 1/beach,f,,"]
-    lines += [f"lost {number},g,," for number in range(30)] + ["x,h,2,1"]
+    """Cells, videos, times and words: mending what one message names leaves nothing of the table for a second one."""
+    lines = ["x,,1,2", "nobody,a,5,4", "x,b,9,12", "z,c,one,2", *(f"lost {number},g,," for number in range(30))]
     path = table(tmp_path / "f.csv", "video,text,start,end", *lines)
-    with pytest.raises(DataError, match="38 problems") as error:
+    with pytest.raises(DataError, match=r"35 problems.*And 15 more") as error:
         convert_captions(path, features, open_featurizer("toy"), tmp_path / "films")
-    for line, problems in {
-        2: ["text: expected words"],
-        3: ["start 5 is not", "no video fits 'nobody'"],
-        4: ["9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long"],
-        5: ["got 'one'"],
-        6: ["video: expected words"],
-    }.items():
-        for problem in problems:
-            assert re.search(rf"Line {line}: (?:(?!Line ).)*{re.escape(problem)}", str(error.value))
-    assert "And 18 more." in str(error.value)
-
-
-def test_texts_that_cannot_be_read_leave_nothing(features: VideoFeatures, tmp_path: Path) -> None:
-    long = "long " * 65
-    path = table(tmp_path / "f.csv", "video,text", "x,?!", f"y,{long}", "z,a", "talk,b", "day 1/beach,c", "z,...")
+    for line, problem in (
+        (2, "text: expected words"),
+        (3, "start 5 is not"),
+        (3, "no video fits 'nobody'"),
+        (4, "9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long"),
+        (5, "got 'one'"),
+    ):
+        assert re.search(rf"Line {line}: (?:(?!Line ).)*{re.escape(problem)}", str(error.value))
+    path = table(path, "video,text", "x,?!", f"y,{'long ' * 65}", "z,a", "talk,b", "day 1/beach,c", "z,...")
     with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
         convert_captions(path, features, open_featurizer("toy"), tmp_path / "root" / "films")
     assert list((tmp_path / "root").iterdir()) == []
-
-
-def test_too_few_videos_and_taken_names(features: VideoFeatures, tmp_path: Path) -> None:
-    text = open_featurizer("toy")
-    few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
-    enough = table(tmp_path / "enough.csv", "video,text", *(f"{name},a" for name in NAMES))
-    with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
-        convert_captions(few, features, text, tmp_path / "few")
-    for name in ("a b", ".hidden", "a\\b"):
-        with pytest.raises(DataError, match="expected letters"):
-            convert_captions(enough, features, text, tmp_path / name)
-    (tmp_path / "there" / "file").mkdir(parents=True)
-    with pytest.raises(DataError, match="already exists"):
-        convert_captions(enough, features, text, tmp_path / "there")
 
 
 def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -> None:
@@ -331,7 +296,7 @@ def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> tuple[Path, Corpus]:
+def films(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> Path:
     """8 videos of the toy world as files, extracted, with a table of their captions."""
     folder = tmp_path_factory.mktemp("films")
     corpus = open_corpus(toy_root, "toy-tiny")
@@ -343,17 +308,13 @@ def films(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> tuple[Pat
     library_features(folder / "videos")
     some = {video.id for video in kept}
     rows = [(c, split.moments[c.id]) for c in split.captions if c.video_id in some]
-    table(
-        folder / "films.csv", "video,text,start,end", *(f'{c.video_id},"{c.text}",{m.start},{m.end}' for c, m in rows)
-    )
-    return folder, corpus
+    lines = (f'{c.video_id},"{c.text}",{m.start},{m.end}' for c, m in rows)
+    table(folder / "films.csv", "video,text,start,end", *lines)
+    return folder
 
 
-def test_the_command_and_training_on_it(
-    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, _ = films
-    convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "videos")]
+def test_the_command_and_training_on_it(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    convert = ["convert", "captions", str(films / "films.csv"), "--features", str(films / "videos")]
     assert main([*convert, "--output", str(tmp_path / "data")]) == 0
     out = capsys.readouterr().out
     said = out.splitlines()[-1]
@@ -362,9 +323,7 @@ def test_the_command_and_training_on_it(
     )
     assert "40 of 40 captions have times" in out
 
-    small = [
-        f"--{key}={json.dumps(value)}" for key, value in (SMALL | {"train.epochs": 1, "train.batch_size": 8}).items()
-    ]
+    small = options(SMALL | {"train.epochs": 1, "train.batch_size": 8})
     run = ["--output", str(tmp_path / "run"), f"--data.cache_dir={tmp_path}/cache", "--device", "cpu", "-q"]
     assert main([*said.split()[1:], *small, *run]) == 0
     out = capsys.readouterr().out
@@ -374,14 +333,15 @@ def test_the_command_and_training_on_it(
     assert rows["zero-shot (joint encoder, no training)"][0] >= 30
     assert "this model" in rows
     searched = shlex.split(out.splitlines()[-1])  # the films that it was trained on, with it or with zero-shot
-    assert searched[:3] == ["prvr", "search", str(folder / "videos")]
+    assert searched[:3] == ["prvr", "search", str(films / "videos")]
     assert searched[3] in {caption.text for caption in open_corpus(tmp_path / "data", "films").split("test").captions}
     assert main([*searched[1:], "-k", "2", "-q"]) == 0
     assert "2 of 8 videos" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "-q"]) == 0
     again = capsys.readouterr().out
-    comparison = out[out.index("% of queries with") : out.index("1 epochs")]
-    assert comparison.strip() in again
+    comparison = re.findall(r"^ *(?:chance|zero-shot|this model).*$", out, flags=re.MULTILINE)
+    assert len(comparison) >= 3
+    assert all(row in again for row in comparison)
 
 
 LETTERS = """
@@ -402,33 +362,27 @@ NAMES_OF_LETTERS = ["".join(letters) for letters in combinations(ascii_lowercase
 
 
 @pytest.fixture
-def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Makes a folder of videos of three letters each, and gives the command that converts their captions."""
+def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus of a folder of videos of three letters each."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "letters", raising=False)
     Path("letters.py").write_text(LETTERS)
     encoder = open_featurizer("letters:Letters")
     spec = FeatureSpec(encoder.identity, 2.0, encoder.word_dim, encoder.joint_dim)
 
-    def convert(count: int, *, copies: bool = False) -> list[str]:
-        videos = {f"{name}.mp4": np.repeat(encoder.words(" ".join(name)), 4, 0) for name in NAMES_OF_LETTERS[:count]}
-        videos |= {f"copy of {name}": rows for name, rows in videos.items() if copies}
-        make_library(Path("films"), make_features(videos, spec))
-        table(Path("films.csv"), "video,text", *(f"{name},{' '.join(name[-7:-4])}" for name in videos))
-        words = ["--features", "films", "--output", "data", "--text", encoder.identity.name]
-        return ["convert", "captions", "films.csv", *words]
-
-    return convert
+    videos = {f"{name}.mp4": np.repeat(encoder.words(" ".join(name)), 4, 0) for name in NAMES_OF_LETTERS}
+    make_library(Path("films"), make_features(videos, spec))
+    table(Path("films.csv"), "video,text", *(f"{name},{' '.join(name[:3])}" for name in videos))
+    words = ["--features", "films", "--output", "data", "--text", encoder.identity.name]
+    assert main(["convert", "captions", "films.csv", *words, "--test", "0.3", "--val", "0.3"]) == 0
 
 
 @pytest.mark.parametrize(("epochs", "better"), [(0, False), (5, True)])
 def test_training_suggests_the_model_only_if_it_is_shown_to_be_better(
-    letters: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], epochs: int, better: bool
+    letters: None, capsys: pytest.CaptureFixture[str], epochs: int, better: bool
 ) -> None:
-    assert main([*letters(len(NAMES_OF_LETTERS)), "--test", "0.3", "--val", "0.3"]) == 0
     changes = SMALL | {"model.video_dim": 9, "model.query_dim": 9, "optim.lr": 1e-2, "train.epochs": epochs}
-    keys = [f"--{key}={json.dumps(value)}" for key, value in changes.items()]
-    keys += ["--data-root", "data", "--data.collection", "films", "--train.protocol", "val"]
+    keys = [*options(changes), "--data-root", "data", "--data.collection", "films", "--train.protocol", "val"]
     assert main(["train", "--preset", "hybrid-toy", *keys, "--output", "run", "--device", "cpu", "-q"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert ("This model is better than zero-shot" in out) == better
@@ -440,44 +394,12 @@ def test_training_suggests_the_model_only_if_it_is_shown_to_be_better(
     assert main([*command[1:], "-k", "1", "-q"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("count", "copies", "shares", "few", "single"),
-    [
-        (5, False, "", "train 3, val 1, test 1", "val and test"),
-        (5, True, "", "train 3, val 1, test 1", "val and test"),
-        (40, False, "--test 0.02", "val 4, test 1", "test"),
-        (48, False, "--test 0.4 --val 0.2", "train 19, val 10, test 19", ""),
-        (60, False, "--test 0.34 --val 0.33", "", ""),
-    ],
-)
-def test_splits_of_few_videos_are_named(
-    letters: Callable[..., list[str]],
-    capsys: pytest.CaptureFixture[str],
-    count: int,
-    copies: bool,
-    shares: str,
-    few: str,
-    single: str,
-) -> None:
-    assert main([*letters(count, copies=copies), *shares.split(), "-q"]) == 0
-    out = capsys.readouterr().out
-    remedy = r"Below 20 in a split, results depend mostly on chance\. Caption more videos, or .* \(--test, --val\)\.$"
-    assert re.findall(rf"^Few different videos: (.*)\. {remedy}", out, re.MULTILINE) == [few] * bool(few)
-    consequence = "every recall there is 100 %, whatever the model"
-    assert re.findall(rf"^Only one different video in (.*): {consequence}", out, re.MULTILINE) == [single] * bool(
-        single
-    )
-
-
-def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_path: Path) -> None:
-    found = convert_captions(
-        films[0] / "films.csv", library_features(films[0] / "videos"), open_featurizer("toy"), tmp_path / "films"
-    ).path
+def test_a_corpus_of_several_folders_names_none(films: Path, tmp_path: Path) -> None:
+    features, found = library_features(films / "videos"), tmp_path / "films"
+    convert_captions(films / "films.csv", features, open_featurizer("toy"), found)
     corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
-    assert videos_folder(corpus) == (films[0] / "videos").resolve()
-    (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))
-    assert videos_folder(corpus) is None
-    (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/gone/"))
+    assert videos_folder(corpus) == (films / "videos").resolve()
+    (found / "videos.jsonl").write_text(rows.replace(f"{films}/videos/", "/elsewhere/", 1))
     assert videos_folder(corpus) is None
     (found / "videos.jsonl").write_text('{"video": "x"}\n')
     with pytest.raises(DataError, match="line 1: expected an object with video and path"):
@@ -487,14 +409,21 @@ def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_
 
 
 def test_what_the_command_refuses(
-    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    films: Path, features: VideoFeatures, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, _ = films
-    good = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "videos")]
+    good = ["convert", "captions", str(films / "films.csv"), "--features", str(films / "videos")]
     good += ["--output", str(tmp_path)]
     assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
     assert "no video is encoded yet" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
-    assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
-    for name in ("a b", "../up", "a/b"):
-        assert "expected letters" in explained([*good, "--collection", name], capsys)
+    for option, value, said in (
+        ("--test", "1.5", "expected shares above 0"),
+        ("--collection", "../up", "expected letters"),
+        ("--collection", ".hidden", "expected letters"),
+    ):
+        assert said in explained([*good, option, value], capsys)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there" / "file").mkdir(parents=True)
+    assert "already exists" in explained([*good, "--collection", "there"], capsys)
+    few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
+    with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
+        convert_captions(few, features, open_featurizer("toy"), tmp_path / "few")

@@ -15,7 +15,7 @@ from prvr.data import DataError
 from prvr.errors import InputError
 from prvr_search.serve import ServeLimits
 from prvr_search.serve.media import encode_preview
-from prvr_search.video import CONTAINERS, VideoClip, VideoError, clip_name, open_video, write_clip
+from prvr_search.video import VideoClip, VideoError, clip_name, open_video, write_clip
 from prvr_search.video.excerpt import CLIP
 
 START, END = 5.35, 8.0
@@ -66,8 +66,9 @@ def check(clip: VideoClip) -> None:
             assert heard(clip.path, at) == int(middle)
 
 
-@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".mov"])
-@pytest.mark.parametrize("film", ["plain.mp4", "reordered.mkv", "broadcast.ts"])
+@pytest.mark.parametrize(
+    ("film", "ending"), [("plain.mp4", ".mov"), ("reordered.mkv", ".mp4"), ("broadcast.ts", ".mkv")]
+)
 def test_a_clip_is_copied_from_the_key_frame_before(films: Path, film: str, ending: str, tmp_path: Path) -> None:
     clip = write_clip(films / film, START, END, tmp_path / f"a{ending}", exact=False)
     assert clip.copied
@@ -85,12 +86,7 @@ def test_an_exact_clip_starts_exactly(films: Path, film: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("film", "ending", "copied"),
-    [
-        ("free.webm", ".webm", True),
-        ("free.webm", ".mkv", True),
-        ("plain.mp4", ".webm", False),
-        ("old.avi", ".mkv", True),
-    ],
+    [("free.webm", ".webm", True), ("plain.mp4", ".webm", False), ("old.avi", ".mkv", True)],
 )
 def test_what_a_format_does_not_take_is_encoded(
     films: Path, film: str, ending: str, copied: bool, tmp_path: Path
@@ -180,7 +176,6 @@ def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path) -> 
     ("start", "end", "name", "error", "said"),
     [
         (2.0, 2.0, "a.mp4", InputError, "an end after it"),
-        (-1.0, 2.0, "a.mp4", InputError, "a start from 0"),
         (1.0, float("inf"), "a.mp4", InputError, "a start from 0"),
         (1.0, 2.0, "a.gif", InputError, r"ends in \.mp4"),
         (11.0, 12.0, "a.mp4", VideoError, "lasts 10"),
@@ -196,29 +191,25 @@ def test_what_is_no_clip_is_refused(
 
 def test_names_fit_a_file_system() -> None:
     assert clip_name("x" * 251 + ".mp4", 0.0, 1.0) == "x" * 180 + " 0m00s-0m01s.mp4"
-    assert all(clip_name(f"a{ending}", 0.0, 1.0).endswith(ending) for ending in CONTAINERS)
 
 
-class TestCommand:
-    def test_it_says_where_the_clip_starts(
-        self, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        film = str(films / "plain.mp4")
-        assert main(["clip", film, "0:05.35-0:08", "--no-exact"]) == 0
-        out = capsys.readouterr().out
-        assert out.startswith("plain 0m05.35s-0m08s.mp4: written, 0:04.00 to 0:08.")
-        assert "copied; starts at the key frame 1.35 s before 0:05.35 (use --exact to start at 0:05.35)" in out
-        for name, options in (("b.mkv", ["--exact"]), ("c.mp4", [])):
-            assert main(["clip", film, "5.35-8", "--output", name, *options]) == 0
-            assert capsys.readouterr().out == f"{name}: written, 0:05.35 to 0:08.00, encoded\n"
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mkv", "c.mp4", "plain 0m05.35s-0m08s.mp4"]
-        assert "already exists" in explained(["clip", film, "1-2", "--output", "b.mkv"], capsys)
-        assert main(["clip", film, "1-2", "--output", "b.mkv", "--force"]) == 0
-
-    @pytest.mark.parametrize("text", ["5", "8-5", "5-5", "1:75-2:00", "-5-8", "a-b", "1e3-2e3", "5-inf", "1:2:3:4-5"])
-    def test_what_is_no_moment_is_refused(self, text: str, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        said = explained(["clip", str(films / "plain.mp4"), text, "--output", "never.mp4"], capsys)
+def test_the_command_says_where_the_clip_starts(
+    films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    film = str(films / "plain.mp4")
+    assert main(["clip", film, "0:05.35-0:08", "--no-exact"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("plain 0m05.35s-0m08s.mp4: written, 0:04.00 to 0:08.")
+    assert "copied; starts at the key frame 1.35 s before 0:05.35 (use --exact to start at 0:05.35)" in out
+    for name, options in (("b.mkv", ["--exact"]), ("c.mp4", [])):
+        assert main(["clip", film, "5.35-8", "--output", name, *options]) == 0
+        assert capsys.readouterr().out == f"{name}: written, 0:05.35 to 0:08.00, encoded\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mkv", "c.mp4", "plain 0m05.35s-0m08s.mp4"]
+    assert "already exists" in explained(["clip", film, "1-2", "--output", "b.mkv"], capsys)
+    assert main(["clip", film, "1-2", "--output", "b.mkv", "--force"]) == 0
+    for text in ("5", "8-5", "1:75-2:00", "-5-8", "1e3-2e3", "1:2:3:4-5"):
+        said = explained(["clip", film, text, "--output", "never.mp4"], capsys)
         assert "expected" in said or "is not a recognized option" in said
 
 

@@ -2,18 +2,14 @@
 
 import os
 import re
-import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from commands import cells, explained
 from counting_encoder import NAME
-from video_files import UNREADABLE, noise, plain, write_video
+from video_files import UNREADABLE, plain, write_video
 
 from prvr.cli import main
-from prvr.corpora.exported import read_export
 
 pytest.importorskip("av")
 
@@ -43,22 +39,11 @@ def test_all_that_is_broken_is_listed_and_the_rest_is_encoded(
     assert "8 of 13 encoded" in cells(out)
 
 
-def test_a_clip_at_another_rate(clip: str, video: Path, tmp_path: Path) -> None:
-    command = ["export", str(video.parent), "--encoder", clip, "--library", str(tmp_path / "home"), "--device", "cpu"]
-    for rate in (5, 4):
-        assert main([*command, "--rate", str(rate), "--output", str(tmp_path / f"out{rate}")]) == 0
-        features = read_export(tmp_path / f"out{rate}")
-        assert features.read("a.mp4").shape == (2 * rate, 12)
-        assert features.rate == rate
-
-
 def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["library", str(video.parent), "--update", "--library", str(tmp_path / "home"), "--device", "cpu"]
     assert "not a model of transformers" in explained([*command, "--encoder", str(tmp_path)], capsys)
     command += ["--encoder", "toy"]
-    for option, value in (
-        ("rate", "0"), ("rate", "nan"), ("rate", "inf"), ("rate", "1e9"), ("shard", "3/2"), ("shard", "one"),
-    ):  # fmt: skip
+    for option, value in (("rate", "0"), ("rate", "nan"), ("rate", "1e9"), ("shard", "3/2"), ("shard", "one")):
         assert re.search("expected|Invalid", explained([*command, f"--{option}", value], capsys))
     assert "only be used with --update" in explained(["library", str(video.parent), "--shard", "1/2"], capsys)
     assert "no library found" in explained(["library", str(video.parent), "--import", str(tmp_path)], capsys)
@@ -80,12 +65,7 @@ def test_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_query_is_text(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = ["search", str(video.parent), "--encoder", NAME, "--library", str(tmp_path / "home"), "-q"]
-    for words in (
-        ["caf\udce9"],
-        ["--subtitles", "\udcff"],
-        ["red", "--with", "\udcff"],
-        ["red", "--without", "\udcff"],
-    ):
+    for words in (["caf\udce9"], ["--subtitles=\udcff"], ["red", "--with=\udcff"], ["red", "--without=\udcff"]):
         assert "expected text, got bytes that are not UTF-8" in explained([*search, *words], capsys)
 
 
@@ -95,49 +75,3 @@ def test_an_output_may_have_any_name(video: Path, tmp_path: Path, capsysbinary: 
     assert main(["search", str(video.parent), "red", *options]) == 0
     assert output.is_file()
     assert rb"caf\udce9.json: written" in capsysbinary.readouterr().out
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
-def test_the_bar_shows_the_time_left_on_a_terminal(
-    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pty
-
-    leader, follower = pty.openpty()
-    shown = ""
-
-    def read() -> None:  # all the time: a terminal that nobody reads is full soon
-        nonlocal shown
-        with suppress(OSError):  # how Linux says that the other end was closed
-            while part := os.read(leader, 4096):
-                shown += part.decode(errors="replace")
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        write_video(video, noise(400, 0))
-        home = str(tmp_path / "home")
-        command = ["library", str(video.parent), "--update", "--encoder", "toy", "--library", home, "--device", "cpu"]
-        assert main([*command, "--rate", "30"]) == 0
-    reader.join()
-    os.close(leader)
-    assert "a.mp4" in shown
-    assert "%" in shown
-    assert "0:00:00" in shown
-
-
-def test_without_the_extra_it_says_what_to_install(
-    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for missing, encoder, requirement in (
-        ("av", "toy", "prvr-search"),
-        ("transformers", str(tmp_path), "prvr[encoders]"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, missing, None)
-            command = ["library", str(video.parent), "--update", "--encoder", encoder]
-            command += ["--library", str(tmp_path / missing)]
-            assert f'pip install "{requirement}"' in explained([*command, "--device", "cpu"], capsys)

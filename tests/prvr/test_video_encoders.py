@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from video_models import tiny_clip, tiny_siglip
 
 from prvr.data import DataError
-from prvr.encoders import ENCODERS, EncoderFamily, check_joint, open_encoder, open_featurizer
+from prvr.encoders import check_joint, open_encoder, open_featurizer
 from prvr.toy import load_encoder
 from prvr.toy.toy_corpus import frame_features
 
@@ -34,7 +34,7 @@ def random_frames(count: int, height: int = 45, width: int = 70) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (count, height, width, 3), dtype=np.uint8)
 
 
-def test_the_toy_encoder_gives_what_toy_corpora_hold() -> None:
+def test_the_toy_encoder_and_its_texts_are_those_of_toy_corpora() -> None:
     frames = random_frames(20, 64, 64)
     encoder = open_encoder("toy")
     prepared = np.stack([encoder.prepare(frame) for frame in frames])
@@ -42,26 +42,16 @@ def test_the_toy_encoder_gives_what_toy_corpora_hold() -> None:
     found = encoder.finish(encoder.encode(prepared))
     assert np.array_equal(found, frame_features(frames, load_encoder()))
     assert (encoder.dim, encoder.joint_dim) == (512, 256)
-
-
-def test_the_toy_encoder_averages_areas() -> None:
-    small = random_frames(1, 64, 64)[0]
-    encoder = open_encoder("toy")
-    assert np.array_equal(encoder.prepare(small.repeat(3, 0).repeat(5, 1)), small)
-    assert encoder.prepare(random_frames(1, 20, 31)[0]).shape == (64, 64, 3)
+    assert np.array_equal(encoder.prepare(frames[0].repeat(3, 0).repeat(5, 1)), frames[0])  # the mean of each area
+    text, model = open_featurizer("toy"), load_encoder()
+    assert np.array_equal(text.words("a red ring rises"), model.encode_words("a red ring rises"))
+    assert np.array_equal(text.sentence("a red ring rises"), model.encode_text("a red ring rises"))
+    check_joint(text.identity, encoder.identity)
 
 
 def test_the_shared_encoder_stays_where_it_is() -> None:
     open_encoder("toy", "meta")
     assert load_encoder().place.weight.device.type == "cpu"
-
-
-def test_toy_texts_are_those_of_the_encoder() -> None:
-    text, model = open_featurizer("toy"), load_encoder()
-    assert np.array_equal(text.words("a red ring rises"), model.encode_words("a red ring rises"))
-    assert np.array_equal(text.sentence("a red ring rises"), model.encode_text("a red ring rises"))
-    assert (text.word_dim, text.joint_dim) == (48, 256)
-    check_joint(text.identity, open_encoder("toy").identity)
 
 
 def test_the_tokenizer_that_siglip_comes_with(tmp_path: Path) -> None:
@@ -100,7 +90,7 @@ def test_roberta_has_words_and_no_sentence(roberta: str, clip: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["clip", "siglip"])
-@pytest.mark.parametrize("text", ["", "  \n", "red " * 70])
+@pytest.mark.parametrize("text", ["  \n", "red " * 70])
 def test_texts_of_no_or_too_many_words_are_refused(name: str, text: str, request: pytest.FixtureRequest) -> None:
     featurizer = open_featurizer(request.getfixturevalue(name))
     for encode in (featurizer.words, featurizer.sentence):
@@ -118,6 +108,7 @@ def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: 
     transformers.AutoTokenizer.from_pretrained(clip).save_pretrained(copy)
     (copy / "preprocessor_config.json").write_bytes((Path(clip) / "preprocessor_config.json").read_bytes())
     assert len(list(copy.glob("*.safetensors"))) > 1
+    assert open_encoder(str(tiny_clip(tmp_path / "other", nudge=1e-6))).identity != encoder.identity
     again = open_encoder(str(copy)).identity
     assert again.name != encoder.identity.name
     about = json.loads((copy / "preprocessor_config.json").read_text())
@@ -127,26 +118,6 @@ def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: 
     assert (other.weights, other.preprocessing == again.preprocessing) == (again.weights, False)
     with pytest.raises(DataError, match=r"two models.*extract the videos"):
         check_joint(text.identity, open_encoder(siglip).identity)
-
-
-def test_one_weight_makes_another_model(tmp_path: Path) -> None:
-    first = open_encoder(str(tiny_clip(tmp_path / "a"))).identity
-    assert first == open_encoder(str(tiny_clip(tmp_path / "b"))).identity
-    assert first != open_encoder(str(tiny_clip(tmp_path / "c", nudge=1e-6))).identity
-
-
-def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ENCODERS, "_entries", dict(ENCODERS._entries))
-    encoder = open_encoder("toy")
-    ENCODERS.register("frames-only", EncoderFamily(frames=lambda name, device: encoder, bundled=True), "frames alone")
-    assert open_encoder("frames-only") is encoder
-    with pytest.raises(DataError, match=r"frames-only.*Expected one of clip"):
-        open_featurizer("frames-only")
-
-
-def test_every_family_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs/search.md").read_text(encoding="utf-8")
-    assert [entry.name for entry in ENCODERS if entry.description not in page] == []
 
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path, roberta: str) -> None:
@@ -171,7 +142,7 @@ def test_weights_that_are_broken_or_a_pickle_are_refused(copy: Path) -> None:
         open_encoder(str(copy))
 
 
-@pytest.mark.parametrize("content", ["null", "[]", "[" * 100_000, "", "{", '{"model_type": []}'], ids=range(6))
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000, '{"model_type": []}'], ids=range(3))
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "preprocessor_config.json"])
 def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file: str, content: str) -> None:
     (copy / file).write_text(content)
@@ -183,18 +154,11 @@ def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file:
     ("part", "value"),
     [
         ("text_config", {"num_attention_heads": -1}),
-        ("text_config", {"layer_norm_eps": None}),
-        ("text_config", {"hidden_size": "wide"}),
         ("vision_config", {"patch_size": 0}),
-        ("vision_config", {"image_size": None}),
         ("image_std", [0, 0, 0]),
-        ("image_mean", [0, 0]),
         ("size", {"shortest_edge": 10**9}),
         ("size", {"height": "wide"}),
-        ("size", -1),
         ("crop_size", 16),
-        ("crop_size", 10**9),
-        ("crop_size", []),
         ("resample", 50),
     ],
 )

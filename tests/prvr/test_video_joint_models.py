@@ -148,13 +148,6 @@ def test_models_without_both_sides_are_refused(tmp_path: Path) -> None:
         open_encoder(str(tmp_path))
 
 
-def test_a_model_without_an_image_processor_is_refused(tmp_path: Path) -> None:
-    folder = tiny_joint("align", tmp_path / "align")
-    (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(DataError, match="cannot be loaded"):
-        open_encoder(str(folder))
-
-
 def test_code_that_a_model_brings_is_not_run_and_nobody_is_asked(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: ...\n")
     config = {"model_type": "strange", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Config"}}

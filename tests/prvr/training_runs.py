@@ -48,6 +48,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "short": {"train__epochs": 1},
     "adamw": {"optim__name": "adamw", "data__captions_per_video": 2},
     "bert_adam": DIFFUSION,
+    "chunks": {"train__chunk_videos": 5, **DIFFUSION},
+    "average": {"train__average": 2, "optim__lr": 0.01, **DIFFUSION},
+    "linear": {
+        "model__start": "linear",
+        "fit": {"windows": [[1, 4]], "features": [0], "penalties": [1.0], "temperatures": [0.1]},
+    },
 }
 
 
@@ -170,12 +176,26 @@ def same(left: Any, right: Any) -> bool:
 
 
 def same_end(left: Path, right: Path) -> bool:
-    """Whether two runs have ended in the same weights, optimiser and schedule, bit by bit."""
+    """Whether two runs have ended in the same weights, optimiser, schedule and saved model, bit by bit."""
     a, b = state_of(left), state_of(right)
-    parts = ("retriever", "objective", "optimizer", "scheduler", "epoch", "best")
-    return same({part: a[part] for part in parts}, {part: b[part] for part in parts})
+    parts = ("retriever", "objective", "optimizer", "scheduler", "average", "epoch", "best")
+    names = ("model.safetensors", "objective.safetensors")
+    files = [[(run / "best" / name).read_bytes() for name in names] for run in (left, right)]
+    return files[0] == files[1] and same({part: a[part] for part in parts}, {part: b[part] for part in parts})
 
 
 def half_written(run: Path) -> list[Path]:
     """Files that a write has left unfinished."""
     return [path for path in run.rglob("*") if re.search("tmp|replaced|unfinished", path.name)]
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Files of this process may not grow beyond `size` bytes: what a full disk or a quota does."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,6 +1,8 @@
 """Video files that the tests make, whole and broken."""
 
 import shutil
+import struct
+import zlib
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -156,6 +158,17 @@ def cut(source: Path, path: Path, share: float) -> Path:
     content = source.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     return path
+
+
+def png_bomb(side: int, pixels: bytes = bytes(64)) -> bytes:
+    """A small PNG that says it is huge, and the rows of its pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(pixels, 1)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
 
 
 LONG = "x" * 251 + ".mp4"  # 255 bytes, the most that file systems take

@@ -103,28 +103,6 @@ def _save(model: Any, folder: Path, most: int = 16) -> Path:
 _AFTER_PAD: dict[str, Any] = {"pad_token_id": 1, "max_position_embeddings": 10}  # 8 follow the padding token
 
 
-def _tiny_altclip() -> Any:
-    from transformers import AltCLIPConfig, AltCLIPModel
-
-    sizes: Any = {"projection_dim": 12}
-    text = _TEXT | sizes | _AFTER_PAD | {"project_dim": 12}
-    return AltCLIPModel(AltCLIPConfig(text_config=text, vision_config=_VISION | sizes, **sizes))
-
-
-def _tiny_chinese_clip() -> Any:
-    from transformers import ChineseCLIPConfig, ChineseCLIPModel
-
-    sizes: Any = {"projection_dim": 12}
-    return ChineseCLIPModel(ChineseCLIPConfig(text_config=_TEXT, vision_config=_VISION | sizes, **sizes))
-
-
-def _tiny_blip() -> Any:
-    from transformers import BlipConfig, BlipModel
-
-    sizes: Any = {"projection_dim": 12, "image_text_hidden_size": 12}
-    return BlipModel(BlipConfig(text_config=_TEXT | {"encoder_hidden_size": 16}, vision_config=_VISION, **sizes))
-
-
 def _tiny_align() -> Any:
     from transformers import AlignConfig, AlignModel
 
@@ -166,9 +144,6 @@ def _tiny_siglip2() -> Any:
 
 _SQUARE: dict[str, Any] = {"size": {"height": 32, "width": 32}, "resample": 3}
 _JOINT: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
-    "altclip": (_tiny_altclip, "CLIPImageProcessor", {"size": {"shortest_edge": 32}, "crop_size": 32}),
-    "chinese_clip": (_tiny_chinese_clip, "ChineseCLIPImageProcessor", _SQUARE | {"do_center_crop": False}),
-    "blip": (_tiny_blip, "BlipImageProcessor", _SQUARE),
     "align": (_tiny_align, "EfficientNetImageProcessor", _SQUARE | {"include_top": False}),
     "vision-text-dual-encoder": (_tiny_dual, "ViTImageProcessor", _SQUARE),
     "siglip2": (_tiny_siglip2, "Siglip2ImageProcessor", {"patch_size": 8, "max_num_patches": 16}),
@@ -185,7 +160,7 @@ def tiny_joint(kind: str, folder: Path) -> Path:
     if kind in ("clip", "siglip"):
         return tiny_clip(folder) if kind == "clip" else tiny_siglip(folder)
     make, processor, about = _JOINT[kind]
-    _save(_random(make()), folder, most=16 if kind in ("altclip", "vision-text-dual-encoder") else 8)
+    _save(_random(make()), folder, most=16 if kind == "vision-text-dual-encoder" else 8)
     if kind == "siglip2":
         from transformers import Siglip2Tokenizer
 

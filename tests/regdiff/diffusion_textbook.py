@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from regdiff import SCHEDULERS
 
@@ -30,21 +29,6 @@ def posterior(abar: float, before: float, eta: float = 1.0) -> tuple[float, floa
     s2 = eta**2 * (1 - before) / (1 - abar) * (1 - abar / before)
     a = math.sqrt(max(0.0, 1 - before - s2)) / math.sqrt(1 - abar)
     return a, math.sqrt(before) - a * math.sqrt(abar), math.sqrt(s2)
-
-
-@dataclass
-class Gaussian:
-    """x_0 ~ N(mean, variance), its forward marginals, and its exact denoiser E[x_0 | x_t]."""
-
-    mean: float = 0.3
-    variance: float = 0.25
-
-    def marginal(self, signal: float, sigma: float) -> tuple[float, float]:
-        return signal * self.mean, signal**2 * self.variance + sigma**2
-
-    def clean(self, x, signal, sigma):
-        """For floats and tensors alike."""
-        return self.mean + signal * self.variance / (signal**2 * self.variance + sigma**2) * (x - signal * self.mean)
 
 
 def predicted(kind: str, x, clean, signal, sigma):
@@ -147,7 +131,7 @@ def _dpm(name, x, cleans, now, after, past, z, options):
 
 
 def chain(name: str, steps: int, timesteps: Sequence[int], x, clean: Callable, noises: Sequence, **options) -> list:
-    """x after every step; `clean(x, signal, sigma)` is the denoiser; `full_order`: short chains end in it, too."""
+    """x after every step; `clean(x, signal, sigma)` is the denoiser."""
     signal, sigma = levels(name, steps)
     cleans, past, result = [], [], []
     for i, t in enumerate(timesteps):
@@ -159,7 +143,7 @@ def chain(name: str, steps: int, timesteps: Sequence[int], x, clean: Callable, n
         if name == "tcd":
             options |= {"at": lambda s: (signal[s], sigma[s]), "next": (*timesteps, 0)[i + 1]}
         cleans.append(clean(x, signal[t], sigma[t]))
-        if len(timesteps) < 15 and not options.get("full_order"):
+        if len(timesteps) < 15:
             options["order"] = min(options.get("order", 2), len(timesteps) - i)
         x = step(name, x, cleans, (signal[t], sigma[t], t), after, past, noises[i], **options)
         past.append((signal[t], sigma[t]))

@@ -58,17 +58,6 @@ def test_loss_draws_every_timestep_and_repeats_with_a_seed():
     assert seen[0].unique().tolist() == [0, 1, 2, 3]
 
 
-def test_noise_forms():
-    diffusion = ConditionalDiffusion(lambda sample, *_: 0.5 * sample, cosine(4))
-    x, noise = draw(*SHAPE), draw(*SHAPE)
-    reused = diffusion.sample(x, None, noise=noise)
-    assert torch.equal(reused, diffusion.sample(x, None, noise=noise.expand(4, *SHAPE)))
-    per_step = torch.stack([noise, noise, noise + 1, noise])
-    assert not torch.allclose(reused, diffusion.sample(x, None, noise=per_step))
-    last = torch.stack([noise, noise, noise, noise + 1])
-    torch.testing.assert_close(reused, diffusion.sample(x, None, noise=last))  # no noise after the last step
-
-
 def test_a_schedule_used_while_validating_still_trains():
     weight = torch.ones(4, requires_grad=True)
     diffusion = ConditionalDiffusion(lambda sample, *_: sample * weight, cosine(4, prediction_type="v_prediction"))

@@ -49,7 +49,8 @@ def test_padding_changes_nothing(seed, rows, length):
     """Row by row, every masked reduction equals the same one over the valid positions alone, in any mask pattern."""
     torch.manual_seed(seed)
     x, mask = torch.randn(rows, length, 6).double(), random_mask(rows, length)
-    x[~mask] = 1e6 * torch.randn(int((~mask).sum()), 6).double()
+    x[~mask] = 1e6 * torch.randn(int((~mask).sum()), 6).double() if seed % 2 else math.nan
+    x.requires_grad_()
     pooling, readout = GeneralizedPooling(12, 4).double(), AttentionReadout(6).double()
     prior = PriorSampler(6, 12).double()
     for row in range(rows):
@@ -58,20 +59,9 @@ def test_padding_changes_nothing(seed, rows, length):
         torch.testing.assert_close(readout(x, mask)[row], readout(alone)[0])
         torch.testing.assert_close(prior(x, mask).mean[row], prior(alone).mean[0])
         torch.testing.assert_close(prior(x, mask).logvar[row], prior(alone).logvar[0])
-
-
-def test_padding_of_nan_reaches_neither_values_nor_gradients():
-    x, mask = torch.randn(4, 7, 6).double(), random_mask(4, 7)
-    prior = PriorSampler(6, 12).double()
-    results = []
-    for padding in (0.0, math.nan, math.inf):
-        prior.zero_grad()
-        given = x.masked_fill(~mask[..., None], padding).requires_grad_()
-        gaussian = prior(given, mask)
-        (gaussian.mean.square().sum() + gaussian.logvar.sum()).backward()
-        results.append([gaussian.mean, gaussian.logvar, given.grad, *(p.grad for p in prior.parameters())])
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    (gradient,) = torch.autograd.grad(prior(x, mask).mean.sum() + pooling(x, mask).sum(), x)
+    assert gradient.isfinite().all()
+    assert not gradient[~mask].any()
 
 
 def test_kl_against_torch_distributions():
@@ -126,19 +116,6 @@ def test_perturbation_draws_and_gradient():
     assert gradient.abs().max() < 1e-5
     (gradient,) = torch.autograd.grad((exact * torch.randn(64)).sum(), features)
     assert gradient.abs().max() > 1e-2
-
-
-def test_errors(unchecked):
-    with pytest.raises(ValueError, match="gamma: got -1"):
-        TextualPerturbation(-1)
-    with pytest.raises(ValueError, match="num >= 1"):
-        TextualPerturbation()(torch.randn(2, 4), 0)
-    with pytest.raises(ValueError, match=r"d >= 2"):
-        TextualPerturbation()(torch.randn(2, 1), 3)
-    with pytest.raises(ValueError, match="features: got length 9, the rank table holds 8; raise `length`"):
-        GeneralizedPooling(8)(torch.randn(1, 9, 2))
-    with pytest.raises(ValueError, match="mask: row 1 has no valid position"):
-        GeneralizedPooling(8)(torch.randn(2, 8, 2), torch.tensor([[True] * 8, [False] * 8]))
 
 
 class WithoutReserve(torch.autograd.Function):

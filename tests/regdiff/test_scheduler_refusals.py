@@ -5,53 +5,15 @@ import math
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
-from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
-from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
-from diffusers.schedulers.scheduling_lcm import LCMScheduler
-from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from diffusion_textbook import cosine_abar
 from torch import nn
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
 
-SDE = {"algorithm_type": "sde-dpmsolver", "final_sigmas_type": "sigma_min"}
-
 
 def half(x, timestep, condition):
     return 0.5 * x
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (DPMSolverSinglestepScheduler, {}, "DPMSolverSinglestepScheduler, expected one of .* DDIMScheduler, DDPM"),
-        (DDPMScheduler, {"variance_type": "learned"}, r"variance_type: got 'learned', expected .*'fixed_small'"),
-        (DDIMScheduler, {"thresholding": True}, "thresholding: got True, expected False.*clip_sample does not"),
-        (DDIMScheduler, {"prediction_type": "score"}, "prediction_type: got 'score', expected one of epsilon, sample"),
-        (DDIMScheduler, {"rescale_betas_zero_snr": True}, "rescale_betas_zero_snr: got True with prediction_type"),
-        (DDIMScheduler, {"clip_sample_range": 0.0}, "clip_sample_range: got 0.0, expected a positive number"),
-        (DPMSolverMultistepScheduler, {"use_flow_sigmas": True}, "use_flow_sigmas: got True.*FlowMatchEuler"),
-        (DPMSolverMultistepScheduler, {"lambda_min_clipped": -5.1}, "lambda_min_clipped: .*list the timesteps"),
-        (DPMSolverMultistepScheduler, {"final_sigmas_type": "sigma_min"}, "final_sigmas_type: got 'sigma_min'"),
-        (DPMSolverMultistepScheduler, {"algorithm_type": "sde-dpmsolver++", "solver_order": 3}, "solver_order: got 3"),
-        (DPMSolverMultistepScheduler, SDE, r"algorithm_type: got 'sde-dpmsolver', expected 'dpmsolver\+\+' or"),
-        (UniPCMultistepScheduler, {"predict_x0": False}, "predict_x0: got False, expected True: its last step"),
-        (HeunDiscreteScheduler, {"use_karras_sigmas": True}, "use_karras_sigmas: got True"),
-        (EulerDiscreteScheduler, {"interpolation_type": "log_linear"}, "interpolation_type: got 'log_linear'"),
-        (EulerDiscreteScheduler, {"timestep_type": "continuous"}, "timestep_type: got 'continuous'"),
-        (LCMScheduler, {"num_train_timesteps": 10}, "original_inference_steps: got 50, expected at most 10"),
-        (FlowMatchEulerDiscreteScheduler, {"stochastic_sampling": True}, "stochastic_sampling: .*the generator"),
-        (FlowMatchEulerDiscreteScheduler, {"shift_terminal": 0.1}, "shift_terminal: got 0.1"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*deprecated")
-def test_what_is_not_supported_says_what_is(kind, options, message):
-    with pytest.raises(ValueError, match=message):
-        ConditionalDiffusion(half, kind(**options))
 
 
 def test_lcm_refuses_more_steps_than_it_was_distilled_for():
@@ -135,11 +97,8 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
     "change",
     [
         lambda x: x.clamp(-50, 50),
-        lambda x: x.tanh(),
         lambda x: x + 1e-3,
-        lambda x: x - 1e-3 * x.mean(-1, keepdim=True),
         lambda x: x + 1e-3 * torch.rand(x.shape),
-        lambda x: torch.where(x.abs() < 0.1, 0, x),
     ],
 )
 @pytest.mark.parametrize("name", ["ddim", "euler", "dpmsolver++"])

@@ -171,33 +171,3 @@ def test_cell_custom_timesteps_and_truncated_start(name):
     calls = [[6, 6], [5, 5], [5, 5], [1, 1]] if SCHEDULERS[name].calls == 2 else [[6, 6], [5, 5], [1, 1]]
     assert [timestep for timestep, _ in seen] == calls
     assert torch.equal(seen[0][1], start)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_cell_precision(name):
-    """A step in float32 would not see a change of 1e-12 in x."""
-    assert SCHEDULERS[name].precision == "float64"
-    kind = {"prediction_type": "sample"} if "flow" not in SCHEDULERS[name].prediction_types else {}
-    diffusion = ConditionalDiffusion(lambda x, t, c: torch.ones_like(x), make_scheduler(name, 10, **kind))
-    x = torch.randn(2, 3, dtype=torch.float64).float().double()
-
-    def step(start):
-        seed = torch.Generator().manual_seed(0)
-        return diffusion.sample(start, None, timesteps=[5, 4], generator=seed, return_chain=True)[0]
-
-    assert step(x).dtype == torch.float64
-    assert not torch.equal(step(x), step(x * (1 + 1e-12)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_cell_calls(name):
-    """In five steps, of which Heun corrects all but the first and the last; each is one of the chain."""
-    count = []
-    diffusion = ConditionalDiffusion(lambda x, t, c: count.append(t) or half(x, t, c), make_scheduler(name, 10))
-    steps = []
-    chain = diffusion.sample(
-        torch.randn(2, 3), None, 5, return_chain=True, callback=lambda i, t, x: steps.append((i, x))
-    )
-    assert len(count) == (8 if SCHEDULERS[name].calls == 2 else 5)
-    assert [i for i, _ in steps] == [0, 1, 2, 3, 4]
-    assert torch.equal(torch.stack([x for _, x in steps]), chain)

@@ -97,9 +97,13 @@ def test_the_equation_register_by_register(num_registers, masked):
     denoiser, (x, timestep, condition) = build(layers=3, num_registers=num_registers), inputs()
     mask = ragged(NUM) if masked else torch.ones(ROWS, NUM, dtype=torch.bool)
     condition_mask = ragged(LENGTH) if masked else torch.ones(ROWS, LENGTH, dtype=torch.bool)
+    if masked:  # rows without anything valid among them
+        mask[1], condition_mask[2] = False, False
     output = denoiser(x, timestep, (condition, condition_mask) if masked else condition, mask if masked else None)
     expected = plain_loop(denoiser, x, timestep, condition, mask, condition_mask)
     torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in denoiser.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("garbage", [1e3, math.nan])
@@ -124,27 +128,6 @@ def test_padding_of_registers_and_condition_changes_nothing(garbage, num_registe
     assert not wider.grad[~condition_mask].any()
 
 
-def test_rows_without_anything_valid_are_finite():
-    denoiser, (x, timestep, condition) = build(), inputs()
-    mask, condition_mask = torch.ones(ROWS, NUM, dtype=torch.bool), torch.ones(ROWS, LENGTH, dtype=torch.bool)
-    mask[1], condition_mask[2] = False, False
-    output = denoiser(x, timestep, (condition, condition_mask), mask)
-    expected = plain_loop(denoiser, x, timestep, condition, mask, condition_mask)
-    torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
-    output.sum().backward()
-    assert all(p.grad.isfinite().all() for p in denoiser.parameters())
-
-
-def test_the_first_prediction_is_zero_and_training_moves_it():
-    denoiser = TransformerDenoiser(DIM, STEPS, register_dim=3, condition_dim=5)
-    x, timestep, condition = (value.float() if value.is_floating_point() else value for value in inputs())
-    assert not denoiser(x, timestep, condition).any()
-    optimiser = torch.optim.Adam(denoiser.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(80):
-        loss = (denoiser(x, timestep, condition) - x).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.1 * losses[0]
+def test_the_first_prediction_is_zero():
+    denoiser = TransformerDenoiser(DIM, STEPS, register_dim=3, condition_dim=5).double()
+    assert not denoiser(*inputs()).any()

@@ -5,10 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
+from ._fused import Fused
 from ._precision import Precision, Scalar, asked, evaluate
 from ._series import safe_divide, safe_sqrt
 from ._validation import check_alike, check_batch
-from .points import point_spaces
+from .points import ambient_points
 
 
 def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
@@ -40,6 +41,63 @@ def stable_centroid(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
     s, s0 = weights @ p, weights @ hyp.time(p, c)
     squared = c * _gap(weights, p, s, c).squeeze(-1) * (s0 + safe_sqrt(hyp.dot(s, s)))
     return hyp.lifted(safe_divide(s, safe_sqrt(squared)), c)
+
+
+def _forward(x: Tensor, weights: Tensor, c: Scalar) -> tuple[Tensor, ...]:
+    """`stable_centroid`; beside it the direction u of s and what is known of every centroid and pair."""
+    h, w = 1.0 / c, _relative(weights)
+    squares = hyp.dot(x, x).mT
+    s, p0 = w @ x, torch.sqrt(squares + h)
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
+    u = s / torch.where(length > 0, length, 1.0)
+    along = u @ x.mT
+    perpendicular = torch.addcmul(x.unsqueeze(-3), along.unsqueeze(-1), u.unsqueeze(-2), value=-1)
+    pp = torch.linalg.vector_norm(perpendicular, dim=-1).square()
+    beside = (~hyp.is_rounding(pp, squares)).to(pp.dtype)
+    gaps = torch.where(along >= 0, (pp * beside + h) / (p0 + along), p0 - along)
+    gap, s0 = (w * gaps).sum(-1, keepdim=True), (w * p0).sum(-1, keepdim=True)
+    inverse = 1.0 / torch.sqrt(hyp.scaled(gap * (s0 + length), c))
+    inverse = inverse.masked_fill(s0 == 0, 0.0)
+    m = s * inverse
+    length = length * inverse
+    m0 = torch.sqrt(length.square() + h)
+    m = hyp.point(m[..., 1:], m0)
+    return m, u, length, m0, gap * inverse, inverse, s0, p0, along, gaps, beside
+
+
+def _backward(of_c: bool, x: Tensor, weights: Tensor, g: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+    """Of m = s/n with n^2 = c (s0^2 - |s|^2); products with the points x_i = (x_i.u) u + p_i alone.
+
+    m - (m0/x0) x_i = (q u - m0 p_i)/x0, q = |m| x0 - m0 x_i.u = m0 (x0 - x_i.u) - (m0 - |m|) x0, one form near the
+    origin and one far out.
+    """
+    u, length, m0, rest, inverse, s0, p0, along, gaps, beside, c = numbers
+    w, own = _relative(weights), g[..., :1] / m0
+    g = torch.addcmul(g, own * length, u)
+    g[..., 0].zero_()
+    gu = hyp.dot(g, u)
+    near, far = length * p0, m0 * gaps
+    q = torch.where(near < far, near - m0 * along, far - rest * p0)
+    share = w * inverse
+    turn = share * hyp.scaled(length * gu, c) / p0
+    across = turn * m0 * beside
+    p = torch.addcmul(x.unsqueeze(-3), along.unsqueeze(-1), u.unsqueeze(-2), value=-1)
+    slant = (p @ u.unsqueeze(-1)).squeeze(-1)  # 0 but for rounding, which is weighed with c |m|^2
+    # The sum of all w_i p_i is 0 but for the rounding of the largest points, whose p_i it is then taken off.
+    excess = ((w * beside).unsqueeze(-2) @ p).squeeze(-2)
+    excess = torch.addcmul(excess, hyp.dot(excess, u), u, value=-1) / torch.where(s0 > 0, s0, 1.0)
+    gx = share.mT @ g + torch.addcmul(turn * q, across, slant).mT @ u - (across.unsqueeze(-1) * p).sum(-3)
+    gx = gx + (turn * m0 * p0).mT @ excess
+    gp = torch.addcmul((p @ g.unsqueeze(-1)).squeeze(-1), slant, gu, value=-1) * beside
+    gw = (gp - p0 * hyp.dot(excess, g) - hyp.scaled(m0 * gu, c) * q) * inverse
+    gw = _over(gw, weights.sum(-1, keepdim=True))
+    if not of_c:
+        return gx, gw
+    bend = 1.0 - s0 * (w / p0).sum(-1, keepdim=True) * inverse.square()
+    return gx, gw, -0.5 * (length * gu * bend / c + own / c**2)
+
+
+_FUSED = Fused(lambda x, weights, c: stable_centroid(x[..., 1:], weights, c), _forward, _backward, sets=True)
 
 
 def normalised(s: Tensor, largest: Tensor, c: Scalar) -> Tensor:
@@ -98,7 +156,7 @@ def centroid(
         >>> centroid(expmap0(torch.tensor([[1.0], [-1.0]])), torch.ones(1, 2))
         tensor([[1., 0.]])
     """
-    (space,) = point_spaces(c, 2, x=x)
+    ambient_points(c, 2, x=x)
     if weights is None:
         return centroid(x, x.new_ones(1, x.shape[-2]), c, precision=precision).squeeze(-2)
     check_alike(x=x, weights=weights)
@@ -108,5 +166,6 @@ def centroid(
             f"of x {tuple(x.shape)}; one centroid is weights.unsqueeze(-2)"
         )
     check_batch("weights", weights.shape, weights.shape[:-2], "x", x.shape[:-2])
-    kernel = _plain if asked(precision) == "native" else stable_centroid
-    return evaluate(kernel, precision, c, space, weights, axes=2)
+    if asked(precision) == "native":
+        return evaluate(_plain, precision, c, x[..., 1:], weights, axes=2)
+    return _FUSED.evaluate(precision, c, x, weights)

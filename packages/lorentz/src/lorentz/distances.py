@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
-from ._fused import Fused, dist_backward, dist_forward
+from ._fused import Fused, dist_backward, dist_forward, of_spaces
 from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
 from ._series import asinh, safe_sqrt
 from ._validation import check_scalar_like, vectors
-from .points import point_spaces
+from .points import ambient_points, point_spaces
 
 
 def _inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -25,7 +25,7 @@ def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return _length(hyp.separation(hyp.pair(x, y, c), c), c)
 
 
-_FUSED_DIST = Fused(_dist, dist_forward, dist_backward)
+_FUSED_DIST = Fused(of_spaces(_dist), dist_forward, dist_backward, "dist")
 
 
 def _dist0(x: Tensor, c: Scalar) -> Tensor:
@@ -103,7 +103,7 @@ def dist(
         >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
         tensor(2.0000)
     """
-    return evaluate(_dist, precision, c, *point_spaces(c, x=x, y=y), fused=_FUSED_DIST).squeeze(-1)
+    return _FUSED_DIST.evaluate(precision, c, *ambient_points(c, x=x, y=y)).squeeze(-1)
 
 
 def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
@@ -172,13 +172,13 @@ def pairwise_dist(
         >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[0.0000, 1.0000]])
     """
-    x, y = point_spaces(c, 2, x=x, y=y)
+    x, y = ambient_points(c, 2, x=x, y=y)
     if not exact:
-        return evaluate(_pairwise_dist, precision, c, x, y, auto=_of_products(x.device), axes=2)
+        return evaluate(_pairwise_dist, precision, c, x[..., 1:], y[..., 1:], auto=_of_products(x.device), axes=2)
     if isinstance(c, Tensor) and c.ndim:
         check_scalar_like("c", c, 2, (x, y))
         c = c.unsqueeze(-1)
-    return evaluate(_dist, precision, c, x.unsqueeze(-2), y.unsqueeze(-3), fused=_FUSED_DIST).squeeze(-1)
+    return _FUSED_DIST.evaluate(precision, c, x.unsqueeze(-2), y.unsqueeze(-3)).squeeze(-1)
 
 
 cdist = pairwise_dist

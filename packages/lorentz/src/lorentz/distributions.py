@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
+from torch.nn.functional import pad
 
 from . import _hyperboloid as hyp
 from . import maps
@@ -45,7 +46,7 @@ def _fused(kernel: Callable[..., Tensor], operation: Fused) -> Callable[..., Ten
 
     def function(wide: torch.dtype, result: torch.dtype, c: Scalar, *tensors: Tensor) -> Tensor:
         def mapped(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            return operation(wide, wide, c, x, v)
+            return operation(wide, wide, c, pad(x, (1, 0)), pad(v, (1, 0)))
 
         c = c.to(wide) if isinstance(c, Tensor) else c
         return kernel(*(tensor.to(wide) for tensor in tensors), c, mapped).to(result)

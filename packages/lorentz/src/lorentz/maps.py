@@ -13,11 +13,12 @@ from ._fused import (
     logmap0_forward,
     logmap_backward,
     logmap_forward,
+    of_spaces,
 )
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, cosh_sinhc, sinhc
 from ._validation import spaces, vectors
-from .points import check_on_hyperboloid, check_space_part, point_spaces
+from .points import ambient_points, check_on_hyperboloid, check_space_part
 
 
 def _project(x: Tensor, c: Scalar) -> Tensor:
@@ -62,9 +63,9 @@ def _logmap(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return _tangent(x.expand_as(v), v, c)
 
 
-_FUSED_LOGMAP0 = Fused(_logmap0, logmap0_forward, logmap0_backward)
-_FUSED_EXPMAP = Fused(_expmap, expmap_forward, expmap_backward)
-_FUSED_LOGMAP = Fused(_logmap, logmap_forward, logmap_backward)
+_FUSED_LOGMAP0 = Fused(of_spaces(_logmap0), logmap0_forward, logmap0_backward)
+_FUSED_EXPMAP = Fused(of_spaces(_expmap), expmap_forward, expmap_backward)
+_FUSED_LOGMAP = Fused(of_spaces(_logmap), logmap_forward, logmap_backward)
 
 
 def _project_tangent(x: Tensor, w: Tensor, c: Scalar) -> Tensor:
@@ -176,7 +177,7 @@ def logmap0(
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
-    return evaluate(_logmap0, precision, c, *point_spaces(c, x=x), auto="native", fused=_FUSED_LOGMAP0)
+    return _FUSED_LOGMAP0.evaluate(precision, c, *ambient_points(c, x=x), auto="native")
 
 
 def expmap(
@@ -197,9 +198,9 @@ def expmap(
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
-    tensors = spaces(x=x, v=v)
+    tensors = vectors(least=2, x=x, v=v)
     check_on_hyperboloid(c, x=x)
-    return evaluate(_expmap, precision, c, *tensors, fused=_FUSED_EXPMAP)
+    return _FUSED_EXPMAP.evaluate(precision, c, *tensors)
 
 
 def logmap(
@@ -222,7 +223,7 @@ def logmap(
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
-    return evaluate(_logmap, precision, c, *point_spaces(c, x=x, y=y), fused=_FUSED_LOGMAP)
+    return _FUSED_LOGMAP.evaluate(precision, c, *ambient_points(c, x=x, y=y))
 
 
 def project_tangent(

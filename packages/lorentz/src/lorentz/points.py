@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import _hyperboloid as hyp
 from ._precision import Scalar, at_least_float32, check_curvature, evaluate
-from ._validation import is_checked, spaces, vectors
+from ._validation import is_checked, vectors
 
 
 def check_point(
@@ -50,11 +50,16 @@ def check_point(
     return x
 
 
-def point_spaces(c: Scalar, axes: int = 1, **named: Tensor) -> tuple[Tensor, ...]:
-    """Check points (see `vectors`) and return their space parts; `checked` refuses what is off the hyperboloid."""
-    parts = spaces(axes, **named)
+def ambient_points(c: Scalar, axes: int = 1, **named: Tensor) -> tuple[Tensor, ...]:
+    """Check points (see `vectors`) and return them; `checked` refuses what is off the hyperboloid."""
+    points = vectors(axes, 2, **named)
     check_on_hyperboloid(c, **named)
-    return parts
+    return points
+
+
+def point_spaces(c: Scalar, axes: int = 1, **named: Tensor) -> tuple[Tensor, ...]:
+    """The space parts of `ambient_points`."""
+    return tuple(x[..., 1:] for x in ambient_points(c, axes, **named))
 
 
 def check_on_hyperboloid(c: Scalar, **named: Tensor) -> None:

@@ -73,7 +73,7 @@ def read_bytes(path: Path, most: int = SMALL) -> bytes:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):
                 raise DataError(f"{path}: expected a regular file, got a directory, a pipe or a device. Remove it.")
-            content = file.read(most + 1)
+            content = file.read(min(most, about.st_size) + 1)  # Python takes as much memory as it is asked to read
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:

@@ -512,9 +512,24 @@ def _slices(total: int, size: int) -> list[slice]:
 
 
 def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
-    # Not amax, whose gradient would keep the whole product.
-    highest = (product if mask is None else product.masked_fill(~mask, -torch.inf)).max(dim).values
+    highest = torch.as_tensor(_Max.apply(product if mask is None else product.masked_fill(~mask, -torch.inf), dim))
     return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
+
+
+class _Max(torch.autograd.Function):
+    """The maximum: not amax, whose gradient would keep the whole product, nor max, whose own is a copy of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        highest, index = x.max(dim)
+        ctx.save_for_backward(index)
+        ctx.shape, ctx.dim = x.shape, dim
+        return highest
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        index, g = ctx.saved_tensors[0].unsqueeze(ctx.dim), gradients[0].unsqueeze(ctx.dim)
+        return g.new_zeros(ctx.shape).scatter_(ctx.dim, index, g), None
 
 
 def _unit(x: Tensor, mask: Tensor) -> Tensor:

@@ -235,7 +235,7 @@ def _title(report: EvaluationReport) -> str:
 
 def _metrics_table(
     title: str,
-    caption: str,
+    caption: str | None,
     column: str,
     columns: Sequence[str],
     rows: Mapping[str, RetrievalMetrics | None],

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
+from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, feed_forward
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
@@ -160,19 +160,25 @@ class EuclideanMixer(nn.Module):
         self, x: Tensor, sequences: Sequences, registers: RegisterTokens
     ) -> Sequence[Float[Tensor, "k v h l e"]]:
         """Queries, keys and values of each head; those of registers after the others."""
-        q, k, v = self._qkv(x, sequences)
-        if registers is not None:
-            rk, rv = self.qkv.shared(registers, slice(1, 3)).unbind(1)
-            k, v = torch.cat([k, rk], 2), torch.cat([v, rv], 2)
-        return [t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v)]
-
-    def _qkv(self, x: Tensor, sequences: Sequences) -> Sequence[Float[Tensor, "k v l d"]]:
-        """Queries, keys and values of each sequence; no keys and values that the mask would hide."""
+        # Split where the products lie, not in another order: so gradients are put together in one copy.
         if sequences.is_packed or sequences.valid is None:
-            return sequences.pad(self.qkv.shared(x)).unbind(1)
-        valid = sequences.valid
-        key_value = valid.pad(self.qkv.shared(valid.pack(x), slice(1, 3)))
-        return (self.qkv.shared(x, slice(1))[:, 0], *key_value.unbind(1))
+            q, k, v = self._split(sequences.pad(self.qkv.shared(x)))
+        else:  # no keys and values that the mask would hide
+            valid = sequences.valid
+            k, v = self._split(valid.pad(self.qkv.shared(valid.pack(x), slice(1, 3))))
+            (q,) = self._split(self.qkv.shared(x, slice(1)))
+        parts = [[q], [k], [v]]
+        if registers is not None:
+            for part, own in zip(parts[1:], self._split(self.qkv.shared(registers, slice(1, 3))), strict=True):
+                part.append(own)
+        if x.is_cpu:  # whose products round by how their factors lie
+            return [(torch.cat(part, 2) if part[1:] else part[0]).transpose(2, 3) for part in parts]
+        return [torch.cat([t.transpose(2, 3) for t in part], 3) for part in parts]
+
+    def _split(self, y: Float[Tensor, "v l s"]) -> Sequence[Float[Tensor, "k v l h e"]]:
+        """The parts of each row, by block and head."""
+        parts = y.unflatten(-1, (len(self.qkv.weight), -1, self.heads, self.qkv.weight.shape[-1] // self.heads))
+        return [part.permute(2, 0, 1, 3, 4) for part in parts.unbind(3)]
 
 
 class TransformerBlocks(nn.Module):
@@ -199,10 +205,8 @@ class TransformerBlocks(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
-        # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
-        hidden = self.dropout(F.relu_(self.expand.rows(y.flatten(1, 2))))
-        update = self.contract.rows(hidden).view_as(y)
-        return self.norm2(y + self.dropout(update))
+        update, rows = feed_forward(y.flatten(1, 2), self.expand, self.contract, self.dropout.p * self.training)
+        return self.norm2((rows + self.dropout(update)).view_as(y))
 
 
 class AttentionBlocks(nn.Module):

@@ -1,14 +1,17 @@
 """Fusion of the outputs of parallel blocks into one sequence: mean, linear map, or guided weights."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from prvr.config import COMPAT, ModelConfig
 from prvr.models.layers import Dropout, initialise, masked_mean
+from prvr.scoring import at_least_float32, full_precision
 
 
 class MeanFusion(nn.Module):
@@ -39,6 +42,45 @@ class ConcatFusion(nn.Module):
         return self.linear(blocks.permute(1, 2, 0, 3).flatten(-2))
 
 
+class _Read(torch.autograd.Function):
+    """a x^T with `transpose`, else a x; and x for what reads it next, to whose gradient this one is added in place."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, x: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(a, x)
+        ctx.transpose = transpose
+        return a @ (x.mT if transpose else x), x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, rest: Tensor) -> tuple[Tensor, Tensor, None]:
+        a, x = ctx.saved_tensors
+        own, factors = (g @ x, (g.mT, a)) if ctx.transpose else (g @ x.mT, (a.mT, g))
+        rest = rest.contiguous()
+        rest.view(-1, *x.shape[2:]).baddbmm_(*(factor.flatten(0, 1) for factor in factors))
+        return own, rest, None
+
+
+class _Weighted(torch.autograd.Function):
+    """The sum of blocks by weights, whose gradient lies as the blocks do."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, x)
+        return torch.einsum("vkl,kvld->vld", weights, x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        weights, x = ctx.saved_tensors
+        return torch.einsum("vld,kvld->vkl", g, x), weights.transpose(0, 1).contiguous()[..., None] * g
+
+
+def _in_full(function: Any, a: Tensor, x: Tensor, *rest: bool) -> Any:
+    with full_precision(x.device):
+        return function.apply(at_least_float32(a), at_least_float32(x), *rest)
+
+
 class PooledAttention(nn.Module):
     """A post-norm cross-attention block whose single query reads each block's output: `(v, d)` -> `(v, k, d)`.
 
@@ -57,8 +99,8 @@ class PooledAttention(nn.Module):
 
     def forward(
         self, query: Float[Tensor, "v d"], x: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None
-    ) -> Float[Tensor, "v k d"]:
-        """The answer of each block.
+    ) -> tuple[Float[Tensor, "v k d"], Float[Tensor, "k v l d"]]:
+        """The answer of each block, and x for what reads it next, see `_Read`.
 
         Args:
             query: `(v, d)` one query per video.
@@ -71,22 +113,27 @@ class PooledAttention(nn.Module):
         folded = torch.einsum("vhe,hed->vhd", q, key_weight)
         # The bias of the keys adds the same number to every position: without effect, kept so that it has a gradient.
         constant = torch.einsum("vhe,he->vh", q, self.key.bias.unflatten(0, (self.heads, -1)))
-        logits = (torch.einsum("kvld,vhd->kvhl", x, folded) + constant[..., None]) * (q.shape[-1] ** -0.5)
+        if x.is_cpu:
+            logits = torch.einsum("kvld,vhd->kvhl", x, folded)
+        else:
+            logits, x = _in_full(_Read, folded.expand(len(x), *folded.shape), x, True)
+        logits = (logits + constant[..., None]) * (q.shape[-1] ** -0.5)
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None], -torch.inf)
         weights = self.dropout(logits.softmax(-1))
-        read = torch.einsum("kvhd,hed->vkhe", weights @ x, value_weight).flatten(-2)
-        read = read + weights.sum(-1).permute(1, 0, 2)[..., None].mul(
+        pooled, x = (weights @ x, x) if x.is_cpu else _in_full(_Read, weights, x, False)
+        answer = torch.einsum("kvhd,hed->vkhe", pooled, value_weight).flatten(-2)
+        answer = answer + weights.sum(-1).permute(1, 0, 2)[..., None].mul(
             self.value.bias.unflatten(0, (self.heads, -1))
         ).flatten(-2)
-        y = self.norm1(query[:, None] + self.dropout(read))
+        y = self.norm1(query[:, None] + self.dropout(answer))
         hidden = self.dropout(F.relu(self.expand(y)))
-        return self.norm2(y + self.dropout(self.contract(hidden)))
+        return self.norm2(y + self.dropout(self.contract(hidden))), x
 
 
 def mean_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
     """The mean of each video over blocks and valid positions; `mask` is True at those, None = every position."""
-    return masked_mean(blocks.mean(0), mask)
+    return masked_mean(blocks.sum(0), mask) / len(blocks)
 
 
 class GuideToken(nn.Module):
@@ -126,17 +173,22 @@ class GuidedFusion(nn.Module):
         self.temperature = model.fusion_temperature
         initialise(self.hidden, self.weights)
 
-    def logits(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v k l"]:
-        """Weights before the softmax over blocks."""
-        answers = self.attention(self.guide(blocks, mask), blocks, mask)
-        return self.weights(self.dropout(F.relu(self.hidden(answers))))[..., : blocks.shape[2]]
+    def logits(
+        self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None
+    ) -> tuple[Float[Tensor, "v k l"], Float[Tensor, "k v l d"]]:
+        """Weights before the softmax over blocks; and the blocks for what reads them next."""
+        answers, blocks = self.attention(self.guide(blocks, mask), blocks, mask)
+        return self.weights(self.dropout(F.relu(self.hidden(answers))))[..., : blocks.shape[2]], blocks
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
     ) -> Float[Tensor, "v l d"]:
         """The weighted sum of the blocks `(k, v, l, d)`; `mask` is True at valid positions."""
-        weights = (self.logits(blocks, mask) / self.temperature).softmax(1)
-        return torch.einsum("vkl,kvld->vld", weights, blocks)
+        logits, blocks = self.logits(blocks, mask)
+        weights = (logits / self.temperature).softmax(1)
+        if blocks.is_cpu:
+            return torch.einsum("vkl,kvld->vld", weights, blocks)
+        return _in_full(_Weighted, weights, blocks)
 
 
 def mean_guided(model: ModelConfig, length: int) -> GuidedFusion:

@@ -6,12 +6,13 @@ computation. `stacked_dims` tells the optimiser how many leading axes count sepa
 Dropout has its own implementation because on a CPU drawing one float per element costs more than all else.
 """
 
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
@@ -96,7 +97,7 @@ class StackedLinear(nn.Module):
     Examples:
         >>> linear = StackedLinear((8, 3), 16, 16)
         >>> linear.shared(torch.ones(2, 5, 16)).shape, linear.stacked_dims
-        (torch.Size([8, 3, 2, 5, 16]), 2)
+        (torch.Size([2, 5, 384]), 2)
     """
 
     def __init__(self, stack: tuple[int, ...], in_features: int, out_features: int, bias: bool = True) -> None:
@@ -106,15 +107,11 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(*stack, out_features)) if bias else None
         nn.init.normal_(self.weight, std=START_STD)
 
-    def shared(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "*stack v l o"]:
-        """Every map of the stack (or `parts` of its last axis) applied to the same input, as one matrix product."""
+    def shared(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "v l s"]:
+        """Every map of the stack (or `parts` of its last axis) applied to the same input, side by side in each row."""
         weight = self.weight if parts == slice(None) else self.weight[..., parts, :, :]
         bias = self.bias if self.bias is None or parts == slice(None) else self.bias[..., parts, :]
-        y = F.linear(x, weight.flatten(0, -2), None if bias is None else bias.flatten()).unflatten(
-            -1, weight.shape[:-1]
-        )
-        stack = list(range(2, y.ndim - 1))
-        return y.permute(*stack, 0, 1, y.ndim - 1)
+        return F.linear(x, weight.flatten(0, -2), None if bias is None else bias.flatten())
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k (a stack with one axis)."""
@@ -124,6 +121,49 @@ class StackedLinear(nn.Module):
         """Map k applied to every row of part k."""
         weight = self.weight.mT
         return torch.bmm(x, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], x, weight)
+
+
+def feed_forward(
+    x: Float[Tensor, "k n d"], expand: StackedLinear, contract: StackedLinear, p: float
+) -> tuple[Float[Tensor, "k n d"], Float[Tensor, "k n d"]]:
+    """Dropout of ReLU between linear maps with biases; and x for what reads it next, to whose gradient is added."""
+    if x.is_cpu:
+        # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
+        return contract.rows(dropout(F.relu_(expand.rows(x)), p)), x
+    kind = x.device.type
+    factors: Any = (x, expand.weight, expand.bias, contract.weight, contract.bias)
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        factors = (t.to(torch.get_autocast_dtype(kind)) for t in factors)
+    update, same = cast(tuple[Tensor, Tensor], _FeedForward.apply(*factors, p))
+    return update, same if same.dtype == x.dtype else x
+
+
+class _FeedForward(torch.autograd.Function):
+    """`feed_forward` with products that add the bias and apply ReLU.
+
+    What ReLU or dropout made zero is zero in the hidden layer, which is all that gradients read: no mask is kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> tuple[Tensor, Tensor]:
+        hidden, update = x.new_empty(*x.shape[:2], w1.shape[1]), torch.empty_like(x)
+        for *factors, out in zip(b1, x, w1.mT, hidden, strict=True):
+            torch._addmm_activation(*factors, out=out)
+        hidden = F.dropout(hidden, p) if p else hidden
+        for *factors, out in zip(b2, hidden, w2.mT, update, strict=True):
+            torch.addmm(*factors, out=out)
+        ctx.save_for_backward(x, w1, w2, hidden)
+        ctx.scale = 1 / (1 - p)
+        return update, x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, rest: Tensor) -> tuple[Any, ...]:
+        (x, w1, w2, hidden), scale = ctx.saved_tensors, ctx.scale
+        inner = g @ (w2 * scale)
+        torch.ops.aten.threshold_backward(inner, hidden, 0, grad_input=inner)
+        parameters = inner.mT @ x, inner.sum(1), g.mT @ hidden, g.sum(1)
+        return rest.baddbmm_(inner, w1), *parameters, None  # in place: what else reads `rest` led to g
 
 
 class StackedLayerNorm(nn.Module):
@@ -137,8 +177,29 @@ class StackedLayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "k v l d"]) -> Float[Tensor, "k v l d"]:
         """Part k of `(k, v, l, d)` normalised with the scale and shift of part k."""
+        if not x.is_cpu:
+            return torch.as_tensor(_Normed.apply(x, self.weight, self.bias))
         normed = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.bias[:, None, None], normed, self.weight[:, None, None])
+
+
+class _Normed(torch.autograd.Function):
+    """Layer norm of each part; gradients come from one operator per part, and no copy of the normalised x is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y, *moments = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        ctx.save_for_backward(x, *moments, weight, bias)
+        return torch.addcmul(bias[:, None, None], y, weight[:, None, None], out=y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        parts = zip(gradient, *ctx.saved_tensors, strict=True)
+        each = [
+            torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-1:], *rest, [True] * 3) for g, x, *rest in parts
+        ]
+        return tuple(map(torch.stack, zip(*each, strict=True)))
 
 
 class InputProjection(nn.Module):

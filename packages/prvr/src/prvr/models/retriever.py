@@ -48,8 +48,8 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
 class Retriever(PretrainedModel):
     """A member of the family HLFormer, DreamPRVR, GMMFormer, Holmes and their hybrids, as `config` composes it.
 
-    Second derivatives on a CPU are taken within `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`, since torch's fused
-    attention has first derivatives only.
+    Second derivatives are taken on a CPU, within `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`: torch's fused
+    attention, and parts of a retriever on a GPU, have first derivatives only.
 
     Examples:
         >>> import torch

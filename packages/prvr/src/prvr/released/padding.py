@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,13 +10,14 @@ from prvr.config import ModelConfig
 from prvr.models.blocks import GaussianWindows
 from prvr.models.layers import AttentionPooling
 from prvr.models.rows import Padding
+from prvr.types import pad_to
 
 _MOST_QUERIES = 26  # of a video of ActivityNet Captions, in the released code of RAL for every data set
 
 
 def unmasked_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
     """The mean of each video over blocks and all positions, padded ones included; the mask is not read."""
-    return blocks.mean(0).mean(1)
+    return blocks.sum(0).mean(1) / len(blocks)
 
 
 class UnmaskedPooling(nn.Module):
@@ -39,16 +39,15 @@ def pad_to_length(
 
     A video shorter than the length therefore never scores below 0 on the frame branch.
     """
-    missing = length - frames.shape[1]
     frames = frames.masked_fill(~mask[..., None], 0)
-    return F.pad(frames, (0, 0, 0, missing)), F.pad(mask, (0, missing)), None
+    return pad_to(frames, length), pad_to(mask, length), None
 
 
 def pad_support(
     words: Float[Tensor, "v m d"], mask: Bool[Tensor, "v m"], length: int
 ) -> tuple[Float[Tensor, "v n d"], None]:
     """The words of all queries of a video, padded to 26 queries of a length, of which every row is read (RAL)."""
-    return F.pad(words, (0, 0, 0, max(0, _MOST_QUERIES * length - words.shape[1]))), None
+    return pad_to(words, _MOST_QUERIES * length), None
 
 
 TO_LENGTH = Padding(pad_to_length, unmasked_guide, pad_support)

@@ -1,0 +1,100 @@
+"""A collection of three films, its library and the commands on it; and faults of the operating system."""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import explained
+from counting_encoder import NAME, film
+
+from prvr.cli import main
+
+ALL = ("day 2/blue.mp4", "green.mp4", "red.mp4")
+
+
+class Collection:
+    """Three films, and the library of the user; every film that is encoded leaves a line.
+
+    Attributes:
+        said: what the last command wrote on standard error.
+    """
+
+    def __init__(self, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.base, self.films, self.capsys, self.said = base, base / "films", capsys, ""
+        self.home, self.cache = base / "data" / "prvr" / "library", base / "cache" / "prvr" / "search"
+        for place, name in enumerate(("red.mp4", "green.mp4", "day 2/blue.mp4")):
+            film(self.films / name, place)
+
+    def add(self, name: str = "new.mp4", colour: int = 0, shade: int = 90) -> Path:
+        return film(self.films / name, colour, shade)
+
+    @property
+    def encodings(self) -> int:
+        """How many videos were encoded so far."""
+        log = self.base / "encoded.txt"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    @property
+    def arrays(self) -> list[Path]:
+        return sorted(self.home.rglob("*.npy"))
+
+    def run(self, *arguments: str, status: int = 0) -> str:
+        """What a command prints."""
+        self.capsys.readouterr()
+        assert main([*arguments]) == status
+        out, self.said = self.capsys.readouterr()
+        return out
+
+    def search(self, sentence: str = "something red", *options: str, folder: Path | None = None) -> list[str]:
+        """The names of the videos that are found, best first."""
+        folder = folder or self.films
+        out = self.run("search", str(folder), sentence, "--encoder", NAME, "--paths", *options)
+        return [Path(line).relative_to(folder.resolve()).as_posix() for line in out.splitlines()]
+
+    def library(self, *options: str, status: int = 0) -> str:
+        return self.run("library", str(self.films), "--encoder", NAME, *options, status=status)
+
+    def refusal(self, command: str, *options: str) -> str:
+        """What a command that must fail says."""
+        return explained([command, str(self.films), *options, "--encoder", NAME], self.capsys)
+
+    def check(self, encodings: int, names: Sequence[str] = ALL) -> None:
+        """These videos are found, and so many were encoded so far."""
+        assert sorted(self.search()) == sorted(names)
+        assert self.encodings == encodings
+
+
+@contextmanager
+def refusing(owner: Any, name: str, *closed: Path, number: int = errno.EACCES) -> Iterator[None]:
+    """A function of the operating system fails for some paths, or for all if there are none."""
+    real = getattr(owner, name)
+
+    def act(path: Any, *arguments: Any, **options: Any) -> Any:
+        if not closed or (not isinstance(path, int) and Path(path) in closed):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, act)
+        yield
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    """SQLite refuses to write."""
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "BEGIN IMMEDIATE":
+                raise sqlite3.OperationalError("attempt to write a readonly database")
+            return super().execute(sql, *values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
+        yield
