@@ -1,5 +1,6 @@
 """Tables of papers: their files, what they run, how a study goes on after anything, and what it shows."""
 
+import platform
 import re
 import shutil
 import tarfile
@@ -497,3 +498,16 @@ def test_every_table_is_in_the_document_and_every_command_there_builds() -> None
         else:
             keys = {key.removeprefix("reranker."): yaml.safe_load(v) for key, v in bound.keywords["keys"].items()}
             reranker_run_config({"reranker": keys}, width=512)
+
+
+def test_the_cost_of_inference_is_measured_beside_the_published_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["papers", "cost", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert (platform.processor() or platform.machine()) in printed
+    assert "without a GPU, small: a 100th of the videos" in " ".join(printed.split())
+    rows = [line.split() for line in printed.splitlines() if " of " in line and line[0].isdigit()]
+    sizes = [("10", "1,000"), ("30", "3,000"), ("50", "5,000")]
+    steps = ["1", "3", "5", "10", "30", "50"]
+    assert [row[:4] for row in rows] == [[size, "of", videos, count] for size, videos in sizes for count in steps]
+    assert all(0 < float(row[4]) < 60 for row in rows)
+    assert rows[-1][5:] == ["281.27", "-", "4,297"]

@@ -46,8 +46,7 @@ def given(system: System) -> PlotInput:
 class TestFrames:
     def test_spaces_are_those_before_and_after_training(self, given: PlotInput, packed: PackedSplit) -> None:
         spaces = frame_spaces(given, packed, 2)
-        titles = [axes.get_title().split("\n")[0] for axes in draw("frames", given.system, settings={"video": 2}).axes]
-        assert titles == list(spaces)
+        assert list(spaces) == ["input features", "untrained weights", "trained"]
         clips, frames = packed.video(2)
         first = given.system.pipeline.first
         with torch.no_grad():
@@ -63,6 +62,30 @@ class TestFrames:
             for frame, around in enumerate(inside.T):
                 time = (frame + 0.5) / 40 * packed.durations[video]
                 assert around.tolist() == [start <= time < end for start, end in moments]
+
+    def test_the_picture_has_a_panel_for_each_space_and_a_colour_for_each_moment(
+        self, given: PlotInput, packed: PackedSplit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A moment within another, which has the same middle and hides it in no frame."""
+        windows, queries = packed.windows.copy(), packed.queries_of(1)
+        windows[:, queries[:2]] = (2.0, 14.0), (6.0, 9.0)
+        monkeypatch.delitem(packed.__dict__, "windows")
+        monkeypatch.setattr(PackedSplit, "windows", windows)
+        figure = draw("frames", given.system, settings={"video": 1})
+        inside, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
+        names = [axes.get_title().split("\n")[0] for axes in figure.axes]
+        assert names == ["input features", "untrained weights", "trained"]
+        sizes = [int((~inside.any(0)).sum()), *inside.sum(1).tolist()]
+        outer, inner = moments.index((2.0, 14.0)), moments.index((6.0, 9.0))
+        both = inside[inner][inside[outer]]
+        assert both.any()
+        for axes in figure.axes:
+            assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == sizes
+            large, small = (axes.collections[1 + number] for number in (outer, inner))
+            assert large.get_zorder() < small.get_zorder()
+            assert large.get_sizes()[both].min() > small.get_sizes().max()
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert labels == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
 
 
 class TestHyperbolic:

@@ -160,9 +160,8 @@ def show_folder(result: "RunResult", *, is_fitted: bool = False) -> None:
     if not result.epochs:
         summary = f"No epochs: the model is {'fitted in closed form' if is_fitted else 'not trained'}."
     print(
-        f"\n{summary}\n"
+        f"\n{summary} Curves: {result.output / 'curves.png'}\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
-        f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
         f"{result.output / 'evaluation.json'}: the results, also by group; prvr evaluate prints all tables"
     )
 
