@@ -178,7 +178,7 @@ class StackedLayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "k v l d"]) -> Float[Tensor, "k v l d"]:
         """Part k of `(k, v, l, d)` normalised with the scale and shift of part k."""
         if not x.is_cpu:
-            return torch.as_tensor(_Normed.apply(x, self.weight, self.bias))
+            return torch.as_tensor(_Normed.apply(x.to(self.weight.dtype), self.weight, self.bias))
         normed = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.bias[:, None, None], normed, self.weight[:, None, None])
 
