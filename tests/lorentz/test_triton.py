@@ -80,7 +80,7 @@ def test_kernels_are_the_default_in_values_gradients_and_promises() -> None:
 
 
 def test_the_references_of_dist_hold_for_kernels() -> None:
-    files = (f"tests/lorentz/test_{name}.py" for name in ("reference", "gradient_reference", "far"))
+    files = (f"tests/lorentz/test_{name}.py" for name in ("reference", "far"))
     options = ("-q", "-p", "no:cacheprovider", "-k", "dist and not dist0 and not pairwise and not native")
     child = run("-m", "pytest", *files, *options, LORENTZ_TRITON="1", TRITON_INTERPRET="1")
     assert child.returncode == 0, child.stdout

@@ -1,5 +1,7 @@
 """The Lorentz centroid: the weighted mean with respect to squared Lorentz distance."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -65,7 +67,7 @@ def _forward(x: Tensor, weights: Tensor, c: Scalar) -> tuple[Tensor, ...]:
     return m, u, length, m0, gap * inverse, inverse, s0, p0, along, gaps, beside
 
 
-def _backward(of_c: bool, x: Tensor, weights: Tensor, g: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+def _backward(of_c: bool, x: Tensor, weights: Tensor, g: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
     """Of m = s/n with n^2 = c (s0^2 - |s|^2); products with the points x_i = (x_i.u) u + p_i alone.
 
     m - (m0/x0) x_i = (q u - m0 p_i)/x0, q = |m| x0 - m0 x_i.u = m0 (x0 - x_i.u) - (m0 - |m|) x0, one form near the

@@ -264,7 +264,7 @@ def dist_forward(x: Tensor, y: Tensor, c: Scalar) -> Vectors:
     return torch.asinh(torch.sqrt(of.u)).mul_(2.0 / hyp.root(c)), *of
 
 
-def dist_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Tensor) -> Vectors:
+def dist_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Any) -> Vectors:
     """((y0/x0) x - y) sqrt(c) / sinh(theta), since cosh(theta) = c (x0 y0 - x.y); that of y is -x0/y0 times it."""
     of, c = _Pair(*numbers[:-1]), numbers[-1]
     sinh = torch.sqrt(of.u).mul_(2.0).mul_(torch.sqrt(1.0 + of.u))
@@ -300,7 +300,7 @@ def logmap_forward(x: Tensor, y: Tensor, c: Scalar) -> Vectors:
     return v, *of, factor, less, v0
 
 
-def logmap_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Tensor) -> Vectors:
+def logmap_backward(of_c: bool, x: Tensor, y: Tensor, g: Tensor, *numbers: Any) -> Vectors:
     """v = F (y - C x) with C = cosh(theta) and F = theta/sinh(theta), both functions of C = c (x0 y0 - x.y)."""
     *pair, opposite, less, v0, c = numbers
     of, factor = _Pair(*pair), -opposite
@@ -337,7 +337,7 @@ def expmap_forward(x: Tensor, v: Tensor, c: Scalar) -> Vectors:
     return y, xx, xv, pp, q, cosh, sinhc, y0
 
 
-def expmap_backward(of_c: bool, x: Tensor, v: Tensor, g: Tensor, *numbers: Tensor) -> Vectors:
+def expmap_backward(of_c: bool, x: Tensor, v: Tensor, g: Tensor, *numbers: Any) -> Vectors:
     """y = cosh(s) x + sinhc(s) v, both functions of q = s^2 = c (|v|^2 - (x.v)^2/x0^2)."""
     xx, xv, pp, q, cosh, sinhc, y0, c = numbers
     h = 1.0 / c
@@ -370,7 +370,7 @@ def logmap0_forward(x: Tensor, c: Scalar) -> Vectors:
     return share * x[..., 1:], factor, length, r, share
 
 
-def logmap0_backward(of_c: bool, x: Tensor, g: Tensor, *numbers: Tensor) -> Vectors:
+def logmap0_backward(of_c: bool, x: Tensor, g: Tensor, *numbers: Any) -> Vectors:
     """With u = x/|x| the gradient is f g + r f' (u.g) u, f = asinh(r)/r."""
     factor, length, r, f, c = numbers
     slope = asinhc_slope(f, r)
