@@ -6,7 +6,7 @@ Evaluation and search call the same functions, so that the metric and the ranked
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -512,7 +512,8 @@ def _slices(total: int, size: int) -> list[slice]:
 
 
 def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
-    highest = torch.as_tensor(_Max.apply(product if mask is None else product.masked_fill(~mask, -torch.inf), dim))
+    product = product if mask is None else product.masked_fill(~mask, -torch.inf)
+    highest = product.max(dim).values if product.is_cpu else cast(tuple[Tensor, Tensor], _Max.apply(product, dim))[0]
     return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
 
 
@@ -520,11 +521,15 @@ class _Max(torch.autograd.Function):
     """The maximum: not amax, whose gradient would keep the whole product, nor max, whose own is a copy of zeros."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+    def forward(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         highest, index = x.max(dim)
-        ctx.save_for_backward(index)
-        ctx.shape, ctx.dim = x.shape, dim
-        return highest
+        return highest, index
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+        ctx.shape, ctx.dim = inputs[0].shape, inputs[1]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -31,11 +31,12 @@ def metrics_table(report: EvaluationReport) -> Table:
         report: the report of an evaluation.
     """
     below = "" if report.above_chance else "; the model is not significantly better"
-    lists, chance = report.lists, f"chance: SumR {report.chance:.1f}{below}"
+    lists, caption = report.lists, f"chance: SumR {report.chance:.1f}{below}"
     if lists is not None:
-        chance += f"; mAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
+        scores = f"mAP {lists.map:.1f}, nDCG {lists.ndcg:.1f}; {lists.right:.2f} relevant videos per query"
+        caption += ("\n" if below else "; ") + scores
     tied = f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
-    caption = f"{chance}\n{TIES[report.ties]}; tied: {tied}"
+    caption += f"\n{TIES[report.ties]}; tied: {tied}"
     sumr = report.intervals.get("sumr")
     heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}

@@ -46,10 +46,13 @@ class _Read(torch.autograd.Function):
     """a x^T with `transpose`, else a x; and x for what reads it next, to whose gradient this one is added in place."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, x: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(a, x)
-        ctx.transpose = transpose
+    def forward(a: Tensor, x: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
         return a @ (x.mT if transpose else x), x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.transpose = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     @once_differentiable
@@ -65,9 +68,12 @@ class _Weighted(torch.autograd.Function):
     """The sum of blocks by weights, whose gradient lies as the blocks do."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, x: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, x)
+    def forward(weights: Tensor, x: Tensor) -> Tensor:
         return torch.einsum("vkl,kvld->vld", weights, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @once_differentiable

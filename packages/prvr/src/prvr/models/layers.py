@@ -134,7 +134,7 @@ def feed_forward(
     factors: Any = (x, expand.weight, expand.bias, contract.weight, contract.bias)
     if kind != "meta" and torch.is_autocast_enabled(kind):
         factors = (t.to(torch.get_autocast_dtype(kind)) for t in factors)
-    update, same = cast(tuple[Tensor, Tensor], _FeedForward.apply(*factors, p))
+    update, same, _ = cast(tuple[Tensor, Tensor, Tensor], _FeedForward.apply(*factors, p))
     return update, same if same.dtype == x.dtype else x
 
 
@@ -145,20 +145,25 @@ class _FeedForward(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> tuple[Tensor, Tensor, Tensor]:
         hidden, update = x.new_empty(*x.shape[:2], w1.shape[1]), torch.empty_like(x)
         for *factors, out in zip(b1, x, w1.mT, hidden, strict=True):
             torch._addmm_activation(*factors, out=out)
         hidden = F.dropout(hidden, p) if p else hidden
         for *factors, out in zip(b2, hidden, w2.mT, update, strict=True):
             torch.addmm(*factors, out=out)
-        ctx.save_for_backward(x, w1, w2, hidden)
+        return update, x.view_as(x), hidden
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, w1, _, w2, _, p = inputs
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(x, w1, w2, output[2])
         ctx.scale = 1 / (1 - p)
-        return update, x.view_as(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor, rest: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, g: Tensor, rest: Tensor, _: Tensor) -> tuple[Any, ...]:
         (x, w1, w2, hidden), scale = ctx.saved_tensors, ctx.scale
         inner = g @ (w2 * scale)
         torch.ops.aten.threshold_backward(inner, hidden, 0, grad_input=inner)
@@ -178,7 +183,7 @@ class StackedLayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "k v l d"]) -> Float[Tensor, "k v l d"]:
         """Part k of `(k, v, l, d)` normalised with the scale and shift of part k."""
         if not x.is_cpu:
-            return torch.as_tensor(_Normed.apply(x.to(self.weight.dtype), self.weight, self.bias))
+            return cast(tuple[Tensor, ...], _Normed.apply(x.to(self.weight.dtype), self.weight, self.bias))[0]
         normed = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.bias[:, None, None], normed, self.weight[:, None, None])
 
@@ -187,14 +192,19 @@ class _Normed(torch.autograd.Function):
     """Layer norm of each part; gradients come from one operator per part, and no copy of the normalised x is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y, *moments = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
-        ctx.save_for_backward(x, *moments, weight, bias)
-        return torch.addcmul(bias[:, None, None], y, weight[:, None, None], out=y)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y, mean, scale = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        return torch.addcmul(bias[:, None, None], y, weight[:, None, None], out=y), mean, scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, *affine = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(x, *output[1:], *affine)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
         parts = zip(gradient, *ctx.saved_tensors, strict=True)
         each = [
             torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-1:], *rest, [True] * 3) for g, x, *rest in parts
