@@ -162,14 +162,14 @@ class EuclideanMixer(nn.Module):
         """Queries, keys and values of each head; those of registers after the others."""
         # Split where the products lie, not in another order: so gradients are put together in one copy.
         if sequences.is_packed or sequences.valid is None:
-            q, k, v = self._split(sequences.pad(self.qkv.shared(x)))
+            q, k, v = self._split(sequences.pad(self.qkv.side_by_side(x)))
         else:  # no keys and values that the mask would hide
             valid = sequences.valid
-            k, v = self._split(valid.pad(self.qkv.shared(valid.pack(x), slice(1, 3))))
-            (q,) = self._split(self.qkv.shared(x, slice(1)))
+            k, v = self._split(valid.pad(self.qkv.side_by_side(valid.pack(x), slice(1, 3))))
+            (q,) = self._split(self.qkv.side_by_side(x, slice(1)))
         parts = [[q], [k], [v]]
         if registers is not None:
-            for part, own in zip(parts[1:], self._split(self.qkv.shared(registers, slice(1, 3))), strict=True):
+            for part, own in zip(parts[1:], self._split(self.qkv.side_by_side(registers, slice(1, 3))), strict=True):
                 part.append(own)
         if x.is_cpu:  # whose products round by how their factors lie
             return [(torch.cat(part, 2) if part[1:] else part[0]).transpose(2, 3) for part in parts]

@@ -97,7 +97,7 @@ class StackedLinear(nn.Module):
     Examples:
         >>> linear = StackedLinear((8, 3), 16, 16)
         >>> linear.shared(torch.ones(2, 5, 16)).shape, linear.stacked_dims
-        (torch.Size([2, 5, 384]), 2)
+        (torch.Size([8, 3, 2, 5, 16]), 2)
     """
 
     def __init__(self, stack: tuple[int, ...], in_features: int, out_features: int, bias: bool = True) -> None:
@@ -107,11 +107,16 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(*stack, out_features)) if bias else None
         nn.init.normal_(self.weight, std=START_STD)
 
-    def shared(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "v l s"]:
+    def side_by_side(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "v l s"]:
         """Every map of the stack (or `parts` of its last axis) applied to the same input, side by side in each row."""
         weight = self.weight if parts == slice(None) else self.weight[..., parts, :, :]
         bias = self.bias if self.bias is None or parts == slice(None) else self.bias[..., parts, :]
         return F.linear(x, weight.flatten(0, -2), None if bias is None else bias.flatten())
+
+    def shared(self, x: Float[Tensor, "v l i"]) -> Float[Tensor, "*stack v l o"]:
+        """Every map of the stack applied to the same input, as one matrix product."""
+        y = self.side_by_side(x).unflatten(-1, self.weight.shape[:-1])
+        return y.movedim((0, 1), (-3, -2))
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k (a stack with one axis)."""
