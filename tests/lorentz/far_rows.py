@@ -133,8 +133,10 @@ def errors_at(name: str, radius: float, c: float, dtype: torch.dtype, mode: str)
         for one, gradient in zip(found, true_gradients, strict=True):
             if one is None:
                 continue
-            error = off(one, gradient, info.max, info.tiny)
-            if one is found[-1] and math.isfinite(error):  # relative to value / c where its own slope is less
-                error *= float(min(abs(gradient[0]) / (scale or 1), 1))
-            slopes.append(error)
+            points = one.reshape(-1, one.shape[-1]) if one.ndim else one[None]  # each by its own size
+            for point, part in zip(points, split(gradient, [len(gradient) // len(points)] * len(points)), strict=True):
+                error = off(point, part, info.max, info.tiny)
+                if one is found[-1] and math.isfinite(error):  # relative to value / c where its own slope is less
+                    error *= float(min(abs(part[0]) / (scale or 1), 1))
+                slopes.append(error)
     return max(values), max(slopes)
