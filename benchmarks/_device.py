@@ -73,9 +73,7 @@ class Traffic(TorchDispatchMode):
                 work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
             if func in (torch.ops.aten.addmm.default, torch.ops.aten.baddbmm.default) and args[0].ndim > 1:
-                work.bytes += (
-                    2 * result.nbytes
-                )  # a GPU copies what is no bias of a single product into the result first
+                work.bytes += 2 * result.nbytes  # a GPU first copies what is no bias of a single product
             work.bytes += sum(min(t.nbytes, t.untyped_storage().nbytes()) for t in [*inputs, *outputs])
         return result
 

@@ -89,7 +89,7 @@ def page(open_page: Callable[..., Any]) -> Any:
 FRAME = 0.6
 """Seconds: browsers may begin with the frame before; drawn films have two per second."""
 PLAYING = "(v => v && v.played.length && !v.seeking && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
-"""Also of a moment that has ended before the question: under load a second passes between two of them."""
+"""Also true after a short moment has ended: under load a second may pass between two looks."""
 VIDEOS = "fetch('/api/videos?%s').then(r => r.json()).then(a => a.videos)"
 HITS = "fetch('/api/search?k=31&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits)"
 TIME = "document.querySelector('#video').currentTime"

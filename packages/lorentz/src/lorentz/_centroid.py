@@ -68,7 +68,7 @@ def _forward(x: Tensor, weights: Tensor, c: Scalar) -> tuple[Tensor, ...]:
 
 
 def _backward(of_c: bool, x: Tensor, weights: Tensor, g: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
-    """Of m = s/n with n^2 = c (s0^2 - |s|^2); products with the points x_i = (x_i.u) u + p_i alone.
+    """Gradients of m = s/n with n^2 = c (s0^2 - |s|^2), from products with the points x_i = (x_i.u) u + p_i alone.
 
     m - (m0/x0) x_i = (q u - m0 p_i)/x0, q = |m| x0 - m0 x_i.u = m0 (x0 - x_i.u) - (m0 - |m|) x0, one form near the
     origin and one far out.

@@ -40,7 +40,7 @@ class Fused(NamedTuple):
             each row.
 
         kernels: the name of the two in `_triton`, if there are.
-        sets: of sets of points and their weights, whose last two axes are no batch axes.
+        sets: True for sets of points and their weights, whose last two axes are no batch axes.
 
     `forward` and `backward` get copies of the vectors whose time part is 0: sums over all coordinates are those over
     space, and what is made of such vectors needs no padding.

@@ -518,7 +518,7 @@ def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
 
 
 class _Max(torch.autograd.Function):
-    """The maximum: not amax, whose gradient would keep the whole product, nor max, whose own is a copy of zeros."""
+    """The maximum along an axis. The gradient of amax keeps the whole product; that of max writes its zeros twice."""
 
     @staticmethod
     def forward(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -83,8 +83,8 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     Args:
         folder: `ROOT/COLLECTION`.
         files: JSON lines, or a JSON array, of objects with `query_id`, a caption id of the corpus or of the table it
-            comes from, and `gt_video_ids`, videos of the same split; perhaps `levels`, how relevant each is, from 0,
-            not at all, to 30. A query without a relevant video counts as one without a label.
+            comes from, and `gt_video_ids`, videos of the same split; optionally `levels`, the relevance of each from
+            0 (none) to 30. A query without a relevant video counts as one without a label.
 
     Raises:
         DataError: the corpus has no captions, or such labels already; a file is missing or of another form; it names

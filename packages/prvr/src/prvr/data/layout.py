@@ -100,7 +100,7 @@ def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object
 
 
 def read_relevance(path: Path) -> dict[str, dict[str, int]]:
-    """Videos that match each caption, and how well, from ``COL_relevance.jsonl`` (cap_id, vids, perhaps levels).
+    """Videos that match each caption, and how well, from ``COL_relevance.jsonl`` (cap_id, vids, optionally levels).
 
     Raises:
         DataError: a line is no such record, or a caption id is repeated.

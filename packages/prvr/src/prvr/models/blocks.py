@@ -160,7 +160,7 @@ class EuclideanMixer(nn.Module):
         self, x: Tensor, sequences: Sequences, registers: RegisterTokens
     ) -> Sequence[Float[Tensor, "k v h l e"]]:
         """Queries, keys and values of each head; those of registers after the others."""
-        # Split where the products lie, not in another order: so gradients are put together in one copy.
+        # Split in the memory layout of the products, so that their gradients are joined in one copy.
         if sequences.is_packed or sequences.valid is None:
             q, k, v = self._split(sequences.pad(self.qkv.side_by_side(x)))
         else:  # no keys and values that the mask would hide
@@ -171,7 +171,7 @@ class EuclideanMixer(nn.Module):
         if registers is not None:
             for part, own in zip(parts[1:], self._split(self.qkv.side_by_side(registers, slice(1, 3))), strict=True):
                 part.append(own)
-        if x.is_cpu:  # whose products round by how their factors lie
+        if x.is_cpu:  # products there round by the layout of their factors
             return [(torch.cat(part, 2) if part[1:] else part[0]).transpose(2, 3) for part in parts]
         return [torch.cat([t.transpose(2, 3) for t in part], 3) for part in parts]
 

@@ -43,7 +43,7 @@ class ConcatFusion(nn.Module):
 
 
 class _Read(torch.autograd.Function):
-    """a x^T with `transpose`, else a x; and x for what reads it next, to whose gradient this one is added in place."""
+    """a x^T with `transpose`, else a x. The second result is x for its next use: their gradients are added in place."""
 
     @staticmethod
     def forward(a: Tensor, x: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class _Read(torch.autograd.Function):
 
 
 class _Weighted(torch.autograd.Function):
-    """The sum of blocks by weights, whose gradient lies as the blocks do."""
+    """The weighted sum of blocks; the gradient has the memory layout of the blocks."""
 
     @staticmethod
     def forward(weights: Tensor, x: Tensor) -> Tensor:

@@ -131,7 +131,10 @@ class StackedLinear(nn.Module):
 def feed_forward(
     x: Float[Tensor, "k n d"], expand: StackedLinear, contract: StackedLinear, p: float
 ) -> tuple[Float[Tensor, "k n d"], Float[Tensor, "k n d"]]:
-    """Dropout of ReLU between linear maps with biases; and x for what reads it next, to whose gradient is added."""
+    """Two linear maps with ReLU and dropout between them. The second result is x for the residual connection.
+
+    On a GPU the gradient of this x is added to that of the residual in place.
+    """
     if x.is_cpu:
         # In place on a tensor of its own: on a view, autograd would copy the whole hidden layer.
         return contract.rows(dropout(F.relu_(expand.rows(x)), p)), x
@@ -173,7 +176,7 @@ class _FeedForward(torch.autograd.Function):
         inner = g @ (w2 * scale)
         torch.ops.aten.threshold_backward(inner, hidden, 0, grad_input=inner)
         parameters = inner.mT @ x, inner.sum(1), g.mT @ hidden, g.sum(1)
-        return rest.baddbmm_(inner, w1), *parameters, None  # in place: what else reads `rest` led to g
+        return rest.baddbmm_(inner, w1), *parameters, None  # in place: all else that needs `rest` has run
 
 
 class StackedLayerNorm(nn.Module):

@@ -49,7 +49,7 @@ async function search(query, count = MOST, more = false) {
   running = new AbortController();
   const mine = running;
   welcome(false);
-  if (!more) closePlayer(); // now, since what is opened during the search is to stay
+  if (!more) closePlayer(); // before the request: a video that is opened meanwhile stays open
   problem.hidden = true;
   status.textContent = "Searching …";
   results.setAttribute("aria-busy", "true");
