@@ -468,6 +468,10 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["study.yaml"]
     assert main(["papers", "plan", str(few), "--output", str(done.study.folder), *keys]) == 0
     assert "2 runs, 0 not finished" in capsys.readouterr().out
+    sizes = {"train.epochs": 0, "model.video_dim": 8, "model.query_dim": 8}
+    closed = written(tmp_path, rows=[{"name": "linear", "base": "linear-toy", "keys": sizes}])
+    assert main(["papers", "plan", str(closed), "--output", str(tmp_path / "study"), "--measure"]) == 0  # no backward
+    assert "at most about 0.0 hours" in " ".join(capsys.readouterr().out.split())
 
 
 def test_mistakes_are_explained(

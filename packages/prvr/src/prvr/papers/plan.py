@@ -59,7 +59,8 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     train, read = run.config.train, run.config.data.captions_per_video
     counts = _counts(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
-    seconds = None if device is None else _seconds_of_a_step(run, captions, torch.device(device))
+    timed = device is not None and train.epochs > 0
+    seconds = _seconds_of_a_step(run, captions, torch.device(device)) if timed else 0.0 if device else None
     return Cost(*counts, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
 
 
@@ -173,7 +174,9 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
     objective = Objective(loss, model, retriever.registers).to("meta")
     batch = _longest(model, videos, captions, "meta")
     with FlopCounterMode(display=False) as counter:
-        objective(retriever(batch), batch, negatives="hard")["total"].backward()
+        loss = objective(retriever(batch), batch, negatives="hard")["total"]
+        if loss.requires_grad:  # a map in closed form has no weights to train
+            loss.backward()
     parameters = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
     return parameters, counter.get_total_flops()
 
