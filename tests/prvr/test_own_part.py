@@ -18,7 +18,6 @@ from commands import explained
 from search_files import TOY
 from torch import nn
 from training_runs import RUNS, interrupt, same_end
-from transformers import BertConfig, BertModel
 
 from prvr.cli import app, main
 from prvr.cli.options import import_parts
@@ -276,6 +275,8 @@ def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
 def test_a_pretrained_part_has_a_learning_rate_of_its_own_and_its_weights_are_not_needed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from transformers import BertConfig, BertModel  # a second, of every process that collects the tests
+
     monkeypatch.syspath_prepend(EXAMPLES)
     import_parts(["own_query_encoder"])
     sizes = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
