@@ -1,8 +1,6 @@
 """What is set for the process of a run."""
 
-import os
 import platform
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
-from kills import START
+from kills import START, become, free_ports
 
 from prvr.errors import TrainingError
 from prvr.training.processes import make_accelerator, process_count, wait_for_all
@@ -52,10 +50,9 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
         pass
 
 
-def _wait(rank: int, folder: str) -> None:
-    """One of two processes, as torchrun starts them, where PyTorch sees a GPU."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": Path(folder, "port").read_text()}
+def _wait(rank: int, folder: str, port: str) -> None:
+    """Where PyTorch sees a GPU."""
+    become(rank, port)
     torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
     torch._C._get_accelerator = lambda: torch.device("cuda")
     with make_accelerator("no", Path(folder), "cpu", ()) as accelerator:
@@ -64,8 +61,5 @@ def _wait(rank: int, folder: str) -> None:
 
 
 def test_processes_on_the_cpu_beside_a_gpu_wait_for_each_other(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        (tmp_path / "port").write_text(str(free.getsockname()[1]))
-    mp.start_processes(_wait, (str(tmp_path),), nprocs=2, start_method=START)
+    mp.start_processes(_wait, (str(tmp_path), *free_ports(1)), nprocs=2, start_method=START)
     assert [path.read_text() for path in tmp_path.glob("seen-*")] == ["cpu 2"] * 2
