@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from diffusers.models.unets.unet_1d import UNet1DOutput
 from torch import nn
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
@@ -19,16 +20,10 @@ def build(denoiser=zero, steps=10, **options):
     return ConditionalDiffusion(denoiser, make_scheduler("ddim", steps), eta=0.0, **options)
 
 
-def as_diffusers(x: torch.Tensor) -> object:
-    from diffusers.models.unets.unet_1d import UNet1DOutput  # half a second, where it is used
-
-    return UNet1DOutput(sample=x)
-
-
 @pytest.mark.parametrize(
     "wrap",
     [
-        as_diffusers,
+        lambda x: UNet1DOutput(sample=x),
         lambda x: (x,),
         lambda x: {"sample": x},
         lambda x: SimpleNamespace(sample=x),
