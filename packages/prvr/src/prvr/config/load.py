@@ -112,12 +112,18 @@ def read_yaml_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"configuration file {error}") from error
 
 
+def _holds_nul(event: yaml.Event) -> bool:
+    return isinstance(event, yaml.ScalarEvent) and "\0" in event.value
+
+
 class _PlainLoader(yaml.SafeLoader):
-    """Refuses aliases: a few nested ones stand for more values than memory holds."""
+    """Refuses aliases, a few of which stand for more values than memory holds, and NUL, which no path may hold."""
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError(f"{self.get_event().anchor!r}: aliases are not supported, write the value out")
+        if _holds_nul(self.peek_event()):
+            raise yaml.YAMLError(f"{self.get_event().value!r}: NUL characters are not supported")
         return super().compose_node(parent, index)
 
 
@@ -126,12 +132,12 @@ _CLoader: Any = getattr(yaml, "CSafeLoader", _PlainLoader)
 
 
 def _is_flat(text: str) -> bool:
-    """Whether a text is YAML without aliases, nested at most 100 deep."""
+    """Whether a text is YAML without aliases and NUL, nested at most 100 deep."""
     depth = 0
     try:
         for event in yaml.parse(text, _CLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > 100 or isinstance(event, yaml.AliasEvent):
+            if depth > 100 or isinstance(event, yaml.AliasEvent) or _holds_nul(event):
                 return False
     except yaml.YAMLError:
         return False
