@@ -209,7 +209,7 @@ def test_widths_of_0_are_those_of_the_data_and_what_does_not_go_together_is_refu
     assert (written.video_dim, written.query_dim) == (512, 48)
     with pytest.raises(InputError, match="0 stands for the width of the data"):
         prvr.models.build_retriever(config.model)
-    with pytest.raises(InputError, match="frames and words of one space"):
+    with pytest.raises(InputError, match=r"frames and words of one space.*prvr convert features"):
         fit_path(make_config(cache, **ALONE | {"fit": {"toward": "identity"}}), splits.train)
     for changes, message in (({}, "set start='linear'"), (FIT, "has no blocks to train")):
         with pytest.raises(prvr.ConfigError, match=message):

@@ -1,7 +1,7 @@
 """Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
@@ -238,6 +238,17 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
+def similar_keys(key: str, keys: Iterable[str]) -> list[str]:
+    """At most two keys that may be meant: those with the word in another group, else the closest.
+
+    Examples:
+        >>> similar_keys("lr", config_leaves(Config))
+        ['optim.lr']
+    """
+    keys = list(keys)
+    return [name for name in keys if f".{key}." in f"{name}."][:2] or get_close_matches(key, keys, n=2)
+
+
 def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configuration") -> _T:
     """A configuration record from nested dictionaries.
 
@@ -263,7 +274,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 if key.startswith("model.") and isinstance(model, Mapping) and str(model.get("kind")) in RETRIEVERS:
                     keys = config_leaves(RETRIEVERS[str(model["kind"])].settings, "model.")
                     where = f" of a model of kind {model['kind']}"
-                close = get_close_matches(key, keys, n=2)
+                close = similar_keys(key, keys)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
                 lines.append(f"unknown key {key!r}{where}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
