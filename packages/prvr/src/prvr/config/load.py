@@ -174,12 +174,12 @@ def read_yaml(text: str, source: str) -> dict[str, Any]:
 
 
 def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
-    """Sets a dotted key of nested dictionaries.
+    """Sets a dotted key of nested dictionaries; the keys of a group are merged with those that are there.
 
     Args:
         values: the dictionaries, which are changed.
         key: for example `train.epochs`; `loss.NAME` is short for `loss.NAME.weight`.
-        value: the value, taken as it is.
+        value: the value, taken as it is, or a group of keys.
         source: where the key comes from, for messages.
 
     Raises:
@@ -188,6 +188,8 @@ def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
     *parents, last = key.split(".")
     if parents == ["loss"]:
         value = with_weights({last: value})[last]
+    if key == "loss":
+        value = with_weights(value)
     node = values
     for parent in parents:
         child = node.setdefault(parent, {})
@@ -195,7 +197,7 @@ def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
             raise ConfigError(f"{source}: {parent!r} is a value, not a group of keys")
         node = child
     group = node.get(last)
-    node[last] = _merged(group, value) if parents == ["loss"] and isinstance(group, dict) else value
+    node[last] = _merged(group, value) if isinstance(group, dict) and isinstance(value, dict) else value
 
 
 def records_of(kind: Any) -> tuple[Any, ...]:
@@ -315,7 +317,8 @@ def load_config(
     Args:
         name_or_path: one of `preset_names()`, or a path that ends in `.yaml`. The file names what differs from its
             `base`, which is a preset or a file beside it; without a base, what differs from the defaults.
-        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; values are taken as they are.
+        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}` or `{"train": {"epochs": 5}}`; values are
+            taken as they are.
         shared: the overrides are those of several configurations: a key that no block or fusion of this one reads is
             not refused.
 
@@ -334,7 +337,7 @@ def load_config(
         set_key(values, key, value, f"override {key!r}")
     config = validated(Config, values, source)
     if isinstance(config.model, ModelConfig) and not shared:
-        _expect_read(config.model, overrides or {}, source)
+        _expect_read(config.model, flat(overrides or {}), source)
     return config
 
 
