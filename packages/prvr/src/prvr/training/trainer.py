@@ -176,7 +176,7 @@ class Trainer:
         self.average.mean, self.skipped_in_row = state["average"], plain.skipped_in_row
         self.stopped, self.state = plain.stopped, position
         self._saved = self._where
-        self._log("%s: resuming, %s", self.run.folder.path, self._place)
+        self._log("%s: resuming, %s", self.run.folder.path, self._saved.partition(";")[0])
 
     def _load_optimizer(self, optimizer: dict[str, Any], scheduler: dict[str, Any] | None) -> None:
         """Loads what fits the optimizer and the schedule of this run.
@@ -419,14 +419,10 @@ class Trainer:
         self._saved = self._where
 
     @property
-    def _place(self) -> str:
+    def _where(self) -> str:
         epoch, step = self.epoch, self.state.step
         where = f"step {step} of {self.steps} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
-        return f"saved up to {where}"
-
-    @property
-    def _where(self) -> str:
-        return f"{self._place}; continue with --resume"
+        return f"saved up to {where}; continue with --resume"
 
     def _log(self, message: str, *values: object) -> None:
         """Logs for the user in the main process, and for debugging in the others."""
