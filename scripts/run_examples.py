@@ -1,6 +1,6 @@
 """Run every example as a reader would: no arguments, an empty working folder, small data.
 
-An example that needs arguments names them in a line of its docstring: `Quick: --preset gmmformer-tiny --out {out}`.
+An example that needs arguments names them in a line of its docstring: `Quick: --train-steps 60 --out out`.
 Notebooks are run from the first cell to the last; they are kept without outputs, which would hold times and paths.
 Names of examples run only these: `run_examples.py quickstart`.
 """
@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300  # for a script, or a cell of a notebook
 
 
-def arguments(example: Path, out: Path) -> list[str]:
-    """What stands after `Quick:` in the example's text, with {out} filled in."""
+def arguments(example: Path) -> list[str]:
+    """What stands after `Quick:` in the example's text."""
     line = re.search(r"^\s*Quick:\s*(.*)$", example.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return shlex.split(line.group(1).replace("{out}", out.as_posix())) if line else []
+    return shlex.split(line.group(1)) if line else []
 
 
 def run_script(example: Path, folder: Path, environment: dict[str, str]) -> None:
     """Run a script; stop if it fails, says nothing or shows a traceback."""
-    command = [sys.executable, str(example), *arguments(example, folder / "out")]
+    command = [sys.executable, str(example), *arguments(example)]
     print(f"== {shlex.join([example.name, *command[2:]])}", flush=True)
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
     print(process.stdout, flush=True)
