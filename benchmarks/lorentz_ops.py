@@ -1,6 +1,6 @@
 """Ratios of lorentz's operations to plain forms and to geoopt, and of its layers to torch's, on one thread.
 
-    python benchmarks/lorentz_ops.py [--what ops layers peers card] [--rows 1024 --dim 128] [--peers FOLDER]
+    python benchmarks/lorentz_ops.py [--what ops layers peers compiled card] [--rows 1024 --dim 128] [--peers FOLDER]
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
 precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
@@ -16,7 +16,7 @@ output layer, and leave it. The last table holds what is kept for the backward p
 --target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
 float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
 relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
-tangent space.
+tangent space. `--what compiled` compares the same within torch.compile, where it compiles.
 
 `--what card` measures `dist` on a CUDA device, with and without the kernels of `lorentz._triton`, in milliseconds and
 over its floor, three copies: x and y are read twice, two gradients are written.
@@ -391,8 +391,8 @@ def hypll_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[
     }
 
 
-def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
-    """Times of forward and backward, and the largest error of a row."""
+def peer_tasks(make: Peer, in_ball: bool, compiled: bool) -> Tasks:
+    """Times of forward and backward, and the largest error of a row; or only times, compiled."""
 
     def error(name: str) -> float:
         results = []
@@ -409,8 +409,13 @@ def peer_tasks(make: Peer, in_ball: bool) -> Tasks:
     calls: dict[str, Callable[[], object]] = {}
     for dtype, suffix in ((torch.float32, ""), (torch.float64, ", float64")):
         for name, (function, arguments) in make(dtype).items():
-            calls[name + suffix] = partial(backward, function, *arguments)
-            if not suffix:
+            call = partial(backward, torch.compile(function) if compiled else function, *arguments)
+            try:
+                call()
+            except torch._dynamo.exc.TorchDynamoException:  # layers of hypll
+                continue
+            calls[name + suffix] = call
+            if not suffix and not compiled:
                 calls[f"{name}, error"] = partial(error, name)
     return calls
 
@@ -420,11 +425,13 @@ def timed_or_error(run: Callable[[], Any]) -> dict[str, float]:
     return {"error": run()} if "error" in getattr(run, "func", run).__qualname__ else dict(timed(run))
 
 
-def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, Any]:
+def compare_peers(rounds: int, threads: int, folder: str | None, compiled: bool) -> dict[str, Any]:
     """The table of times over ours, and of errors; the figures of both."""
-    sides = [Contender("lorentz", peer_tasks, (our_peer, False)), Contender("geoopt", peer_tasks, (geoopt_peer, False))]
-    if folder is not None:
-        sides.append(Contender("hypll", peer_tasks, (hypll_peer, True), (folder,)))
+    peers = [("lorentz", our_peer, ()), ("geoopt", geoopt_peer, ()), ("hypll", hypll_peer, (folder,))]
+    sides = [
+        Contender(name, peer_tasks, (make, name == "hypll", compiled), paths)
+        for name, make, paths in peers[: 2 if folder is None else 3]
+    ]
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
     rows = []
     for name in (task for task in comparison if not task.endswith(", error")):
@@ -433,7 +440,7 @@ def compare_peers(rounds: int, threads: int, folder: str | None) -> dict[str, An
         most = [f"{errors[o.name][0]['error']:.0e}" if o.name in errors else "-" for o in sides]
         rows.append([name, *times, *most])
     head = ["operation", *(f"time of {o.name} over ours" for o in others), *(f"error of {o.name}" for o in sides)]
-    show("peers", head, rows)
+    show("peers, compiled" if compiled else "peers", head, rows)
     return comparison.figures()
 
 
@@ -474,8 +481,9 @@ def main() -> None:
         show_imports({"lorentz": "import lorentz"}, options.rounds)
     if "layers" in options.what:
         figures |= compare_layers(options.rounds, options.threads)
-    if "peers" in options.what:
-        figures |= compare_peers(options.rounds, options.threads, options.peers)
+    for what in ("peers", "compiled"):
+        if what in options.what:
+            figures |= compare_peers(options.rounds, options.threads, options.peers, what == "compiled")
     if "card" in options.what:
         figures |= compare_card(options.rounds)
     write_figures(options, figures)

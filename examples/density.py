@@ -5,7 +5,7 @@ score is the energy distance of 2,000 samples to the shape (Szekely and Rizzo 20
 Controls: other samples of the shape itself, a Gaussian of the same mean and covariance, and the samples of the other
 condition. One denoiser serves every scheduler; a flow needs its own. Draws density.png.
 
-Quick: --train-steps 300 --samples 300 --out {out}
+Quick: --train-steps 300 --samples 300 --out out
 """
 
 import argparse

@@ -6,7 +6,7 @@ CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. The same
 --encoder pixels:CLIP`, `prvr convert captions`, `prvr train --preset diffusionret-msrvtt-pixels`. Without arguments:
 films that prvr draws and a small CLIP of random weights, to show the steps: the result is not a good model.
 
-Quick: --out {out}
+Quick: --out out
 """
 
 import argparse

@@ -6,7 +6,7 @@ branch of the tree. Integrating the learned field from the base by exponential m
 their energy distance to held-out data (a metric of distributions, as hyperbolic distance is of strict negative type,
 Lyons 2014), beside that of fresh data, which is what chance leaves, and that of the base. Draws flow.png.
 
-Quick: --out {out}
+Quick: --out out
 """
 
 import argparse

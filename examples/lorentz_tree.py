@@ -4,7 +4,7 @@ Each class should find its base and its subclasses nearest. The loss is the rank
 softmax over minus the distances, neighbours in the tree against unrelated classes. The hyperbolic plane is fitted by
 geoopt's RiemannianAdam, the Euclidean one by Adam, both from the same fan-shaped layout. Draws tree.png.
 
-Quick: --out {out}
+Quick: --out out
 """
 
 import argparse

@@ -6,7 +6,7 @@ so the mean of the right answers runs into the disk. The observation is start, g
 demonstrations to predict the waypoints by squared error. Prints how often each reaches the goal without touching the
 disk, for several samplers and numbers of steps, and draws policy.png.
 
-Quick: --train-steps 60 --scenes 64 --out {out}
+Quick: --train-steps 60 --scenes 64 --out out
 """
 
 import argparse

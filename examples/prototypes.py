@@ -5,7 +5,7 @@ does not know which point belongs to which centre, nor an order of the centres: 
 a distribution, and their mean is wrong. The score is the mean distance of a point to its nearest prototype,
 over the same for the true centres. Prints it for several samplers and numbers of steps, and draws prototypes.png.
 
-Quick: --train-steps 150 --rows 64 --sets 64 --out {out}
+Quick: --train-steps 150 --rows 64 --sets 64 --out out
 """
 
 import argparse

@@ -6,7 +6,7 @@
 
 ROOT holds the public feature files (docs/data.md). The run folder gets configuration, metrics, curves and checkpoints.
 
-Quick: --data.collection toy-tiny --train.epochs 1 --output {out}
+Quick: --data.collection toy-tiny --train.epochs 1 --output out
 """
 
 import sys

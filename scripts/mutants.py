@@ -891,6 +891,20 @@ PRVR = (
         "the cookie of a player opens everything",
         "prvr/test_serve_security.py::test_a_cookie_opens_media_for_a_while_and_nothing_else",
     ),
+    Mutant(
+        "prvr_search/video/decode.py",
+        "with suppress(IndexError):",
+        "with suppress():",
+        "reading fails where streams appear within a file",
+        "prvr/test_video_decode.py::test_parts_that_start_again_follow_each_other",
+    ),
+    Mutant(
+        "prvr/papers/study.py",
+        'pattern=r"^[\\w-]+$"',
+        'pattern="."',
+        "a record of a study names a file elsewhere",
+        "prvr/test_papers.py::TestStudy::test_what_a_study_from_elsewhere_says_is_checked",
+    ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
 

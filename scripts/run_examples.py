@@ -1,7 +1,7 @@
 """Run every example as a reader would: no arguments, an empty working folder, small data.
 
 Two run at a time; what they say is printed in order.
-An example that needs arguments names them in a line of its docstring: `Quick: --preset gmmformer-tiny --out {out}`.
+An example that needs arguments names them in a line of its docstring: `Quick: --train-steps 60 --out out`.
 Notebooks are run from the first cell to the last; they are kept without outputs, which would hold times and paths.
 Names of examples run only these: `run_examples.py quickstart`.
 """
@@ -22,15 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300  # for a script, or a cell of a notebook
 
 
-def arguments(example: Path, out: Path) -> list[str]:
-    """What stands after `Quick:` in the example's text, with {out} filled in."""
+def arguments(example: Path) -> list[str]:
+    """What stands after `Quick:` in the example's text."""
     line = re.search(r"^\s*Quick:\s*(.*)$", example.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return shlex.split(line.group(1).replace("{out}", out.as_posix())) if line else []
+    return shlex.split(line.group(1)) if line else []
 
 
 def run_script(example: Path, folder: Path, environment: dict[str, str]) -> str:
     """What a script says; SystemExit if it fails, says nothing or shows a traceback."""
-    command = [sys.executable, str(example), *arguments(example, folder / "out")]
+    command = [sys.executable, str(example), *arguments(example)]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
     said = f"== {shlex.join([example.name, *command[2:]])}\n{process.stdout}\n{process.stderr}"
     if process.returncode or not process.stdout.strip() or "Traceback" in process.stderr:

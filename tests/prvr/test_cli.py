@@ -55,6 +55,8 @@ class TestPresets:
         assert main(["presets", "dreamprvr-tvr"]) == 0
         (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
         assert prvr.load_config(tmp_path / "mine.yaml") == prvr.load_config("dreamprvr-tvr")
+        assert main(["presets", str(tmp_path / "mine.yaml")]) == 0
+        assert capsys.readouterr().out == (tmp_path / "mine.yaml").read_text()
 
 
 def test_the_configuration_of_a_run_can_be_printed_and_read_again(
@@ -76,6 +78,10 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
         (["train", "--preset", "hybrid-tvrr"], ["'hybrid-tvrr'", "hybrid-tvr,"]),
         (["train", "--preset", "hybrid-toy", "--optim.lrr", "1"], ["'optim.lrr'", "optim.lr"]),
         (["train", "--prest", "hybrid-toy"], ["--prest", "--preset", "prvr train --help"]),
+        (["train", "--preset", "hybrid-toy", "--lr", "1"], ["--lr; did you mean --optim.lr?"]),
+        (["train", "--preset", "hybrid-toy", "--compat.window", "printed"], ["'compat'; did you mean model.compat."]),
+        (["train", "--preset", "gmmformer-toy", "--model.fusion", "concat_linear"], ["set depth=1"]),
+        (["presets", "mine.yaml"], ["mine.yaml: No such file"]),
         (["train", "--preset", "hybrid-toy", "--train.epochs"], ["--train.epochs", "a value"]),
         (["search", "folder", "a dog", "--train.epochs", "3"], ["--train.epochs", "prvr search --help"]),
         (["--import", "no_such_module", "presets"], ["--import no_such_module: no such module"]),

@@ -1,5 +1,6 @@
 """prvr train, evaluate and compare, on the smallest toy corpus."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -105,6 +106,21 @@ class TestEvaluate:
         for name in ("evaluation_retriever", "evaluation"):
             report = EvaluationReport.from_json(tmp_path / f"{name}_registers.sampling_steps-1.json")
             assert report.changed == {"model.registers.sampling_steps": 1}
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is full")
+    @pytest.mark.parametrize("system", ["run", "zero-shot"])
+    def test_the_report_stands_though_nobody_reads_the_tables(
+        self, work: SimpleNamespace, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        target, corpus = tmp_path / "scores.json", ["--preset", "hybrid-toy", "--collection", "toy-tiny"]
+        words = [str(work.a)] if system == "run" else [system, *corpus, "--data-root", str(work.data)]
+        with Path("/dev/full").open("w", buffering=1) as full:
+            monkeypatch.setattr("sys.stdout", full)
+            assert main(["evaluate", *words, "--output", str(target), "-q"]) == 2
+            monkeypatch.undo()
+            with contextlib.suppress(OSError):
+                full.close()
+        assert EvaluationReport.from_json(target).split == "toy-tiny test"
 
     def test_keys_of_the_model_can_be_changed_without_training(
         self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]

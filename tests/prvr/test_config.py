@@ -104,6 +104,15 @@ def test_values_from_python_are_taken_as_they_are() -> None:
     assert config.data.feature == "[a]"
 
 
+def test_groups_of_keys_are_merged_as_those_of_a_file() -> None:
+    """As Hydra gives them: what is not named stays that of the preset."""
+    groups = {"optim": {"lr": 0.5}, "model": {"hidden": 8, "compat": {"window": "centred"}}, "loss": {"diversity": 0}}
+    dotted = {"optim.lr": 0.5, "model.hidden": 8, "model.compat.window": "centred", "loss.diversity": 0}
+    assert load_config("hlformer-tvr", groups) == load_config("hlformer-tvr", dotted)
+    with pytest.raises(ConfigError, match="has no effect"):
+        load_config("gmmformer-tvr", {"model": {"lorentz_magnitude": "free"}})
+
+
 def test_a_key_that_was_refused_is_not_suggested() -> None:
     """Models of two kinds: a key of one of them is none of the other's."""
     with pytest.raises(ConfigError, match=r"'model\.compat\.window' of a model of kind tokens") as refused:

@@ -160,7 +160,8 @@ def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(collect
     left = {*collection.arrays}
     assert len(left) == 3
     assert not left & before
-    assert "Known: none" in collection.refusal("library", "--drop", NAME, "--rate", "1")
+    assert "is the current encoder" in collection.refusal("library", "--drop", NAME, "--rate", "1")
+    assert "Known: none" in collection.refusal("library", "--drop", "unknown", "--rate", "1")
     assert len(collection.search()) == 3
 
 

@@ -323,4 +323,6 @@ def test_a_run_is_not_resumed_on_another_stream_and_not_searched(
     assert main(resumed) == 2
     assert "begun on other features" in capsys.readouterr().err
     (tmp_path / "data" / "toy-tiny" / "FeatureData" / "subtitles").rename("elsewhere")
-    assert "Under FeatureData: ['frames']" in explained(["train", "--config", "own.yaml", "--output", "new"], capsys)
+    assert "Under FeatureData: ['frames']. Set data.feature" in explained(
+        ["train", "--config", "own.yaml", "--output", "new"], capsys
+    )

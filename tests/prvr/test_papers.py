@@ -283,6 +283,22 @@ class TestStudy:
         with pytest.raises(DataError, match=r"was measured with other features of toy-tiny"):
             study.expect_same_inputs([rooted["clips"]])
 
+    def test_what_a_study_from_elsewhere_says_is_checked(self, tmp_path: Path) -> None:
+        study = Study(tmp_path / "study")
+        study.begin(Choices())
+        for text in ("keys: true", "corpora: 0.5", "root: 7", "checkpoints: [a]"):
+            (study.folder / "study.yaml").write_text(text)
+            with pytest.raises(ConfigError, match=rf"study\.yaml: {text.partition(':')[0]}"):
+                study.choices(Choices())
+        record = study.results / "a-0.yaml"
+        record.parent.mkdir(exist_ok=True)
+        for text in ("seed: 0", "kind: train\nsettings: 1", "kind: evaluate\nsettings: {}\nover: ../a-0"):
+            record.write_text(text)
+            with pytest.raises(ConfigError, match=r"a-0\.yaml"):
+                study.stored("a", 0)
+        record.write_text("kind: evaluate\nsettings: {}\nover: a-0\nselection: 1.0\n")  # over itself
+        assert study.selection("a", 0) == 1.0
+
     def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
         self, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

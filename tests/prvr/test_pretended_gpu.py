@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import create_autospec
+from unittest.mock import create_autospec, patch
 
 import numpy as np
 import pytest
@@ -108,7 +108,10 @@ def test_a_step_of_every_system_reads_nothing_and_has_the_numbers_of_the_cpu(nam
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["dreamprvr-tvr", "hlformer-tvr", "gmmformer-v2-tvr", "best-tvr"])
+OTHERWISE = ["dreamprvr-tvr", "hlformer-tvr", "gmmformer-v2-tvr", "best-tvr"]
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
 def test_parts_that_compute_otherwise_on_a_gpu_have_the_gradients_of_the_cpu(name: str) -> None:
     """Feed-forward layers, layer norms, heads and fusions add gradients in place there."""
     model = small_config(name).model
@@ -125,6 +128,27 @@ def test_parts_that_compute_otherwise_on_a_gpu_have_the_gradients_of_the_cpu(nam
             found.append({"scores": scores.total.detach().cpu()} | gradients)
     assert len(found[0]) > 20
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_in_bf16_they_are_as_near_to_float32_as_on_the_cpu(name: str) -> None:
+    """Their code runs on the CPU, whose autocast is torch's own."""
+    config = small_config(name)
+    model = replace(config.model, dropout=0.0, input_dropout=0.0)
+
+    def gradient(is_cpu: bool, is_mixed: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        retriever = build_retriever(model).train()
+        objective = Objective(config.loss, model, retriever.registers)
+        batch = make_batch([12, 5, 1], dtype=torch.float32)
+        with patch.object(torch.Tensor, "is_cpu", is_cpu), torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+            objective(retriever(batch), batch, negatives="hard")["total"].backward()
+        return torch.cat([p.grad.flatten() for p in retriever.parameters() if p.grad is not None])
+
+    exact = gradient(True, False)
+    there, here = ((gradient(is_cpu, True) - exact).norm() for is_cpu in (False, True))
+    assert 0 < there <= 1.3 * here
+    assert (gradient(False, False) - exact).norm() <= 1e-5 * exact.norm()
 
 
 def test_nor_do_the_chunks_of_a_step(gpu: Accelerator) -> None:

@@ -1,5 +1,7 @@
 """What holds of every re-ranker, whatever its weights: laws, and its equations as plain loops."""
 
+from typing import Any
+
 import pytest
 import torch
 from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gallery, loop_scores, make, pairs
@@ -193,8 +195,10 @@ def test_configurations_that_cannot_be():
     ):
         with pytest.raises((ValueError, ConfigError), match=message):
             RerankerConfig(**{"width": 4, "steps": 10} | changes)
-    with pytest.raises(ValueError, match="direction: got 'v2v', expected 't2v'"):
-        CandidateReranker(config(), "v2v")  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in ("v2v", ["t2v"]):
+        with pytest.raises(ValueError, match=r"direction: got .*, expected 't2v'"):
+            CandidateReranker(config(), wrong)
 
 
 def test_the_gather_is_bounded_and_shares_frames(monkeypatch):

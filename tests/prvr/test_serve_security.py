@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -403,11 +404,14 @@ def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
 def test_the_command_answers_and_ends_in_order(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """In a process of its own, which ends with the test, whatever happens. A port that is taken is explained."""
     options = ["serve", str(served.films), "--encoder", "toy", "--device", "cpu", "--port"]
-    command, pipe = [sys.executable, "-m", "prvr.cli", *options, "0"], subprocess.PIPE
+    everywhere = ["--host", "0.0.0.0", "--allow-host", "films.lan"]
+    command, pipe = [sys.executable, "-m", "prvr.cli", *options, "0", *everywhere], subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | {"PRVR_TOKEN": TOKEN})
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
+        line = process.stdout.readline()
+        assert re.match(r"http://localhost:\d+ +\(on all interfaces, for other machines as films.lan; ", line)
+        address = line.split()[0]
         with httpx2.Client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
             answer = client.get("/api/search", params={"q": "a red square"})
             assert answer.status_code == 200

@@ -15,7 +15,7 @@ from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
 from prvr.models.linear_path import window_means
-from prvr.training import RunResult, Splits
+from prvr.training import RunResult, Splits, TrainingError
 from prvr.training.closed_form import Captions, Choice, Features, Sums, choose, fit_map, fit_path, fourier, ridge
 
 CPU = torch.device("cpu")
@@ -179,6 +179,8 @@ def test_a_run_that_is_a_fit(runs: Runs, splits: Splits) -> None:
     again = runs.resume()
     assert (again.report.ranks == result.report.ranks).all()
     assert (runs.path / "best" / "model.safetensors").read_bytes() == before
+    with pytest.raises(TrainingError, match=r"a linear map; .* model\.start=linear"):
+        runs.train(train__start_from=str(runs.path), train__epochs=0, name="deep")
 
 
 def test_a_run_that_starts_linear_scores_as_the_fit_does_and_every_epoch_earns_its_place(
@@ -209,7 +211,7 @@ def test_widths_of_0_are_those_of_the_data_and_what_does_not_go_together_is_refu
     assert (written.video_dim, written.query_dim) == (512, 48)
     with pytest.raises(InputError, match="0 stands for the width of the data"):
         prvr.models.build_retriever(config.model)
-    with pytest.raises(InputError, match="frames and words of one space"):
+    with pytest.raises(InputError, match=r"frames and words of one space.*prvr convert features"):
         fit_path(make_config(cache, **ALONE | {"fit": {"toward": "identity"}}), splits.train)
     for changes, message in (({}, "set start='linear'"), (FIT, "has no blocks to train")):
         with pytest.raises(prvr.ConfigError, match=message):

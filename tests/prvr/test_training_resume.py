@@ -93,7 +93,7 @@ def test_a_folder_in_use_and_another_configuration_are_refused(runs: Runs, finis
     with pytest.raises(TrainingError, match=r"already holds .*best.*--resume"):
         runs.train(runs.config(**RUNS["short"]), "finished")
     other = runs.config(train__epochs=3, model__hidden=32)
-    with pytest.raises(TrainingError, match=r"model\.hidden: 16 -> 32; train\.epochs: 1 -> 3"):
+    with pytest.raises(TrainingError, match=r"hidden: 16 -> 32; train\.epochs: 1 -> 3.*--train\.start_from .*finished"):
         runs.train(other, "finished", resume=True)
     config = runs.config(**RUNS["short"])
     retriever = Retriever(dataclasses.replace(config.model, branches="clips"))

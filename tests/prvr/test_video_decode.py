@@ -16,7 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kills import growth
-from video_files import READABLE, UNREADABLE, cut, greys, move_stamps, noise, plain, png_bomb, write_sound, write_video
+from video_files import (
+    READABLE,
+    UNREADABLE,
+    cut,
+    greys,
+    move_stamps,
+    noise,
+    plain,
+    png_bomb,
+    write_film,
+    write_sound,
+    write_video,
+)
 
 from prvr.data import DataError
 from prvr_search.thumbnails import thumbnail
@@ -331,6 +343,10 @@ def test_parts_that_start_again_follow_each_other(tmp_path: Path) -> None:
     assert len(frames) == 50
     assert np.abs(np.array(greys(frames)) - 2 * VALUES[1::2]).max() <= 3
     assert "jump back (1)" in video.warnings[0]
+    long, film = (write_video(tmp_path / "a.ts", noise(200)).read_bytes(), write_film(tmp_path / "b.ts").read_bytes())
+    (tmp_path / "c.ts").write_bytes(long + film + long)  # its sound appears beyond what FFmpeg probes
+    frames, video = sampled(tmp_path / "c.ts", 1.0)
+    assert (len(frames), [warning[:25] for warning in video.warnings]) == (50, ["time stamps jump back (2)"])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from prvr.errors import InputError
-from prvr_search.video import Frame, Limits, VideoError, open_video
+from prvr_search.video import Limits, open_video
 
 _WIDEST = 1920
 _QUALITY = 80
@@ -20,7 +20,7 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
 
     The file is jumped in: the cost is that of the frames since the last key frame that can be decoded alone.
     The picture is upright and fits a square of `width` pixels; it is never made larger than it was. Where nothing can
-    be decoded at that time, as beyond the break of a truncated file, it is the first picture of the video.
+    be decoded at that time, as beyond the break of a truncated file, it is the last picture before it.
 
     Args:
         path: the video file.
@@ -44,12 +44,9 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
         raise InputError(f"thumbnail: seconds={seconds}, width={width}; expected a time from 0 and 16 to {_WIDEST}")
     from PIL import Image  # of matplotlib
 
-    try:
-        frame = _frame(path, seconds, width, limits)
-    except VideoError:
-        if not seconds:
-            raise
-        frame = _frame(path, 0.0, width, limits)
+    with open_video(path, limits) as video:
+        time = min(seconds, video.info.duration or seconds)
+        frame = next(video.excerpt(time, time, most=width))
     content = io.BytesIO()
     Image.fromarray(frame.pixels).save(content, "JPEG", quality=_QUALITY, optimize=True)
     return content.getvalue()
@@ -81,9 +78,3 @@ def frames_of(films: Path, count: int, width: int) -> Callable[[str, float, floa
             return np.stack([next(video.excerpt(t, t, most=width)).pixels for t in times.tolist()])
 
     return filmed
-
-
-def _frame(path: Path | str, seconds: float, width: int, limits: Limits | None) -> Frame:
-    with open_video(path, limits) as video:
-        time = min(seconds, video.info.duration or seconds)
-        return next(video.excerpt(time, time, most=width))

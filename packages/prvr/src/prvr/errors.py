@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -121,7 +122,7 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> str:
 
 
 def deferred(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package (PEP 562).
+    """The `__getattr__` of a package (PEP 562): names that modules define, and the modules of the package themselves.
 
     Args:
         package: its name.
@@ -131,12 +132,16 @@ def deferred(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     Examples:
         >>> deferred("prvr.data", {"prvr.data.sampling": "pad segment_mean"})("segment_mean").__module__
         'prvr.data.sampling'
+        >>> deferred("prvr.data", {})("sampling").__name__
+        'prvr.data.sampling'
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(places[name]), name)
+        if name in places:
+            return getattr(importlib.import_module(places[name]), name)
+        if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get

@@ -54,7 +54,7 @@ def run(
     code = stamp()  # before anything else is imported
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
-    from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve import EVERYWHERE, ServeLimits, ServeSettings, check_bind, read_token, serve
     from prvr_search.serve.terminal import Answers
 
     token = read_token(token_file)
@@ -62,6 +62,9 @@ def run(
     limits = ServeLimits(client_connections=client_connections)
     settings = ServeSettings(tuple(allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
+    if host.strip("[]") in EVERYWHERE:
+        names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"
+        note = f"on all interfaces, for other machines {names}; {note}"
     defaults = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
         ended = serve(

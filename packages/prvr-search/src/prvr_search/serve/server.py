@@ -15,7 +15,7 @@ from prvr.config import ConfigError
 from prvr_search import Library
 from prvr_search.serve.app import CLOSING, create_app
 from prvr_search.serve.connections import Connection
-from prvr_search.serve.security import is_loopback
+from prvr_search.serve.security import EVERYWHERE, is_loopback
 from prvr_search.serve.service import Service
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.serve.terminal import Answers, Endpoint
@@ -133,7 +133,8 @@ def serve(
         settings: names, token and limits.
         update: encode new videos meanwhile.
         without_token: serve other machines without a token.
-        started: called with the address once the server listens. It is ready once `GET /ready` says so.
+        started: called with the address to open on this machine once the server listens. It is ready once `GET /ready`
+            says so.
         answers: how searches of `prvr search` are answered; None: they are not.
 
     Returns:
@@ -149,13 +150,13 @@ def serve(
     """
     settings = settings or ServeSettings()
     check_bind(host, settings.token, without_token)
-    own = () if host in ("0.0.0.0", "::", "") else (host,)
-    settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
+    own = () if address in EVERYWHERE else (host,)
+    settings = replace(settings, hosts=(*settings.hosts, *own))
     with _listen(address, port) as listening:
         server = Server(library, settings, update, answers)
         if started is not None:
-            name = f"[{address}]" if ":" in address else address
+            name = EVERYWHERE.get(address, f"[{address}]" if ":" in address else address)
             started(f"http://{name}:{listening.getsockname()[1]}")
         try:
             server.run(sockets=[listening])

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice, repeat
@@ -535,10 +535,11 @@ class VideoFile:
     def _demux(self, *streams: Any) -> Iterator[Any]:
         """What is stored of streams, as long as nothing else reads the file: PyAV would read freed memory."""
         container = self._container
-        for packet in container.demux(streams):
-            yield packet
-            if container is not self._container:
-                raise RuntimeError(f"{self.path}: was closed or read from the start while its frames were being read")
+        with suppress(IndexError):  # PyAV raises it after the last packet where streams appeared within the file
+            for packet in container.demux(streams):
+                yield packet
+                if container is not self._container:
+                    raise RuntimeError(f"{self.path}: was closed or read from the start while frames were being read")
 
 
 class _Source(io.FileIO):

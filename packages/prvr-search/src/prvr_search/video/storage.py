@@ -483,9 +483,12 @@ class Storage:
                 library.
         """
         with self._alone():
-            keys = [key for key, spec in self.specs().items() if spec.encoder.name == name and key != kept]
+            specs = self.specs()
+            keys = [key for key, spec in specs.items() if spec.encoder.name == name and key != kept]
             if not keys:
-                names = sorted({spec.encoder.name for key, spec in self.specs().items() if key != kept})
+                if kept in specs and specs[kept].encoder.name == name:
+                    raise DataError(f"{name} is the current encoder. Search the folder with another --encoder first.")
+                names = sorted({spec.encoder.name for key, spec in specs.items() if key != kept})
                 raise DataError(unknown_name("replaced encoder", name, names))
             for folder in self.folders():
                 if (spec := self.encoder_of(folder)[0]) is not None and encoder_key(spec) in keys:

@@ -164,6 +164,9 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     trained, split = system.config or config, args.split or config.data.eval_split
     check_features(trained, config)
     evaluation, console = evaluated(args, system, config, split), stdout()
+    differs = [config.data.collection] * (config.data.collection != trained.data.collection)
+    differs += [split] * (split != config.data.eval_split)
+    written = write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed)
     for labels, reports in evaluation.items():
         if len(evaluation) > 1:
             console.print(f"\n{labels} labels")
@@ -180,9 +183,7 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
             here = replace(config, model=first.config, fit=fit)
             show_baselines(console, here, report, split, retriever=first, device=device)
     console.print()
-    differs = [config.data.collection] * (config.data.collection != trained.data.collection)
-    differs += [split] * (split != config.data.eval_split)
-    for file, report, name in write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed):
+    for file, report, name in written:
         print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
     if args.run_file is not None:
         print(f"{args.run_file}: the best videos of each query")
@@ -215,13 +216,14 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
             for labelled in (packed, packed.with_dense_labels())
             if labelled is not None
         }
+    about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
+    written = write_reports(args, Path(name), reports, about)
     for labels, by_name in reports.items():
         if len(reports) > 1:
             console.print(f"\n{labels} labels")
         show_report(console, by_name[name], text_to_video=_ranks_sets(args, config))
     console.print()
-    about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
-    for file, report, _ in write_reports(args, Path(name), reports, about):
+    for file, report, _ in written:
         print(f"{file}: {name}" + f", {report.labels} labels" * (len(reports) > 1))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, validators
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, validators
 
 import prvr
 from prvr.cli.console import CommandError, printing_to_stderr, stdout
@@ -78,6 +78,14 @@ def usage_error(error: CycloptsError) -> CommandError:
     from pydantic import ValidationError
 
     message = str(error)
+    if isinstance(error, UnknownOptionError) and error.command_chain == ("train",) and not message.endswith("?"):
+        from prvr.config import config_leaves, similar_keys
+
+        close = [
+            f"--{key}"
+            for key in similar_keys((error.token.keyword or error.token.value).strip("-"), config_leaves(prvr.Config))
+        ]
+        message = message.rstrip(".") + f"; did you mean {' or '.join(close)}?" * bool(close)
     if isinstance(error, UnusedCliTokensError):
         message = f"unexpected argument {(error.unused_tokens or [''])[0]}"
     if isinstance(error.__cause__, ValidationError):  # of settings that pydantic checks

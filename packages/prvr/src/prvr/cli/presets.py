@@ -1,10 +1,12 @@
 """`prvr presets`: the configurations that ship with prvr."""
 
 from itertools import takewhile
+from pathlib import Path
 
 import prvr
 from prvr.cli.console import CommandError
 from prvr.cli.options import MODELS, app
+from prvr.reading import read_text
 
 
 @app.command(group=MODELS)
@@ -12,13 +14,14 @@ def presets(name: str | None = None, /, *, resolved: bool = False) -> None:
     """List the presets, or print one.
 
     Args:
-        name: the preset to print: its base, and what it changes of it
+        name: the preset, or the .yaml file, to print: its base, and what it changes of it
         resolved: print every key of it, with the defaults
     """
     from prvr.config import preset_text
 
     if name is not None:
-        print(_resolved(name) if resolved else preset_text(name), end="")
+        is_file = name.endswith((".yaml", ".yml"))
+        print(_resolved(name) if resolved else read_text(Path(name)) if is_file else preset_text(name), end="")
         return
     if resolved:
         raise CommandError("--resolved: name the preset to print.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         read_values,
         read_yaml_file,
         records_of,
+        similar_keys,
         validated,
         yaml_value,
     )
@@ -103,6 +104,7 @@ __all__ = [
     "read_values",
     "read_yaml_file",
     "records_of",
+    "similar_keys",
     "validated",
     "yaml_value",
 ]
@@ -112,7 +114,7 @@ __getattr__ = deferred(
     __name__,
     {
         "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
-        "load_config preset_names preset_text read_values read_yaml_file records_of validated yaml_value",
+        "load_config preset_names preset_text read_values read_yaml_file records_of similar_keys validated yaml_value",
         "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
         "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES STREAMS BlockConfig Compat ModelConfig "
         "PathConfig QuerySettings RegisterConfig StreamConfig",

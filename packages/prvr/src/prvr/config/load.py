@@ -1,7 +1,7 @@
 """Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
@@ -112,12 +112,18 @@ def read_yaml_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"configuration file {error}") from error
 
 
+def _holds_nul(event: yaml.Event) -> bool:
+    return isinstance(event, yaml.ScalarEvent) and "\0" in event.value
+
+
 class _PlainLoader(yaml.SafeLoader):
-    """Refuses aliases: a few nested ones stand for more values than memory holds."""
+    """Refuses aliases, a few of which stand for more values than memory holds, and NUL, which no path may hold."""
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError(f"{self.get_event().anchor!r}: aliases are not supported, write the value out")
+        if _holds_nul(self.peek_event()):
+            raise yaml.YAMLError(f"{self.get_event().value!r}: NUL characters are not supported")
         return super().compose_node(parent, index)
 
 
@@ -126,12 +132,12 @@ _CLoader: Any = getattr(yaml, "CSafeLoader", _PlainLoader)
 
 
 def _is_flat(text: str) -> bool:
-    """Whether a text is YAML without aliases, nested at most 100 deep."""
+    """Whether a text is YAML without aliases and NUL, nested at most 100 deep."""
     depth = 0
     try:
         for event in yaml.parse(text, _CLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > 100 or isinstance(event, yaml.AliasEvent):
+            if depth > 100 or isinstance(event, yaml.AliasEvent) or _holds_nul(event):
                 return False
     except yaml.YAMLError:
         return False
@@ -174,12 +180,12 @@ def read_yaml(text: str, source: str) -> dict[str, Any]:
 
 
 def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
-    """Sets a dotted key of nested dictionaries.
+    """Sets a dotted key of nested dictionaries; the keys of a group are merged with those that are there.
 
     Args:
         values: the dictionaries, which are changed.
         key: for example `train.epochs`; `loss.NAME` is short for `loss.NAME.weight`.
-        value: the value, taken as it is.
+        value: the value, taken as it is, or a group of keys.
         source: where the key comes from, for messages.
 
     Raises:
@@ -188,6 +194,8 @@ def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
     *parents, last = key.split(".")
     if parents == ["loss"]:
         value = with_weights({last: value})[last]
+    if key == "loss":
+        value = with_weights(value)
     node = values
     for parent in parents:
         child = node.setdefault(parent, {})
@@ -195,7 +203,7 @@ def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
             raise ConfigError(f"{source}: {parent!r} is a value, not a group of keys")
         node = child
     group = node.get(last)
-    node[last] = _merged(group, value) if parents == ["loss"] and isinstance(group, dict) else value
+    node[last] = _merged(group, value) if isinstance(group, dict) and isinstance(value, dict) else value
 
 
 def records_of(kind: Any) -> tuple[Any, ...]:
@@ -238,6 +246,17 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
+def similar_keys(key: str, keys: Iterable[str]) -> list[str]:
+    """At most two keys that may be meant: those with the word in another group, else the closest.
+
+    Examples:
+        >>> similar_keys("lr", config_leaves(Config))
+        ['optim.lr']
+    """
+    keys = list(keys)
+    return [name for name in keys if f".{key}." in f"{name}."][:2] or get_close_matches(key, keys, n=2)
+
+
 def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configuration") -> _T:
     """A configuration record from nested dictionaries.
 
@@ -263,7 +282,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 if key.startswith("model.") and isinstance(model, Mapping) and str(model.get("kind")) in RETRIEVERS:
                     keys = config_leaves(RETRIEVERS[str(model["kind"])].settings, "model.")
                     where = f" of a model of kind {model['kind']}"
-                close = get_close_matches(key, keys, n=2)
+                close = similar_keys(key, keys)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
                 lines.append(f"unknown key {key!r}{where}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
@@ -304,7 +323,8 @@ def load_config(
     Args:
         name_or_path: one of `preset_names()`, or a path that ends in `.yaml`. The file names what differs from its
             `base`, which is a preset or a file beside it; without a base, what differs from the defaults.
-        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; values are taken as they are.
+        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}` or `{"train": {"epochs": 5}}`; values are
+            taken as they are.
         shared: the overrides are those of several configurations: a key that no block or fusion of this one reads is
             not refused.
 
@@ -323,7 +343,7 @@ def load_config(
         set_key(values, key, value, f"override {key!r}")
     config = validated(Config, values, source)
     if isinstance(config.model, ModelConfig) and not shared:
-        _expect_read(config.model, overrides or {}, source)
+        _expect_read(config.model, flat(overrides or {}), source)
     return config
 
 

@@ -132,7 +132,10 @@ class Corpus:
         features = self.folder / "FeatureData"
         if not (features / stream).exists():
             names = _folders(features) + _matrices(features)
-            raise DataError(f"{features / stream}: no such folder or file. Under FeatureData: {names}.")
+            raise DataError(
+                f"{features / stream}: no such folder or file. Under FeatureData: {names}. Set data.feature (or "
+                "model.stream.feature, of a second stream) to one of them."
+            )
         return features / stream
 
     def open_queries(self) -> FeatureReader:

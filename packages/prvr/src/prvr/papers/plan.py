@@ -59,8 +59,9 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     train, read = run.config.train, run.config.data.captions_per_video
     counts = _counts(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
-    timed = device is not None and train.epochs > 0
-    seconds = _seconds_of_a_step(run, captions, torch.device(device)) if timed else 0.0 if device else None
+    seconds = None
+    if device is not None:
+        seconds = _seconds_of_a_step(run, captions, torch.device(device)) if train.epochs else 0.0
     return Cost(*counts, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
 
 
@@ -174,9 +175,9 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
     objective = Objective(loss, model, retriever.registers).to("meta")
     batch = _longest(model, videos, captions, "meta")
     with FlopCounterMode(display=False) as counter:
-        loss = objective(retriever(batch), batch, negatives="hard")["total"]
-        if loss.requires_grad:  # a map in closed form has no weights to train
-            loss.backward()
+        total = objective(retriever(batch), batch, negatives="hard")["total"]
+        if total.requires_grad:  # a map in closed form has no weights to train
+            total.backward()
     parameters = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
     return parameters, counter.get_total_flops()
 

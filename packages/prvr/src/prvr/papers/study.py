@@ -15,17 +15,18 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import yaml
+from pydantic import Field
 
 from prvr import __version__
-from prvr.config import read_yaml_file
+from prvr.config import read_yaml_file, validated
 from prvr.data.atomic import HALF_WRITTEN, owned, write_file
 from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
@@ -46,6 +47,16 @@ _MOST_BYTES = 2**28
 
 class BusyError(PrvrError):
     """Another process is carrying out the same run."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is read of `results/KEY.yaml`, which may come from elsewhere; it may hold more."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    over: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
+    selection: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,19 +116,16 @@ class Study:
         """
         if not self.exists:
             return options
-        stored = read_yaml_file(self._file)
+        stored = validated(Choices, read_yaml_file(self._file), str(self._file))
         for what in ("keys", "corpora"):
-            before, now = stored.get(what) or {}, dict(getattr(options, what))
+            before, now = getattr(stored, what), dict(getattr(options, what))
             if now and now != before:
                 text = " ".join(f"{key}={value}" for key, value in before.items()) or "none"
                 raise DataError(
                     f"{self.path}: was started with other {what} ({text}). Leave them out, or choose another folder."
                 )
-        root = options.root if options.root is not None else stored.get("root")
-        checkpoints = options.checkpoints
-        if checkpoints is None and stored.get("checkpoints") is not None:
-            checkpoints = Path(stored["checkpoints"])
-        return Choices(stored.get("keys") or {}, stored.get("corpora") or {}, root, checkpoints)
+        root = stored.root if options.root is None else options.root
+        return replace(stored, root=root, checkpoints=options.checkpoints or stored.checkpoints)
 
     def begin(self, choices: Choices) -> None:
         """Writes study.yaml, if the folder is new, or corpora or checkpoints have moved.
@@ -172,9 +180,11 @@ class Study:
 
         A training that diverged is worse than every other one.
         """
-        record = self._record(f"{arm}-{seed}")
-        while record.get("over") is not None and record["kind"] != "train":
-            record = self._record(record["over"])
+        keys = [f"{arm}-{seed}"]
+        record = self._record(keys[0])
+        while record.get("over") not in (None, *keys) and record["kind"] != "train":
+            keys.append(record["over"])
+            record = self._record(keys[-1])
         return -math.inf if "diverged" in record else record.get("selection")
 
     def save(self, run: Run, report: EvaluationReport | None, **values: Any) -> None:
@@ -240,7 +250,7 @@ class Study:
         features = {key[:2]: features_digest(config) for key, (config, _) in digests.items()}
         checkpoints = {run.arm: run.folder for run in runs if run.folder is not None and run.folder.is_dir()}
         for path in sorted(self.results.glob("*.yaml")):
-            record = read_yaml_file(path)
+            record = _read_record(path)
             key = _data_key(record["settings"])
             config, captions = digests.get(key, (None, None))
             before, now = record.get("features"), features.get(key[:2])
@@ -288,8 +298,12 @@ class Study:
         return self.results / f"{key}.yaml"
 
     def _record(self, key: str) -> dict[str, Any]:
-        """The record with a key; empty where there is none."""
-        return read_yaml_file(path) if (path := self._record_file(key)).is_file() else {}
+        """The record with a key; empty where there is none.
+
+        Raises:
+            ConfigError: it is damaged.
+        """
+        return _read_record(path) if (path := self._record_file(key)).is_file() else {}
 
     def _expect_folder(self) -> None:
         if self._temporary is not None:
@@ -311,6 +325,12 @@ def _unpack(file: Path, folder: Path) -> None:
             archive.extractall(folder, members, filter="data")
     except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
         raise DataError(f"{file}: cannot be read ({error}). Expected a file of `prvr papers pack`.") from error
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    record = read_yaml_file(path)
+    validated(_Record, record, str(path))
+    return record
 
 
 def _data_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:

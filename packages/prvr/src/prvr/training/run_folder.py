@@ -145,7 +145,8 @@ class RunFolder:
         if changes := differences(saved, config_to_dict(config)):
             raise TrainingError(
                 f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
-                "Resume with its own config.yaml, or start a new run in another folder."
+                "Resume without these keys, or go on from its best weights in another folder: --output OTHER "
+                f"--train.start_from {self.path}, with a preset and keys."
             )
         return state
 

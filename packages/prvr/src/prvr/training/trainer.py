@@ -176,7 +176,7 @@ class Trainer:
         self.average.mean, self.skipped_in_row = state["average"], plain.skipped_in_row
         self.stopped, self.state = plain.stopped, position
         self._saved = self._where
-        self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
+        self._log("%s: resuming, %s", self.run.folder.path, self._saved.partition(";")[0])
 
     def _load_optimizer(self, optimizer: dict[str, Any], scheduler: dict[str, Any] | None) -> None:
         """Loads what fits the optimizer and the schedule of this run.
