@@ -3,7 +3,8 @@
 Usage: python scripts/check_wheels.py [lorentz regdiff prvr prvr-search]
 
 `twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other packages, prvr with the
-wheels of both, prvr-search with all three. prvr also trains, and converts and evaluates a released checkpoint.
+wheels of both, prvr-search with all three: lorentz-nn, prvr and prvr-search share an environment, each added to what
+the one before needs, which it needs itself. prvr also trains, and converts and evaluates a released checkpoint.
 """
 
 import json
@@ -44,6 +45,9 @@ NEEDS = {
     "prvr-search": ["lorentz", "regdiff", "prvr", "prvr-search"],
 }
 """What is installed to try a package: its siblings as files, because their names on an index are not ours."""
+
+CHAINS = [["lorentz", "prvr", "prvr-search"], ["regdiff"]]
+"""What is installed one after the other into one environment."""
 
 ABSENT = {name: ["av", "fastapi", "transformers"] for name in NEEDS} | {"prvr-search": ["fastapi"]}
 """What is in an extra, or for prvr-search alone."""
@@ -103,29 +107,34 @@ def readme_example(package: str) -> str:
     return block.group(1)
 
 
-def try_alone(package: str, wheels: list[Path]) -> str:
-    """Install one package in an empty environment and run its README example outside the repository."""
-    started = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix=f"wheel-{package}-"))
+def try_chain(packages: list[str], wheels: dict[str, Path]) -> str:
+    """Install packages one after the other in an empty environment, outside the repository, and try each."""
+    folder = Path(tempfile.mkdtemp(prefix="wheels-"))
     try:
         venv.create(folder / "env", with_pip=False)
-        python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-        # this environment's pip installs into the empty one: nothing is upgraded first
-        pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
-        run([*pip, "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt", *wheels])
-        example = folder / "example.py"
-        example.write_text(readme_example(package), encoding="utf-8", newline="\n")
-        printed = run([python, "-I", example], cwd=folder)
-        others = [name.replace("-", "_") for name in DISTRIBUTIONS if name not in NEEDS[package]] + ABSENT[package]
-        probe = f"import importlib.util as u; print([n for n in {others!r} if u.find_spec(n)])"
-        present = run([python, "-I", "-c", probe], cwd=folder).strip()
-        if present != "[]":
-            raise SystemExit(f"{package}: its environment also holds {present}")
-        if package == "prvr":
-            printed += released_as_trained(python, folder)
-        return f"{package}: installed alone, README example ran in {time.monotonic() - started:.0f} s\n{printed}"
+        return "".join(try_alone(package, [wheels[name] for name in NEEDS[package]], folder) for package in packages)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def try_alone(package: str, wheels: list[Path], folder: Path) -> str:
+    """Install one package in the environment of the folder and run its README example."""
+    started = time.monotonic()
+    python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    # this environment's pip installs into the other one: nothing is upgraded first
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    run([*pip, "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt", *wheels])
+    example = folder / "example.py"
+    example.write_text(readme_example(package), encoding="utf-8", newline="\n")
+    printed = run([python, "-I", example], cwd=folder)
+    others = [name.replace("-", "_") for name in DISTRIBUTIONS if name not in NEEDS[package]] + ABSENT[package]
+    probe = f"import importlib.util as u; print([n for n in {others!r} if u.find_spec(n)])"
+    present = run([python, "-I", "-c", probe], cwd=folder).strip()
+    if present != "[]":
+        raise SystemExit(f"{package}: its environment also holds {present}")
+    if package == "prvr":
+        printed += released_as_trained(python, folder)
+    return f"{package}: installed alone, README example ran in {time.monotonic() - started:.0f} s\n{printed}"
 
 
 def released_as_trained(python: Path, folder: Path) -> str:
@@ -142,11 +151,12 @@ def released_as_trained(python: Path, folder: Path) -> str:
 
 
 def main(packages: list[str]) -> None:
-    """Build all, then try the named ones two at a time."""
+    """Build all, then try the named ones, two environments at a time."""
     shutil.rmtree(DIST, ignore_errors=True)
     built = {package: build(package) for package in DISTRIBUTIONS}
+    chains = [[package for package in chain if package in packages] for chain in CHAINS]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for report in pool.map(lambda package: try_alone(package, [built[name] for name in NEEDS[package]]), packages):
+        for report in pool.map(lambda chain: try_chain(chain, built), chains):
             print(report.rstrip())
 
 

@@ -83,7 +83,10 @@ def test_name_lorentz_of_another_project_is_never_required(package: str) -> None
     assert "lorentz" not in {Requirement(line).name for line in project(package)["dependencies"]}
 
 
-HEAVY = ["matplotlib", "fastapi", "transformers", "diffusers", "faiss", "scipy", "pywt", "pandas", "IPython", "geoopt"]
+HEAVY = [
+    "matplotlib", "fastapi", "transformers", "diffusers", "faiss", "scipy", "pywt", "pandas", "IPython", "geoopt",
+    "torch._dynamo",
+]  # fmt: skip
 IMPORTS = {
     "lorentz": """
 import lorentz

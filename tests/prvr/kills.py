@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 START = "fork" if sys.platform == "linux" else "spawn"
@@ -89,3 +91,17 @@ def growth(act: Callable[[], object]) -> int:
     os.waitpid(child, 0)
     with os.fdopen(reader) as file:
         return int(file.read())  # nothing if it has failed
+
+
+def free_ports(count: int) -> list[str]:
+    with ExitStack() as sockets:
+        free = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        return [str(each.getsockname()[1]) for each in free]
+
+
+def become(rank: int, port: str) -> None:
+    """One of two processes that train together, as torchrun starts them."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

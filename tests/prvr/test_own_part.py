@@ -1,5 +1,6 @@
 """The page of own parts, followed in an empty folder: every file and every command of it."""
 
+import json
 import re
 import runpy
 import shlex
@@ -16,8 +17,7 @@ import yaml
 from commands import explained
 from search_files import TOY
 from torch import nn
-from training_runs import interrupt, same_end
-from transformers import BertConfig, BertModel
+from training_runs import RUNS, interrupt, same_end
 
 from prvr.cli import app, main
 from prvr.cli.options import import_parts
@@ -45,6 +45,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "own-part.md").read_text(encoding="
 COMMANDS = [
     shlex.split(line)[1:] for line in re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)[0].splitlines() if line
 ]
+FIT = RUNS["linear"]["fit"]
 PARTS = ((LOSSES, "centring"), (BLOCKS, "running_mean"), (CLIPS, "neighbours"), (STAGES, "mean_frame"))
 
 
@@ -63,8 +64,10 @@ def forget() -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder with the files of the page."""
     (tmp_path / "myparts.py").write_text("\n\n".join(blocks("python")), encoding="utf-8")
-    for name, text in zip(("mine.yaml", "ablation.yaml"), blocks("yaml"), strict=True):  # one seed instead of two
-        (tmp_path / name).write_text(text.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
+    mine, table = blocks("yaml")
+    mine = mine.replace("model:", f"fit: {json.dumps(FIT)}\nmodel:\n  hidden: 16")
+    (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
+    (tmp_path / "ablation.yaml").write_text(table.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     forget()
     yield tmp_path
@@ -220,6 +223,7 @@ def example(request: pytest.FixtureRequest, toy_cache: Path, tmp_path: Path, mon
         "imports": [module],
         "model": {"video_dim": 0, "query_dim": 0, "hidden": 16} | model,
         "loss": loss,
+        "fit": FIT,
     }
     config |= {"data": {"collection": "toy-tiny", "root": "data", "captions_per_video": 1, "feature": "frames"}}
     config |= {"train": {"epochs": 2, "batch_size": 30, "checkpoint_every": 1}, "optim": {"backbone_lr": 0.002}}
@@ -271,6 +275,8 @@ def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
 def test_a_pretrained_part_has_a_learning_rate_of_its_own_and_its_weights_are_not_needed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from transformers import BertConfig, BertModel  # a second, of every process that collects the tests
+
     monkeypatch.syspath_prepend(EXAMPLES)
     import_parts(["own_query_encoder"])
     sizes = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)

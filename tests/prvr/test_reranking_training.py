@@ -1,10 +1,8 @@
 """Stage 2: runs that are repeated, stopped and resumed, strategies, and what a run leaves behind."""
 
 import json
-import os
 import shutil
 import signal
-import socket
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from diffusionret import PLAIN, reranking
-from kills import START
+from kills import START, become, free_ports
 from retrievers import MeanPooling
 from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
@@ -170,10 +168,8 @@ def test_an_interrupted_run_resumes_bitwise(straight, retriever, splits, tmp_pat
     assert (result.reranked.ranks == straight.reranked.ranks).all()
 
 
-def _train_in_two(rank: int, folder: str, cache: str) -> None:
-    """One of two processes that train together, as torchrun starts them."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": Path(folder, "port").read_text()}
+def _train_in_two(rank: int, folder: str, cache: str, port: str) -> None:
+    become(rank, port)
     torch.set_num_threads(1)
     with closing(open_packed(Path(cache), Path(folder) / f"packed{rank}")) as splits:
         try:
@@ -185,10 +181,7 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
 
 def test_two_processes_train_as_one(retriever, splits, toy_cache, tmp_path) -> None:
     """The last batch of an epoch has one row, which leaves a process without any."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        (tmp_path / "port").write_text(str(free.getsockname()[1]))
-    mp.start_processes(_train_in_two, (str(tmp_path), str(toy_cache)), nprocs=2, start_method=START)
+    mp.start_processes(_train_in_two, (str(tmp_path), str(toy_cache), *free_ports(1)), nprocs=2, start_method=START)
     one = train_reranker(TWO, retriever, splits, output=tmp_path / "one", device="cpu")
     assert one.history[-1]["epoch"] == 1
     lines = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]

@@ -12,20 +12,19 @@ from typing import Any
 import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
+from serving import wait_for
 
 from prvr_search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
     pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)
-pytest.importorskip("pymilvus")
-from serving import wait_for
-
-package = pytest.importorskip("milvus", reason="the PyPI package milvus, a server, is not installed")
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Starts a server, on a port that is free; stops it and deletes its data."""
+    pytest.importorskip("pymilvus")  # only here: it takes half a second of every process that collects the tests
+    package = pytest.importorskip("milvus", reason="the PyPI package milvus, a server, is not installed")
     server = package.MilvusServer(wait_for_started=False)
     server.set_base_dir(str(tmp_path_factory.mktemp("milvus")))
     with FileLock(Path(tempfile.gettempdir()) / f"prvr-milvus-{os.getuid()}.lock"):  # two at once share inner ports

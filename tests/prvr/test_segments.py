@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy  # whose parts are imported when they are used
 import torch
 from golden import FIXTURES
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.signal import find_peaks
 
 from prvr import InputError
 from prvr.segments import (
@@ -103,7 +103,7 @@ def test_segments_of_a_level_and_moments_tile_the_video(length: int, seed: int) 
 @given(arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 3)), st.floats(0, 4))
 def test_peaks_and_plateaus_are_those_of_scipy(heights: np.ndarray, floor: float) -> None:
     detail = heights.astype(np.float64)
-    peaks = find_peaks(detail)[0]
+    peaks = scipy.signal.find_peaks(detail)[0]
     expected = peaks[detail[peaks] > max(detail.mean() + detail.std(), floor)] + 2
     np.testing.assert_array_equal(level_cuts(detail, floor), expected)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from commands import SMALL
-from training_runs import Runs, make_config
+from training_runs import RUNS, Runs, make_config
 
 from prvr.cli import main
 from prvr.config import Config
@@ -22,7 +22,7 @@ from prvr.evaluation.zero_shot import compare_baselines
 from prvr.models import load_pretrained, path_alone
 from prvr.training import Splits, linear_baseline, train
 
-SINGLE: dict[str, Any] = {"windows": [[1, 4]], "features": [0], "penalties": [1.0], "temperatures": [0.1]}
+SINGLE = RUNS["linear"]["fit"]
 FIT = SINGLE | {"windows": [[1, 4], [2]], "features": [0, 30], "folds": 2}
 
 

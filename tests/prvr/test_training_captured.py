@@ -29,7 +29,7 @@ from prvr.types import Batch
 CAPTURED = [
     name for name in SYSTEMS if not name.startswith(("diffusionret", "gmmformer", "ms-sl"))
 ]  # the others have no fixed shapes
-STEPS = 50 if NIGHTLY else 12
+STEPS = 50 if NIGHTLY else 8
 LENGTHS = ([12, 5, 1], [7, 11, 2], [3, 1, 2], [12, 9, 8])
 GENERATORS = WeakKeyDictionary[TrainingStep, torch.Generator]()
 

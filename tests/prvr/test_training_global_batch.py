@@ -2,9 +2,7 @@
 
 import itertools
 import os
-import socket
 import tempfile
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from accelerator import DEVICE, Accelerator
-from kills import START
+from kills import START, become, free_ports
 from torch.distributed import distributed_c10d
 from training_runs import losses, make_config, state_of
 
@@ -209,12 +207,9 @@ def in_parts(cache: str) -> Config:
     return make_config(cache, **settings, optim__lr=3e-4, loss__entailment=1e-3)
 
 
-def _train_in_two(rank: int, folder: str, cache: str) -> None:
-    """One of two processes that train together, as torchrun starts them."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+def _train_in_two(rank: int, folder: str, cache: str, first: str, second: str, third: str) -> None:
+    become(rank, first)
     torch.set_num_threads(1)
-    first, second, third = Path(folder, "ports").read_text().split()
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": first}
     try:
         config = in_parts(cache)
         with pytest.raises(TrainingError, match="another process is training"):
@@ -234,13 +229,8 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
 def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Path) -> None:
     """Losses and weights agree to 1e-5 with those of one process whose chunks are the same; files are written once."""
     cache = str(toy_cache)
-    with ExitStack() as sockets:
-        free = [sockets.enter_context(socket.socket()) for _ in range(3)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        (tmp_path / "ports").write_text(" ".join(str(each.getsockname()[1]) for each in free))
     with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
-        mp.start_processes(_train_in_two, (str(tmp_path), cache), nprocs=2, start_method=START)
+        mp.start_processes(_train_in_two, (str(tmp_path), cache, *free_ports(3)), nprocs=2, start_method=START)
     assert not (tmp_path / "owned").exists()
     one = train(in_parts(cache), output=tmp_path / "one", device="cpu")
     for rank in range(2):

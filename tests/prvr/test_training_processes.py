@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing as mp
+from kills import START, become, free_ports
 
 from prvr.errors import TrainingError
-from prvr.training.processes import make_accelerator
+from prvr.training.processes import make_accelerator, process_count, wait_for_all
 
 PROGRAM = """
 import resource
@@ -48,24 +50,16 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
         pass
 
 
-_WAIT = """
-import os
-import sys
-from pathlib import Path
-import torch
-torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
-torch._C._get_accelerator = lambda: torch.device("cuda")
-from prvr.training.processes import make_accelerator, process_count, wait_for_all
-with make_accelerator("no", Path(sys.argv[1]), "cpu", ()) as accelerator:
-    wait_for_all()
-    (Path(sys.argv[1]) / f"seen-{os.getpid()}").write_text(f"{accelerator.device.type} {process_count()}")
-"""
+def _wait(rank: int, folder: str, port: str) -> None:
+    """Where PyTorch sees a GPU."""
+    become(rank, port)
+    torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+    torch._C._get_accelerator = lambda: torch.device("cuda")
+    with make_accelerator("no", Path(folder), "cpu", ()) as accelerator:
+        wait_for_all()
+        Path(folder, f"seen-{rank}").write_text(f"{accelerator.device.type} {process_count()}")
 
 
 def test_processes_on_the_cpu_beside_a_gpu_wait_for_each_other(tmp_path: Path) -> None:
-    (tmp_path / "wait.py").write_text(_WAIT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "wait.py"), str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert [path.read_text() for path in tmp_path.glob("seen-*")] == ["cpu 2"] * 2, done.stderr
+    mp.start_processes(_wait, (str(tmp_path), *free_ports(1)), nprocs=2, start_method=START)
+    assert [path.read_text() for path in tmp_path.glob("seen-*")] == ["cpu 2"] * 2

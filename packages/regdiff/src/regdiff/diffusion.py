@@ -605,7 +605,6 @@ class ConditionalDiffusion(nn.Module, Saveable):
             )
         return self._compute_stages(num_steps, values)
 
-    @torch.compiler.assume_constant_result  # Dynamo takes what comes out, and does not trace diffusers
     def _compute_stages(self, num_steps: int | None, values: tuple[float, ...] | None) -> tuple[Stage, ...]:
         """`stages`, computed and kept."""
         key = self._key(num_steps, values)
@@ -614,6 +613,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
             self._stages.clear()
         self._stages[key] = stages_of(self.scheduler, self.sampling_schedule, order, *key[-2:])
         return self._stages[key]
+
+    # Dynamo takes what comes out, and does not trace diffusers. This is all that torch.compiler.assume_constant_result
+    # does after it has imported Dynamo, which takes as long as the rest of torch.
+    setattr(_compute_stages, "_dynamo_marked_constant", True)  # noqa: B010
 
     def _key(self, num_steps: int | None, values: tuple[float, ...] | None) -> tuple[Any, ...]:
         """Of `_stages`: all that these depend on."""
