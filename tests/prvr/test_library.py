@@ -165,6 +165,17 @@ def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(collect
     assert len(collection.search()) == 3
 
 
+def test_an_open_library_keeps_its_encoder_when_another_process_searches_with_another(collection: Collection) -> None:
+    collection.search()
+    with Library(collection.films, encoder=NAME) as library:
+        library.update()
+        hits = library.index.search("something red").hits
+        collection.run("search", str(collection.films), "something red", "--encoder", NAME, "--rate", "1")
+        library.update()
+        assert library.index.search("something red").hits == hits
+    assert "1 frames per second" in collection.library()  # what was chosen last is the folder's
+
+
 def test_prune_spares_what_was_renamed_moved_touched_or_excluded(collection: Collection) -> None:
     films, other = collection.films, collection.base / "other"
     film(other / "grey.mp4", 1, 77)

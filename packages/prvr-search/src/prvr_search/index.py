@@ -124,7 +124,10 @@ class VideoIndex:
             DataError: the features are of another encoder, or the disk is full.
         """
         if features.spec != self.features:
-            raise DataError(f"features of {features.encoder}; the index was made for {self.features.encoder}.")
+            got, made_for = (
+                f"{spec.encoder}, {spec.rate:g} frames per second" for spec in (features.spec, self.features)
+            )
+            raise DataError(f"features of {got}; the index was made for {made_for}.")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._snapshot = self._updated(features, progress)

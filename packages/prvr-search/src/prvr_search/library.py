@@ -468,10 +468,13 @@ class Library:
         return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
-        """What the features are to be: those of the encoder as it is now, if it may have changed under its name."""
-        spec, (last, was_named) = self._stored_spec(), self.storage.encoder_of(self.folder)
+        """What the features are to be: those of the encoder as it is now, if it may have changed under its name.
+
+        What was chosen once stays while the library is open, as its index does, whatever other processes choose.
+        """
+        spec, (last, was_named), is_first = self.spec, self.storage.encoder_of(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
-        if spec is None or name == TOY or (name is not None and self._encoder_name and is_own(name)):
+        if spec is None or (is_first and (name == TOY or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
                 name = name or default_encoder(video.path for video in listing.videos)
                 tried = {spec.encoder for spec in self.storage.specs().values()}
@@ -480,7 +483,7 @@ class Library:
         self._spec, is_named = spec, was_named or self._encoder_name is not None
         try:  # before the first video is encoded, so that another process finds what is
             key = self.storage.add_encoder(spec)
-            is_new = (last, was_named) != (spec, is_named) and (self.remembers or last is None)
+            is_new = (last, was_named) != (spec, is_named) and ((self.remembers and is_first) or last is None)
             if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
                 self.storage.use_encoder(self.folder, key, is_named)
         except LibraryUnwritable as error:
