@@ -124,10 +124,9 @@ class VideoIndex:
             DataError: the features are of another encoder, or the disk is full.
         """
         if features.spec != self.features:
-            got, made_for = (
-                f"{spec.encoder}, {spec.rate:g} frames per second" for spec in (features.spec, self.features)
-            )
-            raise DataError(f"features of {got}; the index was made for {made_for}.")
+            specs = features.spec, self.features
+            got, expected = (f"{spec.encoder}, {spec.rate:g} frames per second" for spec in specs)
+            raise DataError(f"features of {got}; the index was made for {expected}.")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._snapshot = self._updated(features, progress)

@@ -293,7 +293,8 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                 shown = "" if is_named or isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
-            lines[-1] += ". For your own loss, pass --import MODULE, or import its module first"
+            end = "" if lines[-1].endswith("?") else "."
+            lines[-1] += f"{end} For your own loss, pass --import MODULE, or import its module first"
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 
