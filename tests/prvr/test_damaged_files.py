@@ -167,7 +167,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         b"? [a]\n: 1\n",
         b"model: " + b"9" * 5000,
         b"model: 2020-13-45\n",
-        b'data: {root: "a\\0b", collection: tvr}\n',
+        b'base: gmmformer-toy\ndata: {root: "a\\0b", collection: tvr}\n',
         b"!!python/object/apply:os.system [true]\n",
     ],
 )
