@@ -16,7 +16,7 @@ output layer, and leave it. The last table holds what is kept for the backward p
 --target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
 float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
 relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
-tangent space. `--what compiled` compares the same within torch.compile, where it compiles.
+tangent space. `--what compiled` compares them within torch.compile and leaves out what does not compile.
 
 `--what card` measures `dist` on a CUDA device, with and without the kernels of `lorentz._triton`, in milliseconds and
 over its floor, three copies: x and y are read twice, two gradients are written.
@@ -412,7 +412,7 @@ def peer_tasks(make: Peer, in_ball: bool, compiled: bool) -> Tasks:
             call = partial(backward, torch.compile(function) if compiled else function, *arguments)
             try:
                 call()
-            except torch._dynamo.exc.TorchDynamoException:  # layers of hypll
+            except torch._dynamo.exc.TorchDynamoException:  # hypll's linear layer does not compile
                 continue
             calls[name + suffix] = call
             if not suffix and not compiled:
@@ -427,11 +427,10 @@ def timed_or_error(run: Callable[[], Any]) -> dict[str, float]:
 
 def compare_peers(rounds: int, threads: int, folder: str | None, compiled: bool) -> dict[str, Any]:
     """The table of times over ours, and of errors; the figures of both."""
-    peers = [("lorentz", our_peer, ()), ("geoopt", geoopt_peer, ()), ("hypll", hypll_peer, (folder,))]
-    sides = [
-        Contender(name, peer_tasks, (make, name == "hypll", compiled), paths)
-        for name, make, paths in peers[: 2 if folder is None else 3]
-    ]
+    peers = ("lorentz", our_peer), ("geoopt", geoopt_peer)
+    sides = [Contender(name, peer_tasks, (make, False, compiled)) for name, make in peers]
+    if folder is not None:
+        sides.append(Contender("hypll", peer_tasks, (hypll_peer, True, compiled), (folder,)))
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
     rows = []
     for name in (task for task in comparison if not task.endswith(", error")):

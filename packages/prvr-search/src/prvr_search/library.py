@@ -468,9 +468,9 @@ class Library:
         return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
-        """What the features are to be: those of the encoder as it is now, if it may have changed under its name.
+        """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
 
-        What was chosen once stays while the library is open, as its index does, whatever other processes choose.
+        It is chosen once: while the library is open, neither it nor the index follows what other processes choose.
         """
         spec, (last, was_named), is_first = self.spec, self.storage.encoder_of(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)

@@ -20,7 +20,7 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
 
     The file is jumped in: the cost is that of the frames since the last key frame that can be decoded alone.
     The picture is upright and fits a square of `width` pixels; it is never made larger than it was. Where nothing can
-    be decoded at that time, as beyond the break of a truncated file, it is the last picture before it.
+    be decoded at that time, as beyond the break of a truncated file, the last picture before that time is shown.
 
     Args:
         path: the video file.

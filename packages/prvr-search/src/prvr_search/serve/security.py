@@ -19,7 +19,7 @@ _SHORTEST = 16  # characters of a token
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?)(?::(?P<port>[0-9]{0,5}))?")
 _LAST_PORT = 65535
 EVERYWHERE = {"0.0.0.0": "localhost", "": "localhost", "::": "[::1]"}
-"""Addresses that stand for all network interfaces and cannot be opened, with the name of this machine there."""
+"""Addresses that stand for all network interfaces, which cannot be opened, and the host to open instead."""
 
 
 def is_loopback(host: str) -> bool:

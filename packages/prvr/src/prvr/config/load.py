@@ -247,7 +247,7 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def similar_keys(key: str, keys: Iterable[str]) -> list[str]:
-    """At most two keys that may be meant: those with the word in another group, else the closest.
+    """At most two keys that may have been meant: those of which it is a part, else the most similar.
 
     Examples:
         >>> similar_keys("lr", config_leaves(Config))

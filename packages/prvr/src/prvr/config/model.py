@@ -377,7 +377,7 @@ class ModelConfig:
         if has_registers and self.depth > 1:
             yield "registers need depth=1"
         if self.depth > 1 and self.fusion != "mean":
-            yield f"depth={self.depth} needs fusion='mean', got {self.fusion!r}: set depth=1, or that fusion"
+            yield f"depth={self.depth} needs fusion='mean', got {self.fusion!r}: set depth=1 or fusion='mean'"
         if self.padding_counts and self.branches != "frames" and self.num_clips > self.max_frames:
             yield (
                 f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "

@@ -133,8 +133,8 @@ class Corpus:
         if not (features / stream).exists():
             names = _folders(features) + _matrices(features)
             raise DataError(
-                f"{features / stream}: no such folder or file. Under FeatureData: {names}. Set data.feature (or "
-                "model.stream.feature, of a second stream) to one of them."
+                f"{features / stream}: no such folder or file. Under FeatureData: {names}. Set data.feature, "
+                "or model.stream.feature for a second stream, to one of them."
             )
         return features / stream
 

@@ -51,7 +51,7 @@ class BusyError(PrvrError):
 
 @dataclass(frozen=True)
 class _Record:
-    """What is read of `results/KEY.yaml`, which may come from elsewhere; it may hold more."""
+    """The fields that are read from `results/KEY.yaml`; others may be present."""
 
     kind: str
     settings: Mapping[str, Any]

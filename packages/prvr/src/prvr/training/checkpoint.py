@@ -229,11 +229,11 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
     if names:
         some = ", ".join(f"{name} {theirs.get(name, 'absent')} -> {own.get(name, 'absent')}" for name in names[:3])
         more = f" and {len(names) - 3} more" * (len(names) > 3)
-        mend = "Use the configuration it was trained with (config.yaml in its run folder)."
+        remedy = "Use the configuration it was trained with (config.yaml in its run folder)."
         ours, parts = ({name.partition(".")[0] for name in state} for state in (own, theirs))
-        if parts == {"path"} != ours:
-            mend = "It is a linear map; a deep system fits one of its own with model.start=linear."
-        raise TrainingError(f"{source}: a checkpoint of another model ({some}{more}). {mend}")
+        if parts == {"path"} and ours != parts:
+            remedy = "It is a linear map; a deep system fits one of its own with model.start=linear."
+        raise TrainingError(f"{source}: a checkpoint of another model ({some}{more}). {remedy}")
     module.load_state_dict(dict(weights))
 
 

@@ -354,8 +354,8 @@ def fit_path(
     if identity and (model.video_dim != model.query_dim or any(config.fit.features)):
         raise InputError(
             f"fit.toward='identity' needs frames and words of one space and fit.features=[0], got widths "
-            f"{model.video_dim} and {model.query_dim} and fit.features={list(config.fit.features)}. Read the corpus of "
-            f"a joint encoder (`prvr convert features`) and set both, or fit.toward=zero."
+            f"{model.video_dim} and {model.query_dim} and fit.features={list(config.fit.features)}. Use a corpus of a "
+            f"joint encoder (`prvr convert features`) and fit.features=[0], or set fit.toward=zero."
         )
     captions = Captions(split, torch.device(device), dtype)
     choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype), level)

@@ -84,7 +84,7 @@ class CandidateReranker(PretrainedModel):
 
     def __init__(self, config: RerankerConfig, direction: Direction = "t2v") -> None:
         super().__init__()
-        if direction not in [*_VIEWS]:  # a file may hold what has no hash
+        if direction not in [*_VIEWS]:  # a value from a file may not be hashable
             raise InputError(f"direction: got {direction!r}, expected 't2v' (videos for a text) or 'v2t'")
         self.config = config
         self.direction: Direction = direction
