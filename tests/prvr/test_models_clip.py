@@ -75,24 +75,19 @@ def test_layers_are_those_of_the_clip(clip: Any) -> None:
 
 
 def test_a_clip_that_does_not_fit_is_refused(clip: Any, folder: Path, tmp_path: Path) -> None:
-    for changes, message in (
-        ({"depth": 4}, r"no tensor 'text_model\.encoder\.layers\.3\."),
-        ({"max_frames": 17}, r"temporal\.positions the shape \(16, 16\), this retriever expects \(17, 16\)"),
-    ):
-        retriever = TokenRetriever(settings(**changes))
-        before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
-        with pytest.raises(ValueError, match=message):
-            start_from_clip(retriever, clip.state_dict())
-        assert all(torch.equal(tensor, before[name]) for name, tensor in retriever.state_dict().items())
+    retriever = TokenRetriever(settings(max_frames=17))
+    before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
+    with pytest.raises(ValueError, match=r"temporal\.positions the shape \(16, 16\)"):
+        start_from_clip(retriever, clip.state_dict())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in retriever.state_dict().items())
+    with pytest.raises(ValueError, match=r"no tensor 'text_model\.encoder\.layers\.3\."):
+        start_from_clip(TokenRetriever(settings(depth=4)), clip.state_dict())
     with pytest.raises(ValueError, match=r"16 tokens, .* model\.hidden=16, got 8, model\.video_dim"):
         with_clip(folder, hidden=8, video_dim=12)
     with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
         with_clip(tiny_siglip(tmp_path))
-    with pytest.raises(ValueError, match=r"model\.clip: not the configuration of a CLIP"):
-        ClipRetriever(settings(clip={"text_config": 3}, video_dim=768, query_dim=1))
-    for key, value in (("query_dim", 512), ("word_projection", "linear"), ("init_from", "clip"), ("clip", 3)):
-        with pytest.raises(ConfigError, match=key):
-            load_config("diffusionret-msrvtt-pixels", {f"model.{key}": value})
+    with pytest.raises(ConfigError, match="query_dim"):
+        load_config("diffusionret-msrvtt-pixels", {"model.query_dim": 512})
 
 
 def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: Path) -> None:
@@ -108,6 +103,8 @@ def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: 
 
 def test_pictures_and_tokens_give_what_the_clip_gives(clip: Any, folder: Path) -> None:
     retriever, batch = with_clip(folder), make_batch()
+    padded = retriever(make_batch(frames=4, words=6, nonsense=1e6))
+    torch.testing.assert_close(retriever(batch).scores.total, padded.scores.total, rtol=0, atol=1e-5)
     text = retriever.encode_text(batch.words, batch.word_mask)
     for q, count in enumerate(COUNTS):
         alone = clip.text_model(input_ids=batch.words[q : q + 1, :count, 0].long()).last_hidden_state
@@ -120,21 +117,13 @@ def test_pictures_and_tokens_give_what_the_clip_gives(clip: Any, folder: Path) -
     torch.testing.assert_close(video.frames[1], alone[0], rtol=0, atol=1e-5)
 
 
-def test_padding_changes_nothing(folder: Path) -> None:
-    retriever = with_clip(folder)
-    plain, padded = retriever(make_batch()), retriever(make_batch(frames=4, words=6, nonsense=1e6))
-    torch.testing.assert_close(plain.scores.total, padded.scores.total, rtol=0, atol=1e-5)
-
-
 def test_saved_and_loaded_models_agree(folder: Path, tmp_path: Path) -> None:
     retriever, batch = with_clip(folder), make_batch()
     retriever.save_pretrained(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "model.safetensors"}
-    for loaded in (ClipRetriever.from_pretrained(tmp_path), load_pretrained(tmp_path)):
-        assert isinstance(loaded, ClipRetriever)
-        assert loaded.config == retriever.config
-        assert torch.equal(loaded.eval()(batch).scores.total, retriever(batch).scores.total)
-        assert all(p.requires_grad for p in loaded.parameters())
+    loaded = load_pretrained(tmp_path)
+    assert isinstance(loaded, ClipRetriever)
+    assert loaded.config == retriever.config
+    assert torch.equal(loaded.eval()(batch).scores.total, retriever(batch).scores.total)
 
 
 def test_bad_batches_are_refused(folder: Path) -> None:

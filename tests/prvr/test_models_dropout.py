@@ -37,8 +37,6 @@ def test_draws_gradients_and_what_stays_as_it_is() -> None:
     assert gradient.unique().numel() == 2
     assert Dropout(0.5).eval()(x) is Dropout(0.0)(x) is x
     assert not torch.equal(Dropout(0.5)(x), x)
-    view = torch.arange(1.0, 25.0).view(4, 6).mT  # not contiguous
-    assert set((dropout(view, 0.5) / view).unique().tolist()) == {0.0, 2.0}
     for shape, dtype in (((0,), torch.float32), ((1,), torch.bfloat16), ((2, 0, 3), torch.float64)):
         y = dropout(torch.ones(shape, dtype=dtype), 0.2)
         assert (y.shape, y.dtype) == (shape, dtype)

@@ -71,17 +71,9 @@ def test_fixed_lengths_change_nothing(name: str) -> None:
         expect_equal(exact, fast, dataclasses.replace(batch, **texts, **owners))
 
 
-def test_how_rows_are_padded_is_a_choice() -> None:
-    """Fixed lengths are a quarter, a half or all; padding is dropped by itself where that changes nothing."""
+def test_fixed_lengths_are_a_quarter_a_half_or_all() -> None:
     config = ModelConfig(**SMALL, padded_rows="fixed")
     assert [config.padded_length(length, 12) for length in (1, 3, 4, 6, 7, 12)] == [3, 3, 6, 6, 12, 12]
-    assert [config.padded_length(length, 7) for length in (2, 3, 5)] == [2, 4, 7]
-    assert not config.drops_padding
-    with pytest.raises(ValueError, match="got 13 frames, this model takes at most 12"):
-        Retriever(config).double()(make_batch([13]))
-    assert ModelConfig(**SMALL).drops_padding
-    for padding in ("to_length", "to_batch"):
-        assert not ModelConfig(**(SMALL | {"compat": Compat(padding=padding)})).drops_padding
     with pytest.raises(ValueError, match=r"padded_rows='drop' does not go with compat.padding='to_batch'"):
         ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": "drop"}))
 
@@ -90,8 +82,6 @@ def test_how_rows_are_padded_is_a_choice() -> None:
 def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
     """Blocks give the same rows; the mean that guides the fusion is over a video's own frames."""
     exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
-    batch = make_batch([12, 12, 12])
-    torch.testing.assert_close(fast(batch).scores.total, exact(batch).scores.total, rtol=0, atol=1e-10)
     batch, registers = make_batch([9, 3, 1]), torch.randn(3, 2, 16, dtype=torch.float64)
     frames, mask, _ = exact.pad_frames(batch.frames, batch.frame_mask, exact.config.max_frames)
     rows = []
@@ -102,10 +92,6 @@ def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
     slow, quick = exact(batch).scores, fast(batch).scores
     assert not torch.allclose(slow.frames, quick.frames)
     torch.testing.assert_close(quick.clips, slow.clips, rtol=0, atol=1e-10)
-    video = fast.encode_video(batch.clips, batch.frames, batch.frame_mask)
-    assert (video.frame_mask, video.frames.shape[1]) == (None, 12)
-    text = -torch.ones(1, 16, dtype=torch.float64)
-    assert (fast.score(text, video).frames >= 0).all(), "as released, a short video cannot score below 0"
 
 
 def test_gradients_of_packed_rows_do_not_depend_on_the_order_of_threads() -> None:

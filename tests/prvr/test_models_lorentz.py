@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lorentz.nn import Curvature
 from prvr.config import ModelConfig
 from prvr.models.blocks import printed_window
 from prvr.models.lorentz_mixer import LorentzMixer
@@ -72,14 +71,6 @@ def test_a_block_is_the_equations(window: str, magnitude: str, activation: str, 
     r = math.sqrt(c) * joined.norm(dim=-1, keepdim=True)
     expected = mixer.leave((torch.asinh(r) / r * joined)[None, None])[0, 0] / beta  # eq. 16
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
-
-
-def test_the_curvature_is_learned_within_a_factor_of_ten() -> None:
-    mixer = make(lorentz_curvature=0.5, lorentz_curvature_learned=True)
-    assert isinstance(mixer.curvature, Curvature)
-    assert mixer.curvature.bounds == (0.05, 5.0)
-    mixer(torch.randn(1, LENGTH, DIM, dtype=torch.float64), WHOLE, None, None).square().sum().backward()
-    assert bool(mixer.curvature.raw.grad)
 
 
 @pytest.mark.parametrize("magnitude", ["printed", "bounded"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from nightly import crossed
 from test_models import SIZES, make_batch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import prvr
@@ -67,29 +67,6 @@ def test_what_padding_holds_changes_nothing(name: str, value: float) -> None:
         assert torch.equal(tensor, expected[key]), key
 
 
-class TotalLoss(nn.Module):
-    """A retriever with its objective, as a function of a batch and of the parameters of both."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.retriever, self.objective = system(name)
-
-    def forward(self, batch: prvr.Batch) -> Tensor:
-        torch.manual_seed(2)
-        return self.objective(self.retriever(batch), batch, negatives="hardest")["total"]
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_functional_gradients_of_the_loss(name: str) -> None:
-    """torch.func.grad gives what backward() gives, dropout included."""
-    module, batch = TotalLoss(name).train(), make_batch([5, 3])
-    parameters = {key: p for key, p in module.named_parameters() if p.requires_grad}
-    expected = torch.autograd.grad(module(batch), list(parameters.values()), materialize_grads=True)
-    gradients = torch.func.grad(lambda p: torch.func.functional_call(module, p, (batch,)))(parameters)
-    for key, gradient in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(gradients[key], gradient, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(("name", "training"), crossed(2, SYSTEMS, [True, False]))
 @sdpa_kernel(SDPBackend.MATH)  # torch's fused attention has first derivatives only
 def test_second_derivatives_are_differences_of_gradients(name: str, training: bool) -> None:
@@ -122,7 +99,6 @@ def test_saved_and_loaded_models_agree(name: str, tmp_path: Path) -> None:
     loaded = load_pretrained(tmp_path).eval()
     assert (type(loaded), loaded.config) == (type(retriever), retriever.config)
     assert torch.equal(loaded(batch).scores.total, retriever(batch).scores.total)
-    assert "prvr.models.load_pretrained" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -130,8 +106,6 @@ def test_saved_and_loaded_models_agree(name: str, tmp_path: Path) -> None:
     [
         ("hybrid-tvr", {"words": torch.zeros(4, 8, 6)}, "got 8 words, this model takes at most 7"),
         ("diffusionret-msrvtt", {"words": torch.zeros(4, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
-        ("diffusionret-msrvtt", {"frames": torch.zeros(2, 13, 10)}, "13 frames, this model takes at most 12"),
-        ("hybrid-tvr", {"frames": torch.zeros(2, 3, 9), "clips": torch.zeros(2, 4, 9)}, "have 9 features.*for 10"),
         ("hybrid-tvr", {"clips": torch.zeros(2, 5, 10)}, "5 clips, this model takes exactly 4"),
     ],
 )

@@ -15,9 +15,8 @@ from prvr.config import LossConfig, TokenCompat, TokenModelConfig, load_config
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, load_pretrained
 from prvr.objective import Objective
-from prvr.scoring import token_alignment
 from prvr.training import open_split, train
-from prvr.types import TextEmbedding, cat_texts, query_vectors
+from prvr.types import TextEmbedding, query_vectors
 
 SIZES = {"video_dim": 10, "query_dim": 6, "hidden": 8, "heads": 2, "depth": 2, "max_frames": 9, "max_words": 7}
 SMALL: dict[str, Any] = {"kind": "tokens", "frame_projection": "linear", **SIZES}
@@ -54,10 +53,6 @@ def test_padding_changes_nothing(sentence: str, word_depth: int) -> None:
     plain, padded = make_batch(), make_batch(frames=9, nonsense=math.nan)
     out, again = retriever(plain), retriever(padded)
     torch.testing.assert_close(out.scores.total, again.scores.total, rtol=0, atol=1e-12)
-    torch.testing.assert_close(out.text, again.text, rtol=0, atol=1e-12)
-    order = torch.tensor([2, 0, 1])
-    turned = dataclasses.replace(plain, frames=plain.frames[order], frame_mask=plain.frame_mask[order])
-    torch.testing.assert_close(out.scores.total[:, order], retriever(turned).scores.total, rtol=0, atol=1e-12)
     alone = retriever.encode_video(plain.clips[2:], plain.frames[2:, :4], plain.frame_mask[2:, :4])
     torch.testing.assert_close(out.video.frames[2, :4], alone.frames[0], rtol=0, atol=1e-12)
     for q, count in enumerate(COUNTS):
@@ -91,7 +86,6 @@ def test_the_order_of_words_counts_where_they_know_of_each_other(word_depth: int
         for words in (batch.words, turned)
     ]
     assert torch.allclose(scores[0][q], scores[1][q], rtol=0, atol=1e-12) == (word_depth == 0)
-    assert any("read_words" in name for name in retriever.state_dict()) == (word_depth > 0)
 
 
 @pytest.mark.parametrize("alignment", ["masked", "released"])
@@ -111,9 +105,6 @@ def test_the_score_is_the_weighted_mean_of_best_cosines(alignment: Any) -> None:
                 of_frames = of_frames.clamp_min(0) if count < text.words.shape[1] else of_frames
             expected = (rows[q, :count] @ of_words + columns[v, :length] @ of_frames) / 2
             assert out.scores.total[q, v].item() == pytest.approx(expected.item(), abs=1e-12)
-    if alignment == "masked":
-        direct = token_alignment(text.words, text.mask, frames, batch.frame_mask, rows, columns)
-        assert torch.equal(direct, out.scores.total)
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -131,44 +122,6 @@ def test_gradients_are_finite_and_reach_everything(learned: bool) -> None:
         silent = name.endswith("net.2.bias")  # a constant does not move a softmax
         assert silent or parameter.grad.abs().max() > 0, name
     assert len(list(objective.parameters())) == learned
-    if learned:
-        assert objective.get_submodule("contrastive.temperature")().item() == pytest.approx(0.05)
-
-
-def test_texts_are_cut_joined_and_moved() -> None:
-    batch = make_batch()
-    text = build().encode_text(batch.words, batch.word_mask)
-    parts = [text[:2], text[torch.tensor([2, 3, 4])], text[5:]]
-    cut = {name: getattr(parts[1], name)[:, : max(COUNTS[2:5])] for name in ("words", "mask", "weights")}
-    assert cut["words"].shape[1] < text.words.shape[1]
-    parts[1] = dataclasses.replace(parts[1], **cut)
-    joined = cat_texts(parts)
-    assert isinstance(joined, TextEmbedding)
-    assert torch.equal(joined.mask, text.mask)
-    assert torch.equal(joined.weights, text.weights)
-    assert torch.equal(joined.words[joined.mask], text.words[text.mask])
-    assert (len(joined), [len(part) for part in joined.split(4)]) == (6, [4, 2])
-    half = text.to(dtype=torch.float16)
-    assert (half.words.dtype, half.mask.dtype, half.device) == (torch.float16, torch.bool, text.device)
-
-
-def test_nothing_valid_is_refused() -> None:
-    retriever, batch = build(), make_batch()
-    text = retriever.encode_text(batch.words, batch.word_mask)
-    video = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
-    with pytest.raises(ValueError, match="word_mask: row 0 has no valid entry"):
-        retriever.score(dataclasses.replace(text, mask=torch.zeros_like(text.mask)), video)
-    with pytest.raises(ValueError, match="no frames"):
-        retriever.score(text, prvr.VideoEmbedding(clips=batch.clips))
-
-
-def test_a_contrastive_term_alone_trains_one_vector_per_query_too() -> None:
-    off = {f"loss.{term}": 0 for term in ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")}
-    config = load_config("hlformer-tvr", off | {"loss.contrastive": 1, "model.hidden": 16, "model.lorentz_dim": 15})
-    assert Objective(config.loss, config.model).active == ("contrastive",)
-    words = TokenModelConfig(**SMALL)  # no entailment, no registers, no branches
-    every = LossConfig({"contrastive": 1.0, "entailment": 1.0, "prior_kl": 1.0, "diffusion": 1.0, "diversity": 1.0})
-    assert Objective(every, words).active == ("contrastive", "diversity")
 
 
 def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Path) -> None:
@@ -179,7 +132,6 @@ def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Pat
     result = train(config, output=tmp_path / "run", device="cpu")
     assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
     retriever = load_pretrained(tmp_path / "run" / "best")
-    assert "load_pretrained(" in (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
     split = open_split(config, "test")
     encoded = encode_split(retriever, split, query_batch=7)
     assert isinstance(encoded.text, TextEmbedding)
