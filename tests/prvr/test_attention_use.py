@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from nightly import crossed
 from reports import make_report, printed
 from torch import Tensor
 
@@ -63,20 +62,6 @@ def test_logits_have_a_spread_over_keys_at_the_start(name: str) -> None:
         assert least < use.deviation < 2, use
         assert 0.5 < use.entropy <= 1 + 1e-6, use
         assert use.other_registers is None or use.other_registers > 1e-5, use
-
-
-@pytest.mark.parametrize(
-    ("size", "c", "magnitude"),
-    crossed(3, [(16, 15, 2), (96, 95, 4), (384, 127, 4)], [0.1, 1.0, 10.0], ["free", "bounded", "printed"]),
-)
-def test_the_balanced_start_fits_every_size_and_curvature(size: tuple[int, int, int], c: float, magnitude: str) -> None:
-    sizes = dict(zip(("hidden", "lorentz_dim", "heads"), size, strict=True))
-    few = {"max_frames": 32, "blocks": MODELS["hybrid-toy"].blocks[3:]}
-    changes = {**sizes, **few, "lorentz_curvature": c, "lorentz_magnitude": magnitude}
-    config = replace(MODELS["hybrid-toy"], **changes)
-    spreads = [use.deviation for use in uses(config) if "groups.1" in use.block]
-    assert min(spreads) > 0.05
-    assert max(spreads) < (8 if magnitude == "printed" else 2.5)  # printed: the length of a point is a single product
 
 
 def test_a_report_keeps_what_blocks_do_and_shows_it(tmp_path: Path) -> None:

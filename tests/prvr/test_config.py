@@ -17,7 +17,6 @@ from prvr.config import (
     BlockConfig,
     ConfigError,
     LossConfig,
-    Registry,
     config_leaves,
     dump_config,
     load_config,
@@ -83,25 +82,16 @@ def test_a_base_is_merged_by_groups_and_lies_beside_the_file_that_names_it(tmp_p
     changed = {"triplet": {"margin": 0.3}, "diversity": replace(base.loss["diversity"], weight=0)}
     assert config.loss == LossConfig({**base.loss.terms, **changed})
     assert (config.name, config.optim, config.train) == ("mine", base.optim, base.train)
-    write("first.yaml", "name: first\nbase: hybrid-tvr\ntrain: {epochs: 3}\n")
-    second = write("second.yaml", "name: second\nbase: first.yaml\noptim: {lr: 0.5}\n")
+    second = write("second.yaml", "name: second\nbase: mine.yaml\noptim: {lr: 0.5}\n")
     config = load_config(second, {"train.seed": 7})
-    assert (config.train.epochs, config.optim.lr, config.train.seed) == (3, 0.5, 7)
+    assert (config.loss["triplet"].margin, config.optim.lr, config.train.seed) == (0.3, 0.5, 7)
     for text, named in {
         "name: x\nbase: hybrid-tv\n": "did you mean hybrid-tvr",
-        "name: x\nbase: [hybrid-tvr]\n": "base: expected the name",
         "name: x\nbase: none.yaml\n": "none.yaml does not exist",
         "name: x\nbase: bad.yaml\n": "based on itself",
     }.items():
         with pytest.raises(ConfigError, match=named):
             load_config(write("bad.yaml", text))
-
-
-def test_values_from_python_are_taken_as_they_are() -> None:
-    changes = {"data.root": "/data/films #2", "data.cache_dir": "~", "name": "123", "data.feature": "[a]"}
-    config = load_config("hlformer-tvr", changes)
-    assert (config.data.root, config.data.cache_dir, config.name) == ("/data/films #2", "~", "123")
-    assert config.data.feature == "[a]"
 
 
 def test_groups_of_keys_are_merged_as_those_of_a_file() -> None:
@@ -118,8 +108,6 @@ def test_a_key_that_was_refused_is_not_suggested() -> None:
     with pytest.raises(ConfigError, match=r"'model\.compat\.window' of a model of kind tokens") as refused:
         load_config("diffusionret-msrvtt", {"model.compat.window": "drop"})
     assert "model.compat.window" not in re.split(r"\W did you mean | or |\?", str(refused.value))[1:]
-    with pytest.raises(ConfigError, match=r"'model\.word_dept' of .*; did you mean model\.word_depth"):
-        load_config("diffusionret-msrvtt", {"model.word_dept": 1})
 
 
 ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")
@@ -132,34 +120,13 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"model.heads": 7}, "hidden=384 must be a multiple of heads=7"),
         ({"optim.lr": -1.0}, r"optim\.lr.*greater than 0.*-1"),
         ({"model.fusion": "sum"}, r"model\.fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"),
-        ({"model.blocks": []}, "blocks is empty"),
         ({"loss.diffusion": 0.1}, r"needs model\.registers\.kind='diffusion'"),
-        ({"train.epochs": "many"}, r"train\.epochs.*integer.*'many'"),
-        ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
         ({"model.lorentz_magnitude": "printed"}, "lorentz_magnitude='printed' needs compat.lorentz='correct'"),
-        ({"model.registers.variance": "beta"}, "variance='beta' needs scheduler='ddpm', got 'ddim'"),
-        (
-            {"model.registers.scheduler": "flow", "model.compat.register_constants": "float32"},
-            "set compat.register_constants='float64'",
-        ),
         ({"optim": 3}, "optim"),
-        ({"optim.name.deep": 3}, "'name' is a value"),
         ({"optim.lr": math.nan}, r"optim\.lr: .*finite number, got nan"),
-        ({"model.blocks": [{"width": 1e300}]}, r"model\.blocks\.0\.width: .*less than or equal to 1000000"),
-        ({"loss.triplet": 10**5000}, r"loss\.triplet\.weight: .*valid number, got a very long number"),
-        ({"model.lorentz_dim": 3}, r"lorentz_dim=3: .* at least 8, a time and a space"),
-        ({"model.num_clips": 200, "model.compat.padding": "to_length"}, r"num_clips=200 is more than max_frames=128"),
         ({"model.clip_weight": 0, "model.frame_weight": 0}, "clip_weight and frame_weight are both 0"),
-        (
-            {"model.registers.kind": "diffusion", "model.registers.sampling_steps": 11},
-            r"sampling_steps=11 is beyond steps=10",
-        ),
         ({f"loss.{t}": 0 for t in ALL_LOSSES}, "every loss weight is 0"),
-        ({"model.blocks": [{"space": "lorenz"}]}, r"blocks.0.space: unknown space 'lorenz'; did you mean lorentz\?"),
-        ({"model.registers.kind": "prior", "model.registers.start": "gaussian"}, "needs start='prior_sample'"),
-        ({"model.stream": {"feature": "a/b"}}, r"model\.stream\.feature"),
         ({"model.stream": {"feature": "a"}, "model.branches": "clips"}, r"stream joins the frames .* got clips"),
-        ({"model.frame_query": "words", "model.branches": "clips"}, "frame_query='words' needs branches='both'"),
     ],
 )
 def test_unusable_values_are_named(overrides: dict, message: str) -> None:
@@ -195,33 +162,15 @@ def test_any_number_is_taken_or_refused_by_name(name: str) -> None:
 
 
 def test_unknown_presets_and_files(tmp_path: Path) -> None:
-    for name, message in (
-        ("hlformer-tv", "unknown preset 'hlformer-tv'; did you mean hlformer-tvr"),
-        ("diffusionret-stage2-paper", r"diffusionret-stage2-paper configures a re-ranker: .* --retriever RUN"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_config(name)
+    with pytest.raises(ConfigError, match="unknown preset 'hlformer-tv'; did you mean hlformer-tvr"):
+        load_config("hlformer-tv")
+    with pytest.raises(ConfigError, match=r"diffusionret-stage2-paper configures a re-ranker: .* --retriever RUN"):
+        load_config("diffusionret-stage2-paper")
     bad = tmp_path / "bad.yaml"
     for text, message in {
         "a: [1\n": r"not valid YAML: [\s\S]*    a: \[1\n",  # shows the line
         "[" * 200_000 + "]" * 200_000: "not valid YAML: nested too deeply",
-        "- 1": "expected a mapping",
-        "name: x": "model is required",
     }.items():
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=message):
             load_config(bad)
-
-
-def test_a_registry_takes_each_name_once() -> None:
-    registry: Registry[type] = Registry("part")
-    registry.register("first", dict, "A mapping.")
-    with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
-        registry.register("first", list, "A list.")
-
-
-def test_a_setting_that_no_part_reads_is_refused() -> None:
-    changes = {"model.fusion": "mean", "model.fusion_temperature": 0.1}
-    with pytest.raises(ConfigError, match=r"has no effect: .* or fusion='token_guided' reads"):
-        load_config("hlformer-tvr", changes)
-    assert load_config("hlformer-tvr", changes, shared=True).model != load_config("hlformer-tvr").model

@@ -17,8 +17,6 @@ from torch import Tensor
 from prvr.cli import main
 from prvr.data import PackedSplit, open_corpus
 from prvr.evaluation import EvaluationReport, encode_split
-from prvr.evaluation.lists import graded_gain
-from prvr.evaluation.metrics import Ties
 from prvr.models import AnyRetriever
 from prvr.training import open_split
 
@@ -74,7 +72,6 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     folder, retriever = run
     assert main(["evaluate", str(folder), "--device", "cpu", "-q"]) == 0
     out = capsys.readouterr().out
-    assert out.index("original labels") < out.index("dense labels")
     assert "toy-tiny test: 100 queries, 20 videos, dense labels" in cells(out)
     records = json.loads((root / "labels.json").read_text())
     number = {video: i for i, video in enumerate(split.video_ids)}
@@ -89,42 +86,13 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     original = EvaluationReport.from_json(folder / "evaluation.json")
     assert original.labels == "original"
     assert original.ranks.tolist() == slow_ranks(scores, [set(own) for own in split.relevant])
-    assert found.text_to_text == original.text_to_text  # siblings are what they are
     assert found.chance > original.chance
-    assert out.count("mAP") == out.count("moment retrieval") == 2
-    assert original.lists is not None
     assert found.lists is not None
     assert found.lists.right == pytest.approx(sum(map(len, right)) / len(right))
     own = sum(v in videos for v, videos in zip(found.query_to_video.tolist(), right, strict=True))
     assert [part.moments[0].queries for part in (original, found)] == [len(right), own]  # right in its own video only
     said = explained(["compare", *(str(folder / f"evaluation{name}.json") for name in ("", "_dense_labels"))], capsys)
     assert "with labels 'original'" in said
-    assert "with 'dense'" in said
-
-
-def test_stages_and_names_of_files(
-    root: Path,
-    run: tuple[Path, AnyRetriever],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "140")  # names in one line
-    folder = str(run[0])
-    assert main(["evaluate", folder, "--stage", "qb_norm", "--output", str(tmp_path / "mine.json"), "-q"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("text to video: 1. qb_norm") == 2
-    for name in ("mine", "mine_dense_labels"):
-        report = EvaluationReport.from_json(tmp_path / f"{name}.json")
-        assert report.stages == ("qb_norm over everything, t2v only",)
-        assert report.labels == ("dense" if "dense" in name else "original")
-    assert (run[0] / "evaluation_retriever_dense_labels.json").is_file()
-    shutil.copytree(root / "toy-tiny", tmp_path / "else" / "toy-tiny")
-    assert main(["evaluate", folder, "--transfer", str(tmp_path / "else" / "toy-tiny"), "-q"]) == 0
-    assert cells(capsys.readouterr().out).count("toy-tiny test, dense labels") == 2
-    assert (run[0] / "evaluation_on_toy-tiny_test_dense_labels.json").is_file()
-    assert main(["evaluate", folder, "--split", "val", "-q"]) == 0  # no query of this split has such a label
-    assert "labels" not in capsys.readouterr().out
 
 
 CAPTIONS = {"test": [("a", 0), ("a", 1), ("b", 0)], "val": [("a", 0), ("b", 0)], "train": [("c", 0)]}
@@ -159,24 +127,17 @@ def test_both_forms_of_labels(films: Path, tmp_path: Path, form: str, capsys: py
         {"cap_id": "a#enc#0", "vids": ["a", "b"]},
         {"cap_id": "b#enc#0", "vids": ["a"]},
     ]
-    assert "already exists" in explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
 
 
 def test_labels_that_do_not_fit_are_refused(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for query, videos, named in (
         ("z#enc#0", ["a"], "query ids that are in no split: 1, among them ['z#enc#0']"),
         ("a#enc#1", ["a", "y", "c"], "their query: 2, among them ['c', 'y']"),
-        ("a#enc#1", [], "no label"),
         (3, ["a"], "record 1: got {'query_id': 3"),
-        ("a#enc#1", "a", "expected an object with query_id"),
     ):
         (tmp_path / "labels.json").write_text(json.dumps([{"query_id": query, "gt_video_ids": videos}]))
         said = explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
         assert named in said
-        assert "labels.json" in said
-    (tmp_path / "labels.json").write_text(json.dumps([{"query_id": "a#enc#1", "gt_video_ids": ["a"]}] * 3))
-    said = explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
-    assert "repeated query ids: 2" in said
     assert not (films / "TextData" / "films_dense_labels.jsonl").exists()
 
 
@@ -186,9 +147,7 @@ def loop_gain(scores: list[float], gains: list[float]) -> float:
     return total / sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
 
 
-def test_levels_of_relevance_are_gains(
-    root: Path, run: tuple[Path, AnyRetriever], split: PackedSplit, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_levels_of_relevance_are_gains(root: Path, run: tuple[Path, AnyRetriever], split: PackedSplit) -> None:
     other = root / "graded"
     shutil.copytree(root / "toy-tiny", other / "toy-tiny")
     (other / "toy-tiny" / "TextData" / "toy-tiny_dense_labels.jsonl").unlink()
@@ -212,17 +171,3 @@ def test_levels_of_relevance_are_gains(
     assert found.lists is not None
     assert found.lists.ndcg == pytest.approx(100 * sum(expected) / len(expected), abs=1e-6)
     assert found.lists.right == pytest.approx(2.8)  # those of level 0 are not right
-    capsys.readouterr()
-    (other / "wrong.json").write_text(json.dumps([records[0] | {"levels": [1, 2]}]))
-    (other / "toy-tiny" / "TextData" / "toy-tiny_dense_labels.jsonl").unlink()
-    command = ["convert", "labels", str(other / "toy-tiny"), str(other / "wrong.json")]
-    assert "got levels [1, 2], expected one from 0 to 30 per video" in explained(command, capsys)
-
-
-@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
-def test_ties_of_graded_videos(ties: Ties) -> None:
-    """Four at the same score: gains in the least favourable order, the most favourable one, or the mean of the two."""
-    gains = torch.tensor([[1.0, 0.0, 3.0, 7.0]], dtype=torch.float64)
-    worst, best = (loop_gain([0.0, -1.0, -2.0, -3.0], order) for order in ([0, 1, 3, 7], [7, 3, 1, 0]))
-    expected = {"worst": worst, "mean": (worst + best) / 2, "best": best}[ties]
-    assert graded_gain(torch.zeros(1, 4), gains, ties).item() == pytest.approx(expected)

@@ -150,6 +150,11 @@ class TestWholeModel:
                     expected = plain.word_score(out.text.words[q], some.word_mask[q], head, rows, unit)
                     assert float(found[q, v]) == pytest.approx(expected, rel=1e-9)
 
+    def test_uniform_weights_are_the_mean_of_the_words(self) -> None:
+        retriever, some = model(model__word_weights="uniform")[0], batch()
+        weights = retriever.encode_text(some.words, some.word_mask).weights
+        torch.testing.assert_close(weights, some.word_mask / some.word_mask.sum(1, keepdim=True), check_dtype=False)
+
 
 class TestLaws:
     @pytest.mark.parametrize("targets", ["transport", "softmax"])

@@ -28,7 +28,6 @@ from prvr.losses import (
     triplet_loss,
     triplet_pairs_loss,
 )
-from prvr.models.linear_path import sentences
 
 
 def _case(seed: int, videos: int, per_video: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -193,25 +192,6 @@ def test_regression_is_the_plain_loop_and_its_shares_are_constants(seed: int, te
     torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
     gradients = [torch.autograd.grad(loss, rows)[0] for loss in losses]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
-
-
-def test_regression_trains_rows_toward_the_raw_sentences_and_moves_no_query() -> None:
-    retriever: Any = build()
-    batch = make_batch([6, 3])
-    terms = LossConfig({"regression": {"weight": 0.5, "temperature": 0.2}})
-    objective = prvr.Objective(terms, retriever.config).double()
-    term: Any = objective.get_submodule("regression")
-    out, targets = retriever(batch), sentences(batch.words, batch.word_mask)
-    found = objective(out, batch)
-    for branch, rows, valid in (
-        ("clips", out.video.clips, torch.ones(2, 4, dtype=torch.bool)),
-        ("frames", out.video.frames, batch.frame_mask),
-    ):
-        expected = 0.5 * plain.regression(term.head(rows), valid, targets, batch.query_to_video.tolist(), 0.2)
-        torch.testing.assert_close(found[f"regression_{branch}"], expected)
-    (found["regression_clips"] + found["regression_frames"]).backward()
-    assert all(p.grad is None for p in retriever.query.parameters())
-    assert all(p.grad is not None and p.grad.any() for p in term.parameters())
 
 
 def test_the_contrastive_loss_is_the_plain_loop() -> None:

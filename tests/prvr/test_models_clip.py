@@ -61,19 +61,6 @@ def make_batch(frames: int = 3, words: int = 5, nonsense: float = 9.0) -> Batch:
     )
 
 
-def test_layers_are_those_of_the_clip(clip: Any) -> None:
-    """The temporal transformer gives what transformers' own layers give, without their causal mask."""
-    retriever = TokenRetriever(settings(word_projection="linear")).eval()
-    start_from_clip(retriever, clip.state_dict())
-    frames, mask = torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool)
-    x = frames + clip.text_model.embeddings.position_embedding.weight[:4]
-    for layer in clip.text_model.encoder.layers[:2]:
-        x = layer(x, attention_mask=None)
-        x = x[0] if isinstance(x, tuple) else x
-    torch.testing.assert_close(retriever.temporal(frames, mask), frames + x, rtol=1e-4, atol=1e-4)
-    assert torch.equal(retriever.project_words.weight, clip.text_projection.weight)
-
-
 def test_a_clip_that_does_not_fit_is_refused(clip: Any, folder: Path, tmp_path: Path) -> None:
     retriever = TokenRetriever(settings(max_frames=17))
     before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
@@ -92,9 +79,11 @@ def test_a_clip_that_does_not_fit_is_refused(clip: Any, folder: Path, tmp_path: 
 
 def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: Path) -> None:
     expected = clip.text_model.encoder.layers[1].mlp.fc1.weight
-    for retriever in (build_retriever(settings(init_from=str(folder))), with_clip(folder)):
+    started = build_retriever(settings(init_from=str(folder), word_projection="linear"))
+    for retriever in (started, with_clip(folder)):
         assert isinstance(retriever, TokenRetriever | ClipRetriever)
         assert torch.equal(retriever.temporal.layers[1].linear1.weight, expected)
+    assert torch.equal(started.project_words.weight, clip.text_projection.weight)
     backbone = with_clip(folder).backbone.state_dict()
     assert all(torch.equal(backbone[name], tensor) for name, tensor in clip.state_dict().items())
     with pytest.raises(DataError, match="none: no such folder"):

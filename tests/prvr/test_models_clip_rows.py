@@ -10,7 +10,7 @@ from test_models import build, make_batch
 import prvr
 from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.losses import key_clip_nce_loss, key_clip_triplet_loss
+from prvr.losses import key_clip_nce_loss
 from prvr.models.clips import MergedClips
 from prvr.models.rows import Sequences
 
@@ -48,22 +48,6 @@ def test_frame_distillation_decays_and_needs_a_teacher() -> None:
     torch.testing.assert_close(objective(out, batch)["total"], 0.9**3 * first)
     with pytest.raises(InputError, match=r"Pass them as Batch\.teacher_frames"):
         objective(out, dataclasses.replace(batch, teacher_frames=None))
-
-
-def test_losses_of_key_clips_are_plain_loops() -> None:
-    scores = torch.randn(6, 6, dtype=torch.float64)
-    owner = [0, 0, 1, 2, 2, 2]
-    same = torch.tensor(owner)[:, None] == torch.tensor(owner)
-    for positives in (torch.eye(6, dtype=torch.bool), same):
-        contrast = ranking = torch.zeros((), dtype=torch.float64)
-        for q in range(6):
-            wrong = [p for p in range(6) if not positives[q, p]]
-            terms = [scores[q, p] for p in [q, *wrong]] + [scores[p, q] for p in [q, *wrong]]
-            contrast = contrast + torch.stack(terms).logsumexp(0) - scores[q, q]
-            for negative in (scores[q, wrong].max(), scores[wrong, q].max()):
-                ranking = ranking + F.relu(0.3 + negative - scores[q, q])
-        torch.testing.assert_close(key_clip_nce_loss(scores, positives), contrast / 6)
-        torch.testing.assert_close(key_clip_triplet_loss(scores, positives, 0.3, "hardest"), ranking / 6)
 
 
 def test_siblings_are_negatives_only_as_released() -> None:

@@ -5,16 +5,25 @@ from typing import Any
 
 import pytest
 import torch
-from test_models import CORRECT, SMALL, make_batch
+from test_models import SMALL, make_batch
 from torch import Tensor
 
 import prvr
-from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.models.layers import Positions
-from prvr.models.rows import Sequences
 from prvr.objective import Objective
 
+CORRECT = {
+    "hybrid": {"registers": RegisterConfig(kind="diffusion", num=3, steps=4)},
+    "gmmformer": {
+        "layer": "attention",
+        "depth": 2,
+        "fusion": "mean",
+        "frame_pooling": "attention",
+        "blocks": (BlockConfig(), BlockConfig(width=2.0)),
+    },
+    "condition": {"registers": RegisterConfig(kind="condition", num=2), "fusion": "concat_linear"},
+}
 RELEASED: dict[str, Any] = {
     "window": "multiply",
     "compat": Compat("released", "to_length", "released", "released", "start"),
@@ -76,38 +85,3 @@ def test_fixed_lengths_are_a_quarter_a_half_or_all() -> None:
     assert [config.padded_length(length, 12) for length in (1, 3, 4, 6, 7, 12)] == [3, 3, 6, 6, 12, 12]
     with pytest.raises(ValueError, match=r"padded_rows='drop' does not go with compat.padding='to_batch'"):
         ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": "drop"}))
-
-
-@pytest.mark.parametrize("space", ["euclidean", "lorentz"])
-def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
-    """Blocks give the same rows; the mean that guides the fusion is over a video's own frames."""
-    exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
-    batch, registers = make_batch([9, 3, 1]), torch.randn(3, 2, 16, dtype=torch.float64)
-    frames, mask, _ = exact.pad_frames(batch.frames, batch.frame_mask, exact.config.max_frames)
-    rows = []
-    for retriever, sequences in ((exact, Sequences.padded(mask)), (fast, Sequences.packed(mask))):
-        branch: Any = retriever.frames
-        rows.append(branch.layers[0].blocks(branch.embed(frames, sequences), sequences, registers)[:, mask])
-    torch.testing.assert_close(*rows, rtol=0, atol=1e-10)
-    slow, quick = exact(batch).scores, fast(batch).scores
-    assert not torch.allclose(slow.frames, quick.frames)
-    torch.testing.assert_close(quick.clips, slow.clips, rtol=0, atol=1e-10)
-
-
-def test_gradients_of_packed_rows_do_not_depend_on_the_order_of_threads() -> None:
-    """Many rows share a position: their gradients are added in one order, however many threads add them."""
-    torch.manual_seed(0)
-    positions, before = Positions(30, 96, 0.0), torch.get_num_threads()
-    sequences = Sequences.packed(torch.rand(256, 30) < 0.5)
-    x = sequences.pack(torch.randn(256, 30, 96))
-    torch.set_num_threads(4)
-    try:
-        found = []
-        for _ in range(5):
-            positions.zero_grad()
-            positions(x, sequences).pow(3).sum().backward()
-            assert positions.table.grad is not None
-            found.append(positions.table.grad.clone())
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(one, found[0]) for one in found)

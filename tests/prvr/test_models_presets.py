@@ -9,7 +9,6 @@ import torch
 from nightly import crossed
 from test_models import SIZES, make_batch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import prvr
 from prvr.config import Config, config_to_dict, validated
@@ -65,31 +64,6 @@ def test_what_padding_holds_changes_nothing(name: str, value: float) -> None:
     expected = results(name, padded_with(0.0))
     for key, tensor in results(name, padded_with(value)).items():
         assert torch.equal(tensor, expected[key]), key
-
-
-@pytest.mark.parametrize(("name", "training"), crossed(2, SYSTEMS, [True, False]))
-@sdpa_kernel(SDPBackend.MATH)  # torch's fused attention has first derivatives only
-def test_second_derivatives_are_differences_of_gradients(name: str, training: bool) -> None:
-    retriever, _ = system(name)
-    retriever.train(training)
-    batch, weights = make_batch([5, 3]), torch.randn(4, 2, dtype=torch.float64)
-    parameters = {key: p.detach() for key, p in retriever.named_parameters()}
-    direction = {key: torch.randn_like(p) for key, p in parameters.items()}
-
-    def slope(step: Tensor) -> Tensor:
-        """Derivative of a sum of scores along the direction, at a step along it."""
-
-        def score(step: Tensor) -> Tensor:
-            torch.manual_seed(2)
-            moved = {key: p + step * direction[key] for key, p in parameters.items()}
-            output: Any = torch.func.functional_call(retriever, moved, (batch,))
-            return (weights * output.scores.total).sum()
-
-        return torch.func.grad(score)(step)
-
-    start, step = torch.zeros((), dtype=torch.float64), 1e-7
-    difference = float(slope(start + step) - slope(start - step)) / (2 * step)
-    assert float(torch.func.grad(slope)(start)) == pytest.approx(difference, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ import torch.nn.functional as F
 from test_models import make_batch as batch_of
 
 import prvr
-from prvr.config import LossConfig, TokenCompat, TokenModelConfig, load_config
-from prvr.evaluation import EvaluationConfig, encode_split, evaluate, find_moments
-from prvr.models import TokenRetriever, load_pretrained
+from prvr.config import LossConfig, TokenCompat, TokenModelConfig
+from prvr.models import TokenRetriever
 from prvr.objective import Objective
-from prvr.training import open_split, train
-from prvr.types import TextEmbedding, query_vectors
+from prvr.types import query_vectors
 
 SIZES = {"video_dim": 10, "query_dim": 6, "hidden": 8, "heads": 2, "depth": 2, "max_frames": 9, "max_words": 7}
 SMALL: dict[str, Any] = {"kind": "tokens", "frame_projection": "linear", **SIZES}
@@ -122,22 +119,3 @@ def test_gradients_are_finite_and_reach_everything(learned: bool) -> None:
         silent = name.endswith("net.2.bias")  # a constant does not move a softmax
         assert silent or parameter.grad.abs().max() > 0, name
     assert len(list(objective.parameters())) == learned
-
-
-def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Path) -> None:
-    """Trained, saved, read again, evaluated with other block sizes, and asked for moments."""
-    small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "train.epochs": 2, "train.batch_size": 16}
-    data = {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
-    config = load_config("diffusionret-toy", small | data | {"loss.contrastive.learned": True})
-    result = train(config, output=tmp_path / "run", device="cpu")
-    assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
-    retriever = load_pretrained(tmp_path / "run" / "best")
-    split = open_split(config, "test")
-    encoded = encode_split(retriever, split, query_batch=7)
-    assert isinstance(encoded.text, TextEmbedding)
-    report = evaluate(retriever, split, EvaluationConfig(query_batch=5, bootstrap=0), encoded=encoded)
-    assert report.text_to_video == result.report.text_to_video
-    examples = find_moments(retriever, split, [0, 3], k=2, encoded=encoded)
-    assert all(hit.end > hit.start for example in examples for hit in example.hits)
-    scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)
-    assert examples[1].hits[0].score == pytest.approx(scores[3].max().item(), abs=1e-6)

@@ -1,172 +1,22 @@
-"""A loss of another package: imported first, it is configured, trained, stopped and resumed; no file imports it."""
+"""A loss of one's own sees what it asks for, and is refused without."""
 
-import dataclasses
-import importlib
-import sys
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from commands import explained
 from training_runs import make_config
 
-import prvr
-from prvr.cli import main
-from prvr.config import (
-    LOSSES,
-    Config,
-    ConfigError,
-    LossSettings,
-    config_leaves,
-    dump_config,
-    load_config,
-    validated,
-)
+from prvr.config import LOSSES, ConfigError, LossSettings
 from prvr.data import VideoLoader
 from prvr.data.packed import Moments
 from prvr.losses import LossInputs, Term
-from prvr.models import build_retriever, load_pretrained
-from prvr.systems import open_system
-from prvr.training import Splits, Teacher, TrainingError, train
+from prvr.models import build_retriever
+from prvr.objective import Objective
+from prvr.training import Splits, TrainingError, train
 from prvr.types import Labels
-
-MODULE = """
-from pydantic.dataclasses import dataclass
-from torch import nn, tensor
-
-from prvr.config import LOSSES, STRICT, LossSettings
-from prvr.losses import Term
-
-
-@dataclass(frozen=True, config=STRICT)
-class CentringSettings(LossSettings):
-    power: float = 2.0
-
-
-class Centring(Term[CentringSettings]):
-    def __init__(self, settings, model):
-        super().__init__(settings, model)
-        self.scale = nn.Parameter(tensor(2.0))
-
-    def forward(self, inputs):
-        return (self.scale * inputs.text.mean(0).norm()) ** self.settings.power
-
-
-"""
-REGISTRATION = """
-LOSSES.register("centring", Centring, "Draws the mean query to the origin.", CentringSettings, ["pooled"])
-"""
-CENTRING = {"weight": 0.1, "power": 3.0}
-
-
-def forget() -> None:
-    """As a new process: nothing but the losses of prvr is known."""
-    sys.modules.pop("own_losses", None)
-    LOSSES._entries.pop("centring", None)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "own_losses.py").write_text(MODULE + REGISTRATION, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    forget()
-
-
-def own_config(cache: str) -> prvr.Config:
-    import_module("own_losses")
-    return make_config(cache, loss__centring=CENTRING)
-
-
-def test_its_settings_are_keys_like_all_others(folder: Path, cache: str) -> None:
-    config = own_config(cache)
-    values = yaml.safe_load(dump_config(config))
-    assert (values["loss"]["centring"], values["imports"]) == (CENTRING, ["own_losses"])
-    assert {"loss.centring", "loss.centring.power"} <= config_leaves(prvr.Config).keys()
-    path = folder / "config.yaml"
-    path.write_text(dump_config(config), encoding="utf-8")
-    for key, value in (("loss.centring.power", "much"), ("loss.centring.pover", 1), ("loss.centring", -1)):
-        with pytest.raises(ConfigError, match=r"loss\.centring\.(weight|power)"):
-            load_config(path, {key: value})
-    assert load_config(path, {"loss.centring": 0.5}).loss["centring"].power == 3.0
-    path.write_text(dump_config(config).replace("- own_losses", ""), encoding="utf-8")
-    forget()
-    with pytest.raises(ConfigError, match=r"unknown key 'loss\.centring'; .*For your own loss, pass --import MODULE"):
-        load_config(path)
-
-
-def test_the_module_that_registered_a_part_in_use_is_recorded(folder: Path, cache: str) -> None:
-    (folder / "own_terms.py").write_text(MODULE, encoding="utf-8")
-    (folder / "own_losses.py").write_text("from own_terms import *\nfrom own_terms import LOSSES" + REGISTRATION)
-    assert own_config(cache).imports == ("own_losses",)
-    assert make_config(cache).imports == ()
-
-
-@pytest.fixture
-def downloaded(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of somebody else, whose configuration names a module that lies in the current folder too."""
-    run = tmp_path / "run"
-    config = make_config(cache)
-    build_retriever(config.model).save_pretrained(run / "best")
-    (run / "config.yaml").write_text(dump_config(config).replace("imports: []", "imports: [evil]"), encoding="utf-8")
-    (run / "last").mkdir()
-    (run / "last" / "state.pt").write_bytes(b"")
-    (tmp_path / "evil.py").write_text("open('executed', 'w').close()\n", encoding="utf-8")
-    (tmp_path / "videos").mkdir()
-    (tmp_path / "system.yaml").write_text("first: run\nstages: [{kind: qb_norm}]\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return run
-
-
-def test_no_command_and_no_function_runs_code_that_a_file_names(
-    downloaded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in (
-        "train --config run/config.yaml --output new",
-        "train --resume --output run",
-        "train --retriever run --output new",
-        "evaluate run --preset gmmformer-toy --stage retriever:run",
-        "evaluate system.yaml",
-        "plot scores run",
-    ):
-        message = explained(command.split(), capsys)
-        assert "evil, which is not imported" in message
-        assert "--import evil" in message
-    for read in (
-        lambda: load_config(downloaded / "config.yaml"),
-        lambda: open_system(downloaded).config,
-        lambda: Teacher.open(str(downloaded)),
-        lambda: validated(Config, yaml.safe_load((downloaded / "config.yaml").read_text())),
-    ):
-        with pytest.raises(ConfigError, match="evil, which is not imported"):
-            read()
-    load_pretrained(downloaded / "best")  # these read the weights alone
-    main(["search", "videos", "a dog", "--model", "run", "--encoder", "toy"])
-    config = downloaded / "best" / "config.json"
-    config.write_text(config.read_text().replace('"euclidean"', '"evil"'), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"unknown space 'evil'.* pass --import MODULE"):
-        load_pretrained(downloaded / "best")
-    assert not Path("executed").exists()
-    try:
-        importlib.import_module("evil")
-        assert load_config(downloaded / "config.yaml").imports == ("evil",)
-        assert Path("executed").exists()
-    finally:
-        sys.modules.pop("evil", None)
-
-
-def test_a_configuration_older_than_a_loss_is_not_trained(folder: Path, cache: str, splits: Splits) -> None:
-    before = make_config(cache)
-    own_config(cache)  # registers the loss
-    with pytest.raises(ConfigError, match=r"loss\.centring\.power: cannot be read back"):
-        train(before, output=folder / "run", splits=splits, device="cpu")
-    assert not (folder / "run").exists()
 
 
 class Timed(Term[LossSettings]):
@@ -195,8 +45,8 @@ def test_a_loss_sees_ids_captions_and_moments_and_is_refused_without(
 ) -> None:
     courses = []
     for chunk in (None, 5):
-        config = make_config(cache, loss__timed=0.1, train__chunk_videos=chunk, model__dropout=0.0)
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, input_dropout=0.0))
+        still = {"model__dropout": 0.0, "model__input_dropout": 0.0}
+        config = make_config(cache, loss__timed=0.1, train__chunk_videos=chunk, **still)
         result = train(config, output=tmp_path / str(chunk), splits=splits, device="cpu")
         courses.append([line["loss"]["timed"] for line in result.history])
     assert courses[0] == pytest.approx(courses[1], rel=1e-3)
@@ -205,19 +55,24 @@ def test_a_loss_sees_ids_captions_and_moments_and_is_refused_without(
     for labels in timed:
         rows = [place[name] for name in labels.query_ids]
         assert list(labels.captions) == [packed.captions[row] for row in rows]
-        owners = [packed.video_ids[video] for video in packed.query_to_video[rows]]
-        assert [labels.video_ids[video] for video in labels.query_to_video.tolist()] == owners
         expected = torch.from_numpy(np.stack(packed.moments, 1)[rows]).float()
         torch.testing.assert_close(labels.moments, expected, equal_nan=True)
 
     config = make_config(cache, loss__timed=0.1)
-    retriever, batch = build_retriever(config.model), VideoLoader(splits.train, 4).batch([(0, 0), (1, 0)])
-    objective = prvr.Objective(config.loss, config.model)
-    out = retriever(batch)
-    assert objective(out, batch)["timed"] > 0
+    batch = VideoLoader(splits.train, 4).batch([(0, 0), (1, 0)])
+    output = build_retriever(config.model)(batch)
     with pytest.raises(ValueError, match=r"loss.timed needs .*, and this batch has none: pass Batch.captions"):
-        objective(out, dataclasses.replace(batch, captions=()))
+        Objective(config.loss, config.model)(output, replace(batch, captions=()))
     unknown = Moments(*(np.full(len(splits.train.query_ids), np.nan) for _ in range(3)))
     monkeypatch.setattr(splits.train, "moments", unknown)
     with pytest.raises(TrainingError, match=r"loss.timed=0.1 needs moments of queries, and toy-tiny train has none"):
         train(config, output=tmp_path / "run", splits=splits, device="cpu")
+
+
+def test_a_configuration_older_than_a_loss_is_not_trained(
+    splits: Splits, cache: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    before = make_config(cache)
+    request.getfixturevalue("timed")  # registers the loss
+    with pytest.raises(ConfigError, match=r"loss\.timed.*: cannot be read back"):
+        train(before, output=tmp_path / "run", splits=splits, device="cpu")

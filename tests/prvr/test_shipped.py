@@ -12,7 +12,7 @@ from prvr.data.hashes import HASHES
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import compare_baselines, untrained_baselines
 from prvr.models import load_pretrained
-from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, model_files, shipped_model
+from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, shipped_model
 from prvr.systems import open_system
 from prvr.toy import load_encoder
 from prvr.toy.toy_corpus import GENERATOR, VERSION
@@ -57,8 +57,3 @@ def test_its_name_comes_before_a_folder_and_a_path_does_not(tmp_path: Path, monk
         open_system(Path(NAME))
     (tmp_path / "both.yaml").write_text(f"first: {NAME}\nstages:\n- kind: retriever\n  run: {NAME}\n")
     assert len(open_system("both.yaml").pipeline.stages) == 1
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such folder. .*ships with prvr: toy-world"):
-        model_files(tmp_path / "drawn-word")

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prvr.evaluation.significance import METRICS, bootstrap_intervals, holm, paired_test, seeds_test
 
@@ -31,19 +29,6 @@ def test_interval_agrees_with_a_loop_over_resampled_videos():
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=4.0)
 
 
-@given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 4)), min_size=1, max_size=30), st.integers(0, 5))
-def test_intervals_lie_in_range_and_depend_on_the_seed_only(pairs, seed):
-    ranks, owner = (np.array(column) for column in zip(*pairs, strict=True))
-    found = bootstrap_intervals(ranks, owner, samples=50, seed=seed)
-    assert tuple(found) == METRICS
-    for name, interval in found.items():
-        assert 0 <= interval.low <= interval.high <= (400 if name == "sumr" else 100) + 1e-9
-    assert found == bootstrap_intervals(ranks, owner, samples=50, seed=seed)
-    assert found == bootstrap_intervals(
-        ranks, owner * 10 + 3, samples=50, seed=seed
-    )  # numbers of videos are only names
-
-
 def test_paired_difference_is_exact_and_antisymmetric():
     (a, owner), (b, _) = simulated(seed=0), simulated(seed=1)
     forth, back = paired_test(a, b, owner, samples=500), paired_test(b, a, owner, samples=500)
@@ -62,15 +47,6 @@ def test_permutation_p_value_agrees_with_all_swaps():
     sums = [abs(sum(g if bit >> v & 1 else -g for v, g in enumerate(per_video))) for bit in range(2 ** len(per_video))]
     exact = np.mean(np.array(sums) >= abs(per_video.sum()) - 1e-9)
     assert paired_test(ranks_a, ranks_b, owner, samples=20_000)["sumr"].p_value == pytest.approx(exact, abs=0.015)
-
-
-def test_equal_runs_do_not_differ_and_a_clear_gain_does():
-    ranks, owner = simulated()
-    same = paired_test(ranks, ranks, owner, samples=300)["sumr"]
-    assert (same.value, same.interval.low, same.interval.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
-    better = paired_test(ranks, np.maximum(ranks // 4, 1), owner, samples=300)["sumr"]
-    assert better.interval.low > 0
-    assert better.p_value == pytest.approx(1 / 301)
 
 
 def studied(generator, gain=0.0, spread=0.0, seeds=3, videos=80, per_video=4):
@@ -114,12 +90,6 @@ def test_seeds_intervals_cover_the_truth_about_as_often_as_they_say(spread):
     covered = np.mean([one.interval.low <= 0 <= one.interval.high for one in found])
     assert 0.91 <= covered <= 0.98, covered  # 95 % of 300, and three standard errors
     assert np.mean([one.p_value < 0.05 for one in found]) == pytest.approx(1 - covered, abs=0.02)
-
-
-def test_a_gain_that_is_there_is_found():
-    found = seeds_test(*studied(np.random.default_rng(5), gain=0.5, spread=0.05), samples=999)["sumr"]
-    assert found.interval.low > 0
-    assert found.p_value == pytest.approx(0.002)
 
 
 def test_holm_agrees_with_values_by_hand():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from commands import cells, explained
 from search_files import TOY, make_features, make_library
-from training_runs import file_size_limit
 
 from prvr.cli import main
 from prvr.data.hashes import signed
@@ -94,8 +93,6 @@ def test_search_uses_what_is_shown_to_be_better_until_it_is_forgotten(
     assert main(["teach", str(turned), "--forget"]) == 0
     assert ranking(turned) == before
     assert "nothing was taught with toy" in explained(["search", str(turned), OTHER, "--model", "taught"], capsys)
-    assert main(["teach", str(turned), "--forget"]) == 0
-    assert "nothing was taught" in capsys.readouterr().out
 
 
 def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Path, tmp_path: Path) -> None:
@@ -121,10 +118,6 @@ def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Pa
             scores.append((mapped @ y[number] / np.linalg.norm(mapped, axis=1)).max())
         ranks.append(1 + sum(score > scores[number] for score in scores))
     assert comparison.taught.mnr == np.mean(ranks)
-    with Library(turned, encoder="toy", device="cpu") as opened:  # of five videos that all gain, p is not below 0.05
-        few = opened.teach(table(tmp_path / "few.csv", range(5)))
-    assert few.differences["sumr"].p_value > 0.05
-    assert not few.is_better
 
 
 def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,8 +127,6 @@ def test_what_is_not_shown_to_be_better_is_not_used(tmp_path: Path, capsys: pyte
     assert "not significantly better than zero-shot: searches stay zero-shot" in cells(capsys.readouterr().out)
     assert ranking(folder) == before
     assert ranking(folder, model="taught") != before
-    assert main(["library", str(folder)]) == 0
-    assert "not significantly better, so search is zero-shot" in cells(capsys.readouterr().out)
 
 
 def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Path) -> None:
@@ -150,25 +141,20 @@ def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Pa
     assert np.abs(taught.matrix[:-1] - np.eye(TOY.joint_dim)).max() < 0.05  # 0.14 by heart
 
 
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ("", "no captions"),
-        ("v01,a red star,,\n", "captions of 1 video. Expected captions of several"),
-        ("v01,a red star,,\nv99,a moon,,\nv02,a moon,20,30\n", "2 problems. Line 3: no video fits 'v99'"),
-    ],
-)
 def test_tables_that_cannot_be_used_change_nothing(
-    rows: str, says: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "captions.csv"
-    path.write_text(f"video,text,start,end\n{rows}")
-    assert says in explained(["teach", str(turned), str(path)], capsys)
+    path.write_text("video,text,start,end\nv01,a red star,,\nv99,a moon,,\nv02,a moon,20,30\n")
+    assert "2 problems. Line 3: no video fits 'v99'" in explained(["teach", str(turned), str(path)], capsys)
+    path.write_text("video,text\nv01,a red star\n")
+    assert "captions of 1 video. Expected captions of several" in explained(["teach", str(turned), str(path)], capsys)
+    assert "Expected either a table of captions or --forget" in explained(["teach", str(turned)], capsys)
     with Library(turned, encoder="toy") as opened:
         assert opened.taught() is None
 
 
-@pytest.mark.parametrize("content", ["edited", "folder", "map", "folder of its name"])
+@pytest.mark.parametrize("content", ["edited", "folder", "map"])
 def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
     content: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,9 +166,6 @@ def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
     del values["sha256"]
     if content == "edited":
         path.write_text(path.read_text().replace('"taught": ', '"taught": 1'))
-    elif content == "folder of its name":
-        path.unlink()
-        path.mkdir()
     else:
         path.write_text(signed(values | {"folder": {"folder": "/elsewhere"}, "map": {"map": "AAAA"}}[content]))
     capsys.readouterr()
@@ -190,7 +173,6 @@ def test_a_file_that_is_not_ours_is_not_used_and_not_replaced(
     out, err = capsys.readouterr()
     assert [Path(line).name for line in out.splitlines()] == [video for video, _ in before][:10]
     assert err.startswith(str(path))
-    assert "the encoder alone ranks the videos" in err
     for command in (["teach", str(turned), str(captions)], ["teach", str(turned), "--forget"]):
         assert str(path) in explained(command, capsys)
         assert path.exists()
@@ -206,19 +188,3 @@ def test_a_map_is_of_one_folder_and_new_videos_are_searched_with_it(turned: Path
     assert dict(ranking(turned))[hits[0].video_id] == pytest.approx(hits[0].score, abs=1e-6)
     other = library(tmp_path / "others", 0.7)
     assert ranking(other) == ranking(other, model="zero-shot")
-
-
-def test_what_is_there_stays_when_it_cannot_be_replaced(
-    turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Library(turned, encoder="toy", device="cpu") as opened:
-        opened.teach(table(tmp_path / "captions.csv"))
-        before = opened.taught()
-    few = ["teach", str(turned), str(table(tmp_path / "few.csv", range(5)))]
-    with file_size_limit(100_000):
-        assert "the disk is full" in explained(few, capsys)
-    for words in (few[:2], [*few, "--forget"]):
-        assert "Expected either a table of captions or --forget" in explained(words, capsys)
-    with Library(turned, encoder="toy") as opened:
-        assert opened.taught() == before
-    assert not list(tmp_path.rglob("*.prvr-tmp"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training_runs import DIFFUSION, Runs, make_config, same, same_end, state_of
 
-from prvr.config import Config, ConfigError, validated
+from prvr.cli.train import show_folder
+from prvr.config import Config
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import Retriever
-from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, train
+from prvr.training import RetrievalTask, RunResult, Splits, train
 
 EPOCHS, AVERAGED = 3, 2
 Averaged = tuple[RunResult, list[dict[str, Any]]]
@@ -71,20 +71,13 @@ def test_the_mean_of_the_last_epochs_is_kept_scored_and_named(
             torch.testing.assert_close(kept[name].double(), value, rtol=1e-6, atol=1e-7)
         moved = [name for name in expected if not torch.equal(kept[name], states[-1][part][name])]
         assert len(moved) > len(expected) / 2, "the mean is not the last epoch"
-    result, _ = averaged
     kept = Retriever.from_pretrained(result.output / "best")
     again = evaluate(kept, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert np.array_equal(again.ranks, result.report.ranks)
-    watched = evaluate(kept, splits.selection, EvaluationConfig(bootstrap=0, seed=config.train.seed))
-    assert result.best_score == result.history[-1]["sumr"] == watched.text_to_video.sumr
-    from prvr.cli.train import show_folder
-
-    result, _ = averaged
     assert (result.epochs, result.best_epoch, result.stopped_early) == (EPOCHS, EPOCHS - 1, False)
     assert [line["averaged"] for line in result.history] == [[0], [1], [1, 2]]
     card = (result.output / "best" / "README.md").read_text(encoding="utf-8")
     assert "No epoch was chosen: this is the mean of the weights of epochs 1 to 2 (from 0)" in card
-    assert "best" not in card.split("No epoch was chosen")[1].split("|")[0]
     show_folder(result)
     assert "saved model: mean of the weights of epochs 1 to 2 (counted from 0)" in capsys.readouterr().out
 
@@ -108,10 +101,3 @@ def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
     monkeypatch.undo()
     runs.resume()
     assert same_end(straight, runs.path)
-    assert (straight / "best" / "README.md").read_text() == (runs.path / "best" / "README.md").read_text()
-
-
-def test_more_epochs_than_are_trained_are_refused() -> None:
-    for read in (partial(validated, Config), partial(reranker_run_config, width=8)):
-        with pytest.raises(ConfigError, match=r"train\.average=5 with train\.epochs=4: expected at most as many"):
-            read({"train": {"epochs": 4, "average": 5}})

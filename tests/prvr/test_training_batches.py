@@ -3,19 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from test_models import make_batch
 from torch import Tensor
 from training_runs import make_config
 
 from prvr.data import Corpus, PackedSplit, PackSettings, VideoLoader, pack
 from prvr.data.on_device import split_bytes
-from prvr.models.rows import Rows
 from prvr.training.processes import make_accelerator
 from prvr.training.splits import training_batches
-from prvr.types import Batch, Counts
+from prvr.types import Batch
 
 CPU = torch.device("cpu")
 
@@ -49,17 +46,6 @@ def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit,
     assert all(map(equal, resumed, [expected[2], expected[5]]))
 
 
-def test_whole_batches_and_their_labels_are_known_beside_the_resident_ones(packed: PackedSplit) -> None:
-    loader = VideoLoader(packed, 20, shuffle=False)
-    (expected,), (batch,) = loader, loader.to(CPU, resident=True)
-    assert batch.relevant is not None
-    assert equal(batch, expected)
-    loader = VideoLoader(packed, 6, seed=1).to(CPU, resident=True)
-    for batch, whole in zip(loader, loader.batch_infos(), strict=True):
-        assert whole.frames == batch.frames.shape[1]
-        np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)
-
-
 def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
     half = pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(4, 8, 6, dtype="float16"))
     resident = VideoLoader(half, 8).to(CPU, resident=True)
@@ -88,28 +74,3 @@ def test_where_features_are_kept(packed: PackedSplit, tmp_path: Path) -> None:
         config = make_config("", train__data_on_device=choice)
         with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
             assert (training_batches(config, packed, accelerator).resident is not None) == resident
-
-
-def test_rows_that_were_counted_are_those_that_are_found() -> None:
-    mask = torch.rand(9, 11, generator=torch.Generator().manual_seed(0)) < 0.4
-    found, counted = Rows.of(mask), Rows.of(mask, int(mask.sum()))
-    for name in ("index", "place", "absent", "position"):
-        assert torch.equal(getattr(found, name), getattr(counted, name))
-    full = torch.ones(2, 3, dtype=torch.bool)
-    assert Rows.of(full, 6).index.tolist() == Rows.of(full).index.tolist()
-
-
-def test_a_batch_is_counted_when_it_leaves_the_host_and_its_parts_know_their_share() -> None:
-    batch = make_batch([12, 5, 1])
-    assert batch.counts is None
-    assert batch.valid_frames is None
-    moved = batch.to("meta")
-    assert moved.counts == Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video)
-    assert (moved.valid_frames, moved.valid_words) == (18, int(batch.word_mask.sum()))
-    assert moved.padded(12, 9).counts == moved.counts
-    for there, here in zip(moved.split(2), batch.split(2), strict=True):
-        assert there.counts == Counts.of(here.frame_mask, here.word_mask, here.query_to_video)
-        assert there.words.shape == here.words.shape
-    mixed = Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video.flip(0))
-    assert mixed.queries is None
-    assert mixed.frames == moved.counts.frames

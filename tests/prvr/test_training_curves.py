@@ -1,17 +1,12 @@
 """The picture of a run."""
 
-import io
-import re
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from training_runs import make_config
 
-from prvr.training import Splits, terminal_bar, train
+from prvr.training import Splits, train
 from prvr.training.run_folder import RunFolder, curves_figure
 
 HISTORY = [
@@ -38,18 +33,11 @@ def _drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_curves_show_the_loss_and_mark_the_epoch_that_is_saved(history: list, saved: tuple[int, float]) -> None:
     left, right = curves_figure(history).axes
     assert [line.get_label() for line in left.lines] == ["total", "triplet"]
-    assert not [line for line in right.lines if line.get_linestyle() == ":"]
     _, right = curves_figure([{**line, "chance": 23.5} for line in history]).axes
     (chance,) = (line for line in right.lines if line.get_linestyle() == ":")
     assert float(np.asarray(chance.get_ydata())[0]) == 23.5
     mark = next(line for line in right.lines if str(line.get_label()).startswith("saved"))
     assert np.asarray(mark.get_xydata()).tolist() == [list(saved)]
-
-
-def test_short_and_negative_histories_are_drawn(tmp_path: Path) -> None:
-    for history in ([], [{"epoch": 0, "loss": {"total": -1.0}, "sumr": 0.0}]):
-        RunFolder(tmp_path).save_curves(history, "a run")
-        assert Image.open(tmp_path / "curves.png").format == "PNG"
 
 
 def test_the_picture_is_drawn_at_the_end_and_between_epochs_that_take_long(
@@ -62,23 +50,3 @@ def test_the_picture_is_drawn_at_the_end_and_between_epochs_that_take_long(
         lengths.clear()
         train(make_config(cache), output=tmp_path / name, splits=splits, device="cpu")
         assert lengths == drawn
-
-
-class Screen(io.StringIO):
-    """A standard error that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_bar_shows_loss_terms_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
-    screen = Screen() if terminal else io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    with terminal_bar("epoch 1/2", 3) as report:
-        for value in (3.0, 2.0, 1.5):
-            report({"triplet_clips": 0.25 * value, "diversity": 0.75 * value, "total": value})
-            time.sleep(0.11)  # tqdm draws at most every tenth of a second
-    assert ("epoch 1/2" in screen.getvalue()) == terminal
-    shown = re.search(r"loss [\d.]+: diversity [\d.]+ triplet_clips [\d.]+", screen.getvalue())
-    assert (shown is not None) == terminal

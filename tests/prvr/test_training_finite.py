@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from training_runs import DIFFUSION, Runs, StopInEpoch, interrupt, losses, same, same_end, state_of
+from training_runs import DIFFUSION, Runs, StopInEpoch, interrupt, same, state_of
 
 from prvr.models import Retriever
-from prvr.training import RunResult, TrainingError
+from prvr.training import TrainingError
 from prvr.training.task import TrainingStep
 
 PARAMETER = "retriever.query.project.linear.weight"
@@ -43,22 +43,8 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(runs: Runs) -> No
     assert "total=nan" in message
     named = [video for video in runs.splits.train.video_ids if video in message]
     assert len(named) == 16
-    Retriever.from_pretrained(runs.path / "best")  # what was saved before is whole
     assert "saved up to the end of epoch 0" in message
     torch.manual_seed(0)
-    assert runs.resume().epochs == 2
-
-
-def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(runs: Runs) -> None:
-    config = runs.config()
-    retriever = poisoned(config, lambda step: step == 6, math.inf)
-    with pytest.raises(TrainingError) as caught:
-        runs.train(config, retriever=retriever)
-    message = str(caught.value)
-    assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in message
-    assert sum(video in message for video in runs.splits.train.video_ids) == 16
-    assert "train.on_nonfinite=skip" in message
-    assert all(bool(torch.isfinite(p).all()) for p in retriever.parameters())  # the update was left out
     assert runs.resume().epochs == 2
 
 
@@ -80,10 +66,8 @@ def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
         assert same(before[part], after[part]), part
     assert not same(after["retriever"], later["retriever"])
     assert before["position"]["sums"] == after["position"]["sums"]
-    assert after["skipped_in_row"] == 1
-    assert later["skipped_in_row"] == 0
+    assert (after["skipped_in_row"], later["skipped_in_row"]) == (1, 0)
     assert [line["skipped"] for line in result.history] == [0, 1]
-    assert all(math.isfinite(value) for line in result.history for value in line["loss"].values())
     assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in caplog.text
     assert "Step skipped, 1 in a row" in caplog.text
 
@@ -122,11 +106,6 @@ class TestReadLater:
             stepper.lag = 1
 
         monkeypatch.setattr(TrainingStep, "__init__", lagging)
-
-    def test_the_run_is_the_same(self, runs: Runs, straight: RunResult) -> None:
-        late = runs.train(train__checkpoint_every=3)
-        assert losses(late.history) == losses(straight.history)
-        assert same_end(straight.output, runs.path)
 
     @pytest.mark.parametrize(("step", "every", "kept"), [(6, 1, 2), (7, 4, 0)])
     def test_the_step_is_named_and_nothing_after_it_is_saved(

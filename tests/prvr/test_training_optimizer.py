@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_training_global_batch import small
 from torch import nn
 
-from prvr.config import Config, OptimConfig, load_config, validated
+from prvr.config import Config, validated
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.released import names
@@ -76,30 +77,6 @@ def test_stacked_slices_are_clipped_as_separate_tensors(shape, stacked, scale, s
     np.testing.assert_allclose(together.detach().numpy().ravel(), np.stack(expected).ravel(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_a_tensor_without_gradient_is_left_alone_and_keeps_its_own_count(grouped: bool) -> None:
-    always, seldom = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    alone = nn.Parameter(torch.ones(3))
-    both = BertAdam(
-        [{"params": [p]} for p in (always, seldom)] if grouped else [always, seldom], lr=0.1, warmup=0.5, total_steps=10
-    )
-    single = BertAdam([alone], lr=0.1, warmup=0.5, total_steps=10)
-    gradient = torch.tensor([1.0, -2.0, 0.5])
-    for step in range(6):
-        always.grad = gradient.clone()
-        seldom.grad = gradient.clone() if step % 2 else None
-        before = seldom.detach().clone()
-        both.step()
-        if step % 2:
-            alone.grad = gradient.clone()
-            single.step()
-        else:
-            assert torch.equal(before, seldom)
-    assert torch.equal(alone, seldom)
-    assert both.state[seldom]["step"] == 3
-    assert both.scheduled_lr() == pytest.approx(0.1 * warmup_linear(0.6, 0.5))
-
-
 @given(total=st.integers(1, 50), warmup=st.floats(0, 0.9))
 def test_the_schedules_are_a_triangle_and_the_cosine_of_the_whole_run(total: int, warmup: float) -> None:
     values = [warmup_linear(step / total, warmup) for step in range(total + 3)]
@@ -115,54 +92,6 @@ def test_the_schedules_are_a_triangle_and_the_cosine_of_the_whole_run(total: int
         [0.5 + 0.5 * np.cos(np.pi * step / total) for step in range(start, total + 1)]
     )
     assert values[total:] == pytest.approx([0.0, 0.0, 0.0])
-
-
-def test_diffusionrets_own_values_reach_every_step() -> None:
-    """The second moment decays by .98, eps is 1e-6, decay .2, a warm-up and a cosine: against the equations."""
-    config = load_config(
-        "diffusionret-msrvtt",
-        {"optim": {"name": "bert_adam", "lr": 0.1, "weight_decay": 0.2, "betas": [0.9, 0.98], "schedule": "cosine"}}
-        | {"optim.warmup": 0.25},
-    )
-    weight, draws = nn.Parameter(torch.ones(3, 2, dtype=torch.float64)), torch.Generator().manual_seed(0)
-    model = nn.ParameterDict({"weight": weight})
-    optimizer, _ = build_optimizer(config, model, nn.Module(), total_steps=8)
-    expected, m, v = weight.detach().numpy().copy(), np.zeros((3, 2)), np.zeros((3, 2))
-    for step in range(9):
-        weight.grad = torch.randn(3, 2, generator=draws, dtype=torch.float64)
-        share = step / 2 if step < 2 else 0.5 * (1 + np.cos(np.pi * step / 8))
-        expected = reference_step(expected, weight.grad.numpy().copy(), m, v, 0.1 * share, 0.2, beta2=0.98)
-        optimizer.step()
-        np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-10, atol=1e-12)
-
-
-class Stacked(nn.Module):
-    """Three linear maps in one tensor, as the models keep their blocks."""
-
-    stacked_dims = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3, 2, 2))
-        self.bias = nn.Parameter(torch.zeros(3, 2))
-        self.scale = nn.Parameter(torch.ones(3))
-
-
-def test_groups_hold_every_parameter_once_with_its_decay_and_stacking() -> None:
-    retriever = nn.ModuleDict({"blocks": Stacked(), "norm": nn.LayerNorm(4), "table": nn.Embedding(5, 4)})
-    retriever["tied"] = retriever["norm"]
-    retriever["frozen"] = nn.Linear(2, 2).requires_grad_(False)
-    objective = nn.Module()
-    objective.curvature = nn.Parameter(torch.zeros(()))
-    groups = parameter_groups(retriever, objective, OptimConfig(weight_decay=0.01))
-    names = {id(p): n for root in (retriever, objective) for n, p in root.named_parameters()}
-    found = {(g["weight_decay"], g["stacked"]): sorted(names[id(p)] for p in g["params"]) for g in groups}
-    assert found == {
-        (0.01, 1): ["blocks.weight"],
-        (0.01, 0): ["table.weight"],
-        (0.0, 1): ["blocks.bias", "blocks.scale"],
-        (0.0, 0): ["curvature", "norm.bias", "norm.weight"],
-    }
 
 
 def tiny_config(**optim: object):
@@ -185,21 +114,9 @@ def test_adamw_warms_up_and_decays_without_a_wasted_step() -> None:
     np.testing.assert_allclose(rates, 0.1 * np.array([0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4, 0.2]), atol=1e-12)
 
 
-SMALL = {
-    "model.video_dim": 10,
-    "model.query_dim": 12,
-    "model.hidden": 16,
-    "model.heads": 2,
-    "model.lorentz_dim": 15,
-    "model.num_clips": 4,
-    "model.max_frames": 8,
-    "model.max_words": 6,
-}
-
-
 @pytest.mark.parametrize("preset", ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr"])
 def test_released_presets_clip_and_decay_as_the_authors_names_say(preset: str) -> None:
-    config = load_config(preset, SMALL, shared=True)
+    config = small(preset)
     retriever = Retriever(config.model)
     roots = (retriever, Objective(config.loss, config.model, retriever.registers))
     groups = parameter_groups(*roots, config.optim)

