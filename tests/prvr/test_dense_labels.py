@@ -17,6 +17,8 @@ from torch import Tensor
 from prvr.cli import main
 from prvr.data import PackedSplit, open_corpus
 from prvr.evaluation import EvaluationReport, encode_split
+from prvr.evaluation.lists import graded_gain
+from prvr.evaluation.metrics import Ties
 from prvr.models import AnyRetriever
 from prvr.training import open_split
 
@@ -171,3 +173,12 @@ def test_levels_of_relevance_are_gains(root: Path, run: tuple[Path, AnyRetriever
     assert found.lists is not None
     assert found.lists.ndcg == pytest.approx(100 * sum(expected) / len(expected), abs=1e-6)
     assert found.lists.right == pytest.approx(2.8)  # those of level 0 are not right
+
+
+@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+def test_ties_of_graded_videos(ties: Ties) -> None:
+    """Four at the same score: gains in the least favourable order, the most favourable one, or the mean of the two."""
+    gains = torch.tensor([[1.0, 0.0, 3.0, 7.0]], dtype=torch.float64)
+    worst, best = (loop_gain([0.0, -1.0, -2.0, -3.0], order) for order in ([0, 1, 3, 7], [7, 3, 1, 0]))
+    expected = {"worst": worst, "mean": (worst + best) / 2, "best": best}[ties]
+    assert graded_gain(torch.zeros(1, 4), gains, ties).item() == pytest.approx(expected)

@@ -63,7 +63,8 @@ def test_another_right_video_is_no_negative_whatever_its_score(case: tuple[Tenso
         assert torch.equal(loss(scores, own, right, 0.2, "hardest"), loss(moved, own, right, 0.2, "hardest"))
 
 
-def test_random_negatives_are_never_positives_and_reach_all_others() -> None:
+@pytest.mark.parametrize("loss", [triplet_loss, triplet_pairs_loss])
+def test_random_negatives_are_never_positives_and_reach_all_others(loss: Any) -> None:
     own = torch.eye(4, dtype=torch.bool)
     scores = torch.arange(16.0).reshape(4, 4)
     positives = own.clone()
@@ -72,7 +73,7 @@ def test_random_negatives_are_never_positives_and_reach_all_others() -> None:
     seen = set()
     for _ in range(200):
         hot = scores.clone().requires_grad_()
-        triplet_loss(hot, own, positives, 100.0, "random", generator=generator).backward()
+        loss(hot, own, positives, 100.0, "random", generator=generator).backward()
         assert hot.grad is not None
         seen |= {(int(q), int(v)) for q, v in (hot.grad > 0).nonzero()}
     assert seen == {(q, v) for q in range(4) for v in range(4)} - {(0, 0), (1, 1), (2, 2), (3, 3), (0, 3)}

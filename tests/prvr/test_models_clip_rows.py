@@ -11,7 +11,6 @@ import prvr
 from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.losses import key_clip_nce_loss
-from prvr.models.clips import MergedClips
 from prvr.models.rows import Sequences
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
@@ -70,20 +69,6 @@ def test_what_does_not_go_together_is_refused() -> None:
         prvr.load_config("hybrid-tvr", {"loss.key_clip_nce": 0.04})
     with pytest.raises(ConfigError, match=r"makes of max_frames=128 rows num_clips=8 in three stages, each by at most"):
         validated(ModelConfig, {"video_dim": 4, "query_dim": 4, "clip_construction": "merged", "num_clips": 8})
-
-
-def test_short_videos_repeat_frames_and_sizes_are_weights_of_keys() -> None:
-    retriever, batch = build(**MERGED), make_batch([9, 3, 1], pad_to=11)
-    out = retriever(batch)
-    rows = [min(round(i / 12 * 3), 2) for i in range(12)]
-    repeated = make_batch([12, 12])
-    repeated.frames[1] = batch.frames[1, rows]
-    torch.testing.assert_close(retriever(repeated).video.clips[1], out.video.clips[1])
-    torch.testing.assert_close(retriever(repeated).video.frames[1], out.video.frames[1])
-    assert MergedClips(ModelConfig(video_dim=5, query_dim=5, num_clips=6, max_frames=24)).stages == [24, 16, 8, 6]
-    sizes, spans = out.video.merged.sizes, out.video.clip_spans
-    torch.testing.assert_close(spans[..., 1] - spans[..., 0], sizes / 12)
-    assert torch.equal(spans[:, 1:, 0], spans[:, :-1, 1])
 
 
 @pytest.mark.parametrize("window", ["multiply", "add"])

@@ -18,7 +18,7 @@ from training_runs import same
 
 from _counts import OnMeta
 from _noise_store import noise_store
-from prvr.config import LossConfig, ModelConfig, RegisterConfig
+from prvr.config import Config, LossConfig, ModelConfig, RegisterConfig
 from prvr.data import PackedSplit, VideoLoader
 from prvr.data.on_device import split_bytes
 from prvr.evaluation import EvaluationConfig, evaluate
@@ -61,6 +61,15 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackedSplit]:
         yield split
 
 
+def training_step(config: Config, device: torch.device, dtype: torch.dtype = torch.float32) -> TrainingStep:
+    torch.manual_seed(0)
+    retriever = build_retriever(config.model).to(dtype).train()
+    objective = Objective(config.loss, config.model, retriever.registers).to(dtype).train()
+    loader, split = (create_autospec(kind, instance=True) for kind in (VideoLoader, PackedSplit))
+    task = RetrievalTask(config, On(device), retriever, objective, loader, split)
+    return TrainingStep(config, task, *task.optimizer(50), device)
+
+
 def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[str]) -> list[dict[str, float]]:
     """The loss terms of two steps; `reads` is then what the second one waited for."""
     config = small_config(name)
@@ -69,12 +78,7 @@ def numbers_of_steps(name: str, rows: str, device: torch.device, reads: Counter[
         changes |= {"input_dropout": 0.0, "padded_rows": rows}
     train = replace(config.train, cuda_graph="off")
     config = replace(config, model=replace(config.model, **changes), train=train)
-    torch.manual_seed(0)
-    retriever = build_retriever(config.model).train()
-    objective = Objective(config.loss, config.model, retriever.registers).train()
-    loader, split = (create_autospec(kind, instance=True) for kind in (VideoLoader, PackedSplit))
-    task = RetrievalTask(config, On(device), retriever, objective, loader, split)
-    step = TrainingStep(config, task, *task.optimizer(10), device)
+    step = training_step(config, device)
     batch = make_batch([12, 5, 1], dtype=torch.float32).to(device)
     generator = torch.Generator(device)
     steps = []

@@ -1,5 +1,7 @@
 """Scores against plain loops, and the moment they point to."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prvr.scoring import best_moment, max_scores, normalised, packed_max_scores
+from prvr.scoring import at_steps, best_moment, max_scores, normalised, packed_max_scores
 from prvr.types import VideoEmbedding
 
 
@@ -149,3 +151,11 @@ def test_on_a_card_stored_half_precision_is_multiplied_as_it_is(queries: int) ->
         with torch.enable_grad():  # the operator has no gradient
             query.requires_grad_()
             assert max_scores(query, tokens, valid, dots=False, unit=True)[0].requires_grad
+
+
+@given(st.integers(1, 40), st.integers(1, 90))
+def test_each_step_takes_the_clip_of_its_middle(clips: int, steps: int) -> None:
+    expected = [
+        next(c for c in range(clips) if Fraction(2 * t + 1, 2 * steps) < Fraction(c + 1, clips)) for t in range(steps)
+    ]
+    assert at_steps(torch.arange(clips).double(), steps).tolist() == expected

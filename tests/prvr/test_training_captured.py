@@ -4,7 +4,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import create_autospec, patch
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -13,14 +13,10 @@ from accelerator import DEVICE, Accelerator
 from nightly import NIGHTLY
 from test_models import make_batch
 from test_models_presets import SYSTEMS, small_config
-from test_pretended_gpu import On
+from test_pretended_gpu import On, training_step
 
 from prvr.config import Config
-from prvr.data import PackedSplit, VideoLoader
 from prvr.errors import TrainingError
-from prvr.models import build_retriever
-from prvr.objective import Objective
-from prvr.training import RetrievalTask
 from prvr.training.captured import Graphs, Recorder
 from prvr.training.retrieval import eager_reason
 from prvr.training.task import StepMetrics, TrainingStep
@@ -62,14 +58,8 @@ def fixed_config(name: str, **changes: object) -> Config:
     return replace(config, model=replace(config.model, padded_rows="fixed"), **changes)
 
 
-def training_step(config: Config, device: torch.device, recorder: AtOnce | None) -> TrainingStep:
-    torch.manual_seed(0)
-    dtype = torch.float64 if device.type == "cpu" else torch.float32
-    retriever = build_retriever(config.model).to(dtype).train()
-    objective = Objective(config.loss, config.model, retriever.registers).to(dtype).train()
-    loader, split = (create_autospec(kind, instance=True) for kind in (VideoLoader, PackedSplit))
-    task = RetrievalTask(config, On(device), retriever, objective, loader, split)
-    step = TrainingStep(config, task, *task.optimizer(STEPS), device)
+def recorded_step(config: Config, device: torch.device, recorder: AtOnce | None) -> TrainingStep:
+    step = training_step(config, device, torch.float64 if device.type == "cpu" else torch.float32)
     GENERATORS[step] = torch.Generator(device)
     if recorder is not None:
         step.graphs = Graphs(step, recorder)
@@ -90,8 +80,8 @@ def take(step: TrainingStep, number: int, batch: Batch, epoch: int) -> StepMetri
 def test_captured_steps_have_the_losses_of_eager_ones(name: str) -> None:
     """Dropout is on; only the fused update rounds otherwise."""
     config, recorder = fixed_config(name), AtOnce()
-    eager = training_step(config, torch.device("cpu"), None)
-    captured = training_step(config, torch.device("cpu"), recorder)
+    eager = recorded_step(config, torch.device("cpu"), None)
+    captured = recorded_step(config, torch.device("cpu"), recorder)
     for number in range(STEPS):
         epoch, batch = 30 * (number >= STEPS // 2), batch_of(number)
         ours, theirs = take(captured, number, batch, epoch), take(eager, number, batch, epoch)
@@ -119,7 +109,7 @@ def test_a_graph_of_every_system_reads_nothing_of_the_gpu(name: str, monkeypatch
     recorder = Watched()
     monkeypatch.setattr("prvr.training.task.Recorder", lambda: recorder)
     with Accelerator() as gpu:
-        step = training_step(fixed_config(name), DEVICE, None)
+        step = recorded_step(fixed_config(name), DEVICE, None)
         batch = batch_of(0, torch.float32).to(DEVICE)
         numbers = [take(step, number, batch, 30) for number in range(3)]
         assert all(each.finite for each in numbers)
@@ -129,7 +119,7 @@ def test_a_graph_of_every_system_reads_nothing_of_the_gpu(name: str, monkeypatch
 def test_a_step_that_is_not_finite_is_left_out_and_not_counted() -> None:
     config = fixed_config("hlformer-tvr")
     config = replace(config, train=replace(config.train, on_nonfinite="skip"))
-    step = training_step(config, torch.device("cpu"), recorder := AtOnce())
+    step = recorded_step(config, torch.device("cpu"), recorder := AtOnce())
     good = batch_of(0)
     bad = replace(good, clips=good.clips * torch.nan)
     take(step, 0, good, 30)  # its learning rate is 0
@@ -150,8 +140,8 @@ def test_what_cannot_be_captured_is_eager(caplog: pytest.LogCaptureFixture) -> N
             raise RuntimeError("operation not permitted when stream is capturing")
 
     config = fixed_config("hlformer-tvr")
-    captured = training_step(config, torch.device("cpu"), Failing())
-    eager = training_step(config, torch.device("cpu"), None)
+    captured = recorded_step(config, torch.device("cpu"), Failing())
+    eager = recorded_step(config, torch.device("cpu"), None)
     for number in range(3):
         ours, theirs = (take(step, number, batch_of(0), 30) for step in (captured, eager))
         assert ours.values == pytest.approx(theirs.values, rel=1e-6, abs=1e-8)
@@ -166,4 +156,4 @@ def test_why_steps_are_not_captured() -> None:
     assert eager_reason(fixed, On(torch.device("cpu"))) == "the run computes on cpu"
     config = replace(fixed, train=replace(fixed.train, cuda_graph="on"))
     with pytest.raises(TrainingError, match=r"train\.cuda_graph='on': the run computes on cpu"):
-        training_step(config, torch.device("cpu"), None)
+        recorded_step(config, torch.device("cpu"), None)

@@ -1,7 +1,10 @@
 """Batches are validated where they are made."""
 
+import dataclasses
+
 import pytest
 import torch
+from test_models import make_batch
 
 import prvr
 from prvr import VideoEmbedding
@@ -49,20 +52,11 @@ def test_padding_of_joined_embeddings_never_counts() -> None:
     assert VideoEmbedding.cat([long, long]).frame_mask is None  # nothing was padded
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 9])
+@pytest.mark.parametrize("size", [1, 2, 9])
 def test_parts_of_a_batch_are_the_batch(size: int) -> None:
-    owner = torch.tensor([0, 1, 1, 2, 2, 2, 3, 4])
-    batch = prvr.Batch(
-        clips=torch.randn(5, 4, 3),
-        frames=torch.randn(5, 6, 3),
-        frame_mask=torch.ones(5, 6, dtype=torch.bool),
-        words=torch.randn(8, 5, 7),
-        word_mask=torch.ones(8, 5, dtype=torch.bool),
-        query_to_video=owner,
-        relevant=torch.rand(8, 5) < 0.5,
-        video_ids=tuple("abcde"),
-        query_ids=tuple("stuvwxyz"),
-    )
+    batch = make_batch([5, 2, 7, 3, 4])
+    names = {"video_ids": tuple("abcde"), "query_ids": tuple("qrstuvwxyz"), "relevant": torch.rand(10, 5) < 0.5}
+    batch = dataclasses.replace(batch, **names)
     parts = batch.split(size)
     assert [len(part.clips) for part in parts] == [min(size, 5 - first) for first in range(0, 5, size)]
     for name in ("clips", "frames", "frame_mask", "words", "word_mask"):
@@ -71,7 +65,7 @@ def test_parts_of_a_batch_are_the_batch(size: int) -> None:
         assert sum((getattr(part, name) for part in parts), ()) == getattr(batch, name)
     first = 0
     for part in parts:
-        rows = (owner >= first) & (owner < first + len(part.clips))
-        assert torch.equal(part.query_to_video + first, owner[rows])
+        rows = (batch.query_to_video >= first) & (batch.query_to_video < first + len(part.clips))
+        assert torch.equal(part.query_to_video + first, batch.query_to_video[rows])
         assert torch.equal(part.relevant, batch.relevant[rows][:, first : first + len(part.clips)])
         first += len(part.clips)
