@@ -9,7 +9,7 @@ from test_models import SMALL, make_batch
 from torch import Tensor
 
 import prvr
-from prvr.config import Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
 from prvr.objective import Objective
 

@@ -93,6 +93,7 @@ def test_search_uses_what_is_shown_to_be_better_until_it_is_forgotten(
     assert main(["teach", str(turned), "--forget"]) == 0
     assert ranking(turned) == before
     assert "nothing was taught with toy" in explained(["search", str(turned), OTHER, "--model", "taught"], capsys)
+    assert main(["teach", str(turned), "--forget"]) == 0
 
 
 def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Path, tmp_path: Path) -> None:

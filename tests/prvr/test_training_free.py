@@ -131,10 +131,11 @@ def test_fewer_moments_are_the_best_of_all(rows: int, window: int, share: float,
         assert merged_moments(windows, most) == every[:most]
 
 
-def test_frames_that_have_no_direction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("zeros", [[0, 1, 30, 79], range(80)])
+def test_frames_that_have_no_direction(zeros: list[int], tmp_path: Path) -> None:
     """As an encoder may give for black frames."""
     frames = walk(80, 3)
-    frames[[0, 1, 30, 79]] = 0
+    frames[zeros] = 0
     with index_of(tmp_path / "index", make_features({"a.mp4": frames, "b.mp4": walk(30, 9)})) as index:
         hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
         spans = index.snapshot.spans[index.snapshot.rows_of_videos(np.array([0]))]
@@ -184,6 +185,9 @@ def test_it_has_a_report_of_its_own_and_no_stages(
     assert "--model.hidden" in explained(["evaluate", name, *data, "--model.hidden", "3"], capsys)
     with pytest.raises(InputError, match=r"training-free alone has no stages.*training_free as its stage"):
         open_model("training-free", TOY, stages=[{"kind": "qb_norm"}])
+    reports = [str(Path(name, "evaluation_toy-tiny.json")) for name in ("zero-shot", "training-free")]
+    assert main(["compare", *reports, "--samples", "100"]) == 0
+    assert "SumR" in capsys.readouterr().out
 
 
 def test_evaluation_scores_the_best_moment(corpus: Corpus) -> None:
