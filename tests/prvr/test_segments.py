@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from prvr import InputError
 from prvr.segments import (
-    AdaptiveSegments,
     adaptive_moments,
     adaptive_segments,
     propagate,
@@ -34,18 +33,6 @@ def video(length: int, seed: int = 0, dim: int = 8) -> np.ndarray:
     generator = np.random.default_rng(seed)
     events = np.repeat(generator.standard_normal((length, dim)), generator.geometric(0.15, length), axis=0)[:length]
     return events + 0.4 * generator.standard_normal((length, dim))
-
-
-def tiling(length: int, generator: np.random.Generator, cuts: int) -> np.ndarray:
-    edges = np.unique([0, length, *generator.integers(1, length, cuts)])
-    return np.stack([edges[:-1], edges[1:]], 1)
-
-
-def segmentation(length: int, seed: int, levels: int = 3) -> AdaptiveSegments:
-    """Any spans that tile a video, whatever its frames."""
-    generator = np.random.default_rng(seed)
-    spans = [tiling(length, generator, int(generator.integers(0, length))) for _ in range(levels)]
-    return AdaptiveSegments(np.concatenate(spans), np.cumsum([0, *map(len, spans)]))
 
 
 lengths = st.integers(1, 200)
@@ -119,7 +106,7 @@ def test_frames_without_direction_are_refused(unchecked: None) -> None:
 def test_parts_know_their_surroundings_only() -> None:
     """A part is that of a video which ends where its surroundings end."""
     rows = unit_frames(video(800))
-    segments = segmentation(800, 5)
+    segments = adaptive_segments(video(800))
     features = segment_features(rows, segments.spans)
     np.testing.assert_array_equal(propagate_in_parts(features, segments, part=800), propagate(features, segments))
     parts = propagate_in_parts(features, segments, part=200)
