@@ -1,5 +1,7 @@
-"""A loss of one's own sees what it asks for, and is refused without."""
+"""A loss of one's own sees what it asks for, and is refused without; no file imports one."""
 
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -7,15 +9,19 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+import yaml
+from commands import explained
 from training_runs import make_config
 
-from prvr.config import LOSSES, ConfigError, LossSettings
+from prvr.cli import main
+from prvr.config import LOSSES, Config, ConfigError, LossSettings, dump_config, load_config, validated
 from prvr.data import VideoLoader
 from prvr.data.packed import Moments
 from prvr.losses import LossInputs, Term
-from prvr.models import build_retriever
+from prvr.models import build_retriever, load_pretrained
 from prvr.objective import Objective
-from prvr.training import Splits, TrainingError, train
+from prvr.systems import open_system
+from prvr.training import Splits, Teacher, TrainingError, train
 from prvr.types import Labels
 
 
@@ -76,3 +82,57 @@ def test_a_configuration_older_than_a_loss_is_not_trained(
     request.getfixturevalue("timed")  # registers the loss
     with pytest.raises(ConfigError, match=r"loss\.timed.*: cannot be read back"):
         train(before, output=tmp_path / "run", splits=splits, device="cpu")
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of somebody else, whose configuration names a module that lies in the current folder too."""
+    run = tmp_path / "run"
+    config = make_config(cache)
+    build_retriever(config.model).save_pretrained(run / "best")
+    (run / "config.yaml").write_text(dump_config(config).replace("imports: []", "imports: [evil]"), encoding="utf-8")
+    (run / "last").mkdir()
+    (run / "last" / "state.pt").write_bytes(b"")
+    (tmp_path / "evil.py").write_text("open('executed', 'w').close()\n", encoding="utf-8")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "system.yaml").write_text("first: run\nstages: [{kind: qb_norm}]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return run
+
+
+def test_no_command_and_no_function_runs_code_that_a_file_names(
+    downloaded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        "train --config run/config.yaml --output new",
+        "train --resume --output run",
+        "train --retriever run --output new",
+        "evaluate run --preset gmmformer-toy --stage retriever:run",
+        "evaluate system.yaml",
+        "plot scores run",
+    ):
+        message = explained(command.split(), capsys)
+        assert "evil, which is not imported" in message
+        assert "--import evil" in message
+    for read in (
+        lambda: load_config(downloaded / "config.yaml"),
+        lambda: open_system(downloaded).config,
+        lambda: Teacher.open(str(downloaded)),
+        lambda: validated(Config, yaml.safe_load((downloaded / "config.yaml").read_text())),
+    ):
+        with pytest.raises(ConfigError, match="evil, which is not imported"):
+            read()
+    load_pretrained(downloaded / "best")  # these read the weights alone
+    main(["search", "videos", "a dog", "--model", "run", "--encoder", "toy"])
+    config = downloaded / "best" / "config.json"
+    config.write_text(config.read_text().replace('"euclidean"', '"evil"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"unknown space 'evil'.* pass --import MODULE"):
+        load_pretrained(downloaded / "best")
+    assert not Path("executed").exists()
+    try:
+        importlib.import_module("evil")
+        assert load_config(downloaded / "config.yaml").imports == ("evil",)
+        assert Path("executed").exists()
+    finally:
+        sys.modules.pop("evil", None)

@@ -8,14 +8,19 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import h5py
 import pytest
+import torch
 import yaml
 from commands import explained
 from search_files import TOY
+from torch import nn
 from training_runs import RUNS, interrupt, same_end
 
-from prvr.cli import main
+from prvr.cli import app, main
+from prvr.cli.options import import_parts
 from prvr.config import (
     BLOCKS,
     CLIPS,
@@ -24,14 +29,16 @@ from prvr.config import (
     RETRIEVERS,
     STREAMS,
     ConfigError,
+    OptimConfig,
     load_config,
 )
 from prvr.data import DataError, open_corpus
-from prvr.models import load_pretrained
+from prvr.models import build_retriever, load_pretrained
 from prvr.papers import read_table
 from prvr.stages import STAGES, Pipeline
 from prvr.toy.toy_corpus import corpus_key, write_corpus
 from prvr.training import RetrievalTask
+from prvr.training.optimizer import parameter_groups
 from prvr_search import open_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-part.md").read_text(encoding="utf-8")
@@ -217,6 +224,7 @@ def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
     assert len(list((tmp_path / "study" / "results").glob("*.json"))) == 2
 
 
+WORDS = "embeddings.word_embeddings.weight"
 SETTINGS = {
     "own_query_encoder": "model.query_encoder.layers",
     "own_retriever": "model.hidden",
@@ -225,8 +233,78 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("example", ["own_stream"], indirect=True)
-@pytest.mark.usefixtures("example")
-def test_no_library_is_searched_with_a_model_of_another_stream(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_on_another_stream_and_not_searched(
+    example, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", "--config", "own.yaml", "--output", "run", "--train.epochs", "1", "-q"]) == 0
     with pytest.raises(DataError, match=r"reads the stream 'subtitles' beside frames, which no library"):
         open_model(tmp_path / "run", TOY)
+    with h5py.File("data/toy-tiny/FeatureData/subtitles/feature.hdf5", "a") as file:
+        rows = next(iter(file.values()))
+        rows[...] = -rows[...]
+    resumed = ["train", "--resume", "--output", "run", "--import", "own_stream", "-q"]
+    capsys.readouterr()
+    assert main(resumed) == 2
+    assert "begun on other features" in capsys.readouterr().err
+    (tmp_path / "data" / "toy-tiny" / "FeatureData" / "subtitles").rename("elsewhere")
+    assert "Under FeatureData: ['frames']. Set data.feature" in explained(
+        ["train", "--config", "own.yaml", "--output", "new"], capsys
+    )
+
+
+def test_only_a_file_that_the_command_names_imports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config.yaml").write_text((folder / "mine.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "child.yaml").write_text("name: child\nbase: mine.yaml\n", encoding="utf-8")
+    for name in ("config.yaml", "child.yaml"):  # what a run holds; what another file names
+        error = explained(["train", "--config", name, "--print-config"], capsys)
+        assert f"{name}: uses parts of myparts, which is not imported" in error
+        assert "myparts" not in sys.modules
+    assert main(["train", "--config=mine.yaml", "--print-config"]) == 0
+
+
+def test_an_error_of_a_part_is_not_reported_as_one_of_prvr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'from prvr.cli import app\n@app.command\ndef broken():\n    {}["absent"]\n'
+    (tmp_path / "brokenpart.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert main(["broken", "--import", "brokenpart"]) == 1
+        printed = capsys.readouterr().err
+        assert "KeyError: 'absent'" in printed
+        assert printed.endswith("prvr: error: brokenpart failed, see the lines above.\n")
+        monkeypatch.setattr("prvr.cli.import_parts", lambda names: {}["own"])
+        assert main(["broken", "--import", "brokenpart"]) == 1
+        assert "this is a bug in prvr" in capsys.readouterr().err
+    finally:
+        sys.modules.pop("brokenpart", None)
+        if "broken" in app:
+            del app["broken"]
+
+
+def test_a_pretrained_part_has_a_learning_rate_of_its_own_and_its_weights_are_not_needed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import BertConfig, BertModel  # a second, of every process that collects the tests
+
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import_parts(["own_query_encoder"])
+    sizes = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+    pretrained = BertModel(sizes, add_pooling_layer=False)
+    pretrained.save_pretrained(tmp_path / "bert")
+    changes = {"kind": "bert", "pretrained": str(tmp_path / "bert")}
+    config = load_config("gmmformer-toy", {"model.query_dim": 1, "model.query_encoder": changes}).model
+    retriever: Any = build_retriever(config)
+    try:
+        assert torch.equal(retriever.backbone.state_dict()[WORDS], pretrained.state_dict()[WORDS])
+        groups = parameter_groups(retriever, nn.Module(), OptimConfig(backbone_lr=1e-5), retriever.backbone)
+        slow = {id(p) for group in groups if group.get("lr") == 1e-5 for p in group["params"]}
+        assert slow == {id(p) for p in retriever.backbone.parameters()}
+        shutil.rmtree(tmp_path / "bert")
+        retriever.save_pretrained(tmp_path / "saved")
+        assert load_pretrained(tmp_path / "saved").config == config
+        with pytest.raises(ConfigError, match=r"did you mean model\.query_encoder\.layers"):
+            load_config("gmmformer-toy", {"model.query_encoder": {"kind": "bert", "layer": 1}})
+    finally:
+        QUERIES._entries.pop("bert")
+        sys.modules.pop("own_query_encoder")

@@ -1,5 +1,6 @@
 """Every part on a pretended GPU: no tensor of the CPU is mixed in, nothing is read that need not be, equal numbers."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,15 +11,16 @@ from unittest.mock import create_autospec, patch
 import pytest
 import torch
 from accelerator import DEVICE, Accelerator
+from nightly import NIGHTLY
 from safetensors.torch import load_file
 from search_files import tiny_config
 from test_models import make_batch
 from test_models_presets import SYSTEMS, small_config
 from training_runs import same
 
-from _counts import OnMeta
+from _counts import OnMeta, count_step
 from _noise_store import noise_store
-from prvr.config import Config, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import Config, LossConfig, ModelConfig, RegisterConfig, load_config
 from prvr.data import PackedSplit, VideoLoader
 from prvr.data.on_device import split_bytes
 from prvr.evaluation import EvaluationConfig, evaluate
@@ -180,3 +182,28 @@ def test_the_best_model_is_saved_with_one_copy(gpu: Accelerator, tmp_path: Path)
 
 
 #: Operators that compute, and megabytes that they read and write, of a step with 8 videos and 40 queries.
+
+
+SIZES = {"hidden": 64, "video_dim": 96, "query_dim": 64, "lorentz_dim": 63}
+
+#: Operators that compute, and megabytes that they read and write, of a step with 8 videos and 40 queries.
+COUNTED = {
+    "gmmformer-tvr": (759, 414.3),
+    "hlformer-tvr": (1860, 1255.7),
+    "dreamprvr-tvr": (2448, 1004.1),
+    "hybrid-tvr": (3857, 1074.1),
+}
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13" or torch.__version__ >= "2.14", reason="counted with torch 2.13")
+@pytest.mark.parametrize("preset", [name for name in COUNTED if NIGHTLY or name != "dreamprvr-tvr"])
+def test_operators_and_bytes_of_a_step(preset: str) -> None:
+    work = count_step(
+        load_config(preset, {f"model.{name}": size for name, size in SIZES.items()}, shared=True), videos=8
+    ).total()
+    counts = (work.calls, work.bytes / 1e6)
+    line = f'"{preset}": ({work.calls}, {work.bytes / 1e6:.1f})'
+    for what, now, before in zip(("operators", "megabytes"), counts, COUNTED[preset], strict=True):
+        assert now <= 1.05 * before, f"{what} of a step: {before} before, {now:.6g} now; if that must be, write {line}"
+        if now < 0.95 * before:
+            warnings.warn(f"{what} of a step: {before} before, {now:.6g} now; write {line} into COUNTED", stacklevel=1)

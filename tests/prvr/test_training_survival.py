@@ -1,7 +1,9 @@
 """What a run survives: a full disk, a folder that cannot be written, `kill -9`, a second process."""
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from kills import START
 from training_runs import Runs, StopInEpoch, file_size_limit, half_written, losses, make_config, same_end, state_of
 
+from prvr.models import Retriever
 from prvr.training import RunResult, TrainingError, train
 
 
@@ -73,5 +76,43 @@ def test_one_process_owns_a_run_folder_until_it_dies(runs: Runs, cache: str, str
     finally:
         other.kill()
         other.join()
+    assert losses(runs.resume().history) == losses(straight.history)
+    assert same_end(straight.output, run)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that users other than ours can reach: pytest's own are closed to them."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of POSIX")
+def test_a_run_goes_on_after_its_folder_could_not_be_written(
+    runs: Runs, open_folder: Path, straight: RunResult
+) -> None:
+    runs.folder, user = open_folder, os.geteuid()
+    run = runs.path
+
+    def close() -> None:
+        for folder in (run, run / "best", run / "last"):
+            folder.chmod(0o555)
+        if user == 0:  # root may write everywhere: be nobody for a while
+            os.seteuid(65534)
+
+    config = runs.config(train__checkpoint_every=1)
+    try:
+        with pytest.raises(TrainingError, match=r"cannot be written \(.*Permission denied.*intact.*--resume"):
+            runs.train(config, progress=StopInEpoch(2, close, 1))
+    finally:
+        if user == 0:
+            os.seteuid(0)
+        for folder in (run, run / "best", run / "last"):
+            folder.chmod(0o755)
+    assert not half_written(run)
+    state = state_of(run)
+    assert (state["epoch"], state["position"]["step"]) == (1, 1)
+    Retriever.from_pretrained(run / "best")
     assert losses(runs.resume().history) == losses(straight.history)
     assert same_end(straight.output, run)
