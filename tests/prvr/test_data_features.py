@@ -54,7 +54,6 @@ def test_bigfile_rows_may_lie_anywhere(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("shape.txt", "many 5", "expected one line 'ROWS WIDTH'"),
-        ("video2frames.txt", "{'plain': ['plain_0'", "not a Python dict literal"),
         ("video2frames.txt", "{'v': ['elsewhere_7']}", "frame 'elsewhere_7' is not in id.txt"),
         ("video2frames.txt", "__import__('os')", "not a Python dict literal"),
         ("video2frames.txt", r"{'v': ['\x']}", "video 1: .*unicode error"),
@@ -116,7 +115,3 @@ def test_query_features(tmp_path: Path) -> None:
                 queries.read(caption_id)
     with pytest.raises(DataError, match="no such file"):
         open_query_features(tmp_path / "none.hdf5")
-    with h5py.File(tmp_path / "empty.hdf5", "w"):
-        pass
-    with pytest.raises(DataError, match="no dataset in it"):
-        open_query_features(tmp_path / "empty.hdf5")
