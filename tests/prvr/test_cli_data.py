@@ -40,15 +40,11 @@ class TestMake:
         assert err == "making toy-tiny: 100 videos\n"
         about = json.loads((tmp_path / "toy-tiny" / "corpus.json").read_text())
         assert (about["size"], about["seed"]) == ("tiny", 3)
-        assert f"--data-root {tmp_path} --size tiny" in out
         assert f"--data-root {tmp_path} --data.collection toy-tiny" in out
-        assert features.call_count == 100
         assert main(command) == 0  # the same one stays
         assert capsys.readouterr() == (out, "")
         assert features.call_count == 100
-        error = explained([*command[:-1], "4"], capsys)
-        assert str(tmp_path / "toy-tiny") in error
-        assert "'seed': 3" in error
+        assert "'seed': 3" in explained([*command[:-1], "4"], capsys)
 
     @pytest.mark.parametrize(
         ("failure", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
@@ -93,7 +89,6 @@ class TestShow:
         split = open_corpus(toy_root, "toy-tiny").split("test")
         texts = [caption.text for caption in split.captions if caption.video_id == "test0003"]
         assert out.startswith("test0003.png: toy-tiny test0003, ")
-        assert "overwrote" not in out
         assert main(command) == 0
         assert "overwrote the existing file" in capsys.readouterr().out
         assert [line.split(" s  ")[1] for line in out.splitlines()[1:]] == texts
@@ -104,7 +99,6 @@ class TestShow:
         error = explained(["data", "show", "tset0003", "--data-root", str(toy_root), "--size", "tiny"], capsys)
         assert "did you mean test0003" in error
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
-        command = ["data", "show", "test0003", "--size", "tiny"]
-        assert "expected one of day, dusk, haze" in explained([*command, "--look", "night"], capsys)
-        assert "--data-root ROOT" in explained([*command, "--look", "dusk"], capsys)
-        assert list(Path().iterdir()) == []
+        command = ["data", "show", "test0003", "--size", "tiny", "--look"]
+        assert "expected one of day, dusk, haze" in explained([*command, "night"], capsys)
+        assert "--data-root ROOT" in explained([*command, "dusk"], capsys)
