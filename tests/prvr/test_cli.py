@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from commands import explained
 
 import prvr
-from prvr.cli import add_commands, folders, main
+from prvr.cli import add_commands, main
 from prvr.cli.options import bind
-from prvr.errors import InputError
 from prvr.plot import PLOTS
 
 GROUPS = {"convert": ["checkpoint", "captions", "benchmark"], "data": ["make", "show"], "plot": PLOTS.names}
@@ -125,23 +123,6 @@ def test_a_bug_shows_its_traceback_and_what_a_user_can_mend_takes_one_sentence(
     assert printed.count("Traceback") == printed.count("in fail") == printed.count("report it") == is_bug
 
 
-def test_cuda_without_a_device_is_explained() -> None:
-    if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="--device cuda"):
-            folders.device_of("cuda")
-
-
-def test_fresh_folders_are_claimed_and_given_back(tmp_path: Path) -> None:
-    stem = tmp_path / "a" / "run"
-    with folders.fresh_folder(stem) as one, folders.fresh_folder(stem) as two:
-        assert (one.name, two.name) == ("run-1", "run-2")
-        (two / "file").touch()
-    assert [p.name for p in stem.parent.iterdir()] == ["run-2"]
-    (tmp_path / "a" / "run-10").mkdir()
-    (tmp_path / "a" / "run-x").mkdir()
-    assert folders.latest_run(stem).name == "run-10"
-
-
 class TestProcess:
     def test_the_parser_needs_no_torch(self) -> None:
         """What a command needs is imported when it runs, so that --help and mistakes are quick."""
@@ -176,13 +157,3 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str]) -> N
     with os.fdopen(writing, "wb") as nobody:
         done = subprocess.run([sys.executable, "-m", "prvr.cli", *command], stdout=nobody, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
-@pytest.mark.parametrize(("command", "closed"), [(["presets"], (1,)), (["serach"], (2,)), (["--version"], (0, 1, 2))])
-def test_streams_that_are_closed(command: list[str], closed: tuple[int, ...], tmp_path: Path) -> None:
-    redirections = " ".join(f"{number}>&-" for number in closed)
-    words = ["bash", "-c", f'"$@" {redirections}', "bash", sys.executable, "-m", "prvr.cli", *command]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode in (0, 2)
-    assert "Traceback" not in done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -66,15 +65,6 @@ class TestMake:
         assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
         videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
-
-    def test_mp4_without_prvr_search_makes_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "prvr_search", None)
-        assert '--mp4 needs prvr-search. Install it: pip install "prvr-search"' in explained(
-            ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys
-        )
-        assert not (tmp_path / "out").exists()
 
 
 class TestShow:

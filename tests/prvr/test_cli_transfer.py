@@ -96,13 +96,12 @@ def test_a_source_that_is_gone_and_features_of_an_unknown_encoder_are_told(
     assert "are unknown. Only widths are compared" in err
 
 
-class TestLooks:
-    def test_day_changes_nothing_and_others_keep_the_order_of_brightness(self) -> None:
-        frames = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(3, 3)
-        for look in LOOKS:
-            found = with_look(frames, look)
-            assert np.array_equal(found, frames) == (look == "day")
-            assert (np.diff(found[0, :, 0].astype(int), axis=0) >= 0).all()
-            assert found.dtype == np.uint8
-        assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
-        assert with_look(frames, "haze").std() < 0.5 * frames.std()
+def test_day_changes_nothing_and_others_keep_the_order_of_brightness() -> None:
+    frames = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(3, 3)
+    for look in LOOKS:
+        found = with_look(frames, look)
+        assert np.array_equal(found, frames) == (look == "day")
+        assert (np.diff(found[0, :, 0].astype(int), axis=0) >= 0).all()
+        assert found.dtype == np.uint8
+    assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
+    assert with_look(frames, "haze").std() < 0.5 * frames.std()

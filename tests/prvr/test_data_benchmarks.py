@@ -117,15 +117,6 @@ class TestBadAnnotations:
         with pytest.raises(DataError, match=expected):
             benchmark(name).read(tmp_path)
 
-    @pytest.mark.parametrize("name", ["msvd", "lsmdc", "didemo"])
-    def test_a_missing_file_is_named(self, name: str, tmp_path: Path) -> None:
-        WRITERS[name](tmp_path)
-        for path in tmp_path.iterdir():
-            hidden = path.rename(tmp_path.with_name("hidden"))
-            with pytest.raises(DataError, match=re.escape(path.name)):
-                benchmark(name).read(tmp_path)
-            hidden.rename(path)
-
     def test_a_pickle_that_would_run_something(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         WRITERS["msvd"](tmp_path)
         monkeypatch.chdir(tmp_path)
@@ -188,15 +179,6 @@ class TestCorpus:
             assert np.array_equal(queries.read(test.id), words("the camera zooms"))
         about = json.loads((found.path / "corpus.json").read_text())
         assert (about["benchmark"], about["max_words"], about["cut"], about["missing"]) == ("didemo", 4, 2, {})
-
-    def test_missing_videos_may_be_allowed_and_are_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        found = convert("msrvtt", tmp_path, ["video1", "video3"], allow_missing=True)
-        assert found.counts["missing"] == {"train": 1, "test": 1}
-        assert opened(found).split("test").video_ids == ("video3",)
-        assert (found.path / "missing.txt").read_text() == "train video0\ntest video2\n"
-        assert "1 of 2 videos of test: video2" in caplog.text
-        with pytest.raises(DataError, match="features are of other videos"):
-            convert("msrvtt", tmp_path, ["video0", "video1"], collection="none", allow_missing=True)
 
 
 @given(st.integers(1, 30), st.integers(2, 14))

@@ -120,11 +120,9 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     make(tmp_path)
     with pytest.raises(DataError, match="already exists"):
         make(tmp_path)
-    with pytest.raises(DataError, match="video"):
-        write_layout(tmp_path / "twice", TextData({}), videos=[("a", np.ones((1, 2)))] * 2, queries=[])
-    for bad in (Caption("a#0", "b", "x"), Caption("a", "a", "x\ny")):
-        with pytest.raises(DataError, match="one line of text"):
-            write_layout(tmp_path / "caption", TextData({"test": [bad]}), videos=[], queries=[])
+    bad = TextData({"test": [Caption("a", "a", "x\ny")]})
+    with pytest.raises(DataError, match="one line of text"):
+        write_layout(tmp_path / "caption", bad, videos=[], queries=[])
     with pytest.raises(DataError, match=r"tags: 1 caption ids are in no split, among them \['c#enc#0'\]"):
         make(tmp_path, "unknown", tags={"a#enc#0": ["seen"], "c#enc#0": ["seen"]})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]

@@ -1,6 +1,5 @@
 """Training batches: the released collation, orders by (seed, epoch), limits on captions, hold-out."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 
 from prvr.data import Corpus, DataError, PackedSplit, VideoLoader, holdout, pack
 from prvr.data.packed_files import PackedWriter
-from prvr.data.sampling import pad
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 
@@ -48,21 +46,6 @@ def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
         (batch.query_to_video, "text_labels"),
     ):
         torch.testing.assert_close(ours, expected[theirs], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("captions", [None, 2])
-def test_a_batch_is_its_videos_with_their_captions_padded_with_zeros(packed: PackedSplit, captions: int | None) -> None:
-    loader = VideoLoader(packed, 20, captions_per_video=captions)
-    for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
-        batch = loader.batch(numbers)
-        queries = [int(query) for item in numbers for query in loader.queries_of(*item)]
-        assert batch.video_ids == tuple(packed.video_ids[number] for number, _ in numbers)
-        assert batch.query_ids == tuple(packed.query_ids[query] for query in queries)
-        videos = [packed.video(number) for number, _ in numbers]
-        expected = pad([frames for _, frames in videos]), pad([packed.query(query) for query in queries])
-        assert torch.equal(batch.clips, torch.stack([clips for clips, _ in videos]))
-        found = batch.frames, batch.frame_mask, batch.words, batch.word_mask
-        assert all(map(torch.equal, found, itertools.chain(*expected)))
 
 
 def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:

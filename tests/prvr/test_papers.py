@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -235,20 +234,6 @@ class TestStudy:
         finally:
             record.write_text(text)
 
-    def test_features_that_changed_between_two_rows_are_noticed(
-        self, done: Done, toy_root: Path, tmp_path: Path
-    ) -> None:
-        corpus = shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
-        rooted = by_row(done.table, replace(done.choices, root=str(tmp_path)))
-        study = Study(tmp_path / "study")
-        study.save(rooted["full"], None, diverged=True)  # a record without a training
-        study.expect_same_inputs([rooted["full"], rooted["clips"]])
-        with h5py.File(corpus / "FeatureData" / "frames" / "feature.hdf5", "r+") as file:
-            for rows in file.values():
-                rows[...] = rows[()] * 1.5
-        with pytest.raises(DataError, match=r"was measured with other features of toy-tiny"):
-            study.expect_same_inputs([rooted["clips"]])
-
     def test_what_a_study_from_elsewhere_says_is_checked(self, tmp_path: Path) -> None:
         study = Study(tmp_path / "study")
         study.begin(Choices())
@@ -335,18 +320,6 @@ class TestCheckpoints:
         self.save(converted, 1)
         assert "was measured with another checkpoint" in explained(words, capsys)
 
-    @pytest.mark.parametrize("kind", ["checkpoint", "untrained"])
-    def test_only_the_data_decide_beside_the_weights(self, kind: str, tmp_path: Path) -> None:
-        table = written(tmp_path, rows=[*self.ROWS, {"name": "by moments", "untrained": "training-free"}])
-
-        def key(**keys: object) -> str:
-            choices = Choices({name.replace("__", "."): value for name, value in keys.items()}, checkpoints=tmp_path)
-            (run,) = (run for run in runs(table, choices, (0, 1)) if run.kind == kind)
-            return run.key
-
-        assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__triplet__margin=0.5)
-        assert len({key(), key(data__collection="toy-tiny"), key(data__eval_split="train")}) == 3
-
 
 @pytest.mark.parametrize(
     ("table", "row", "data", "arm"),
@@ -411,20 +384,6 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["study.yaml"]
     assert main(["papers", "plan", str(few), "--output", str(done.study.folder), *keys]) == 0
     assert "2 runs, 0 not finished" in capsys.readouterr().out
-
-
-def test_mistakes_are_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words, message in (
-        ("run hlformer-table-2", "--output is missing"),
-        ("show hlformer-table-2 --output nowhere", "expected a study"),
-        ("plan hlformer-table-2 --corpus tvr", "expected SET=COLLECTION"),
-        ("run hlformer-table-2 --output study --only x", "no such runs"),
-    ):
-        assert message in explained(["papers", *words.split()], capsys)
-    assert not (tmp_path / "study").exists()
 
 
 def test_every_table_is_in_the_document_and_every_command_there_can_be_read() -> None:

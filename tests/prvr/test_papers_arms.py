@@ -1,7 +1,6 @@
 """Files of arms: what they run, and what the rule says of results whose truth is known."""
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +165,7 @@ class TestRule:
 
 
 class TestShow:
-    def test_verdicts_stand_in_every_format_and_in_packed_studies(self, trial: Trial, tmp_path: Path) -> None:
+    def test_verdicts_stand_in_every_format(self, trial: Trial) -> None:
         table = trial.write()
         trial.finish(table, EQUAL | {"idea": 0.3}, [0, 1, 2], noise=0.01)
         cells = cells_of(table, trial.choices, seeds=[0])
@@ -178,23 +177,6 @@ class TestShow:
         for text in (markdown(found), latex(found)):
             assert "keep, 3 seeds" in text
             assert idea.judged[1] in text
-        trial.study.pack(tmp_path / "packed.tar.xz")
-        assert list(shown(Study(tmp_path / "packed.tar.xz"), cells, trial.choices)) == [found]
-
-    def test_results_of_earlier_code_are_shown_and_judged_like_those_that_can_be_run(self, trial: Trial) -> None:
-        table = trial.write()
-        trial.finish(table, EQUAL | {"idea": 0.3}, [0, 1, 2], noise=0.01)
-        cells = cells_of(table, trial.choices, seeds=[0])
-        arms = yaml.safe_load(ARMS)["arms"]
-        arms[2] |= {"history": {"toy": cells[2].arm}, "keys": {"loss.of_a_lost_part": 1.0}}
-        past = trial.write(arms=arms)
-        assert trial.judged(past) == trial.judged(table)
-        (before,), (after,) = (
-            list(shown(trial.study, cells_of(one, trial.choices), trial.choices)) for one in (table, past)
-        )
-        assert after.lines == before.lines
-        assert set(after.notes) - set(before.notes) == {"results of code that is not part of this version: idea"}
-        assert {cell.row.name for cell in due_cells(trial.study, past, trial.choices) if cell.run is None} == {"idea"}
 
     def test_a_search_is_decided_on_the_split_that_selects_alone(self, trial: Trial) -> None:
         table = trial.write(arms=[{"name": "base"}], search={"optim.lr": [1e-3, 2e-3, 4e-3]})
@@ -210,41 +192,6 @@ class TestShow:
         narrow = trial.write(arms=[{"name": "base"}], search={"optim.lr": [1e-3, 2e-3]})
         (found,) = shown(trial.study, cells_of(narrow, trial.choices, seeds=[0]), trial.choices)
         assert any(note.endswith("base 0.002 (edge of the search)") for note in found.notes)
-
-
-def test_a_file_of_arms_from_the_command_line(
-    tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Trained for an epoch of a tiny model: one seed each, then the second one, as the rule asks."""
-    arms = [{"name": "base"}, {"name": "wide margin", "keys": {"loss.triplet.margin": 0.3}}]
-    values = yaml.safe_load(ARMS) | {"arms": arms, "seeds": [0, 1], "rule": {"first_drop": -400}}
-    small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 30}
-    small |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache), "train.average": 1}
-    path = tmp_path / "arms.yaml"
-    path.write_text(yaml.safe_dump(values | {"keys": small, "base": "gmmformer-toy"}), encoding="utf-8")
-    words = [str(path), "--output", str(tmp_path / "study"), "--model.hidden", "16"]
-    assert main(["papers", "run", *words, "-q", "--device", "cpu"]) == 0
-    records = sorted((tmp_path / "study" / "results").glob("*.yaml"))
-    assert len(records) == 4
-    record = yaml.safe_load(records[0].read_text())
-    assert (record["steps"], record["averaged"]) == (2, [0])
-    assert 0 <= record["selection"] <= 400
-    capsys.readouterr()
-    assert main(["papers", "show", str(path), "--output", str(tmp_path / "study"), "--format", "markdown"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"\| wide margin .*\| [+-]\d+\.\d \[-?\d+\.\d, -?\d+\.\d\] \|.* 2 seeds \|", out)
-
-
-def test_what_diverges_is_judged_without_ranks(trial: Trial) -> None:
-    table = trial.write()
-    trial.finish(table, EQUAL, [0, 1, 2])
-    last = {cell.row.name: cell.run for cell in cells_of(table, trial.choices, seeds=[2])}
-    for name in ("parameters alone", "no entailment"):
-        trial.study.save(last[name], None, diverged=True)
-    found = {name: verdict.text for name, verdict in trial.judged(table).items()}
-    assert found["parameters alone"] == "drop (diverged, seed 2)"
-    assert found["no entailment"] == "keep the part (diverged, seed 2)"
-    assert found["idea"] == "open: what it is compared with diverged, seed 2"
 
 
 def test_a_training_that_diverges_is_a_result(

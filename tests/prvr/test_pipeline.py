@@ -17,7 +17,7 @@ from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
-from prvr.evaluation import encode_split, evaluate, find_moments
+from prvr.evaluation import evaluate, find_moments
 from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone
 from prvr.scoring import max_scores
 from prvr.stages import (
@@ -41,8 +41,8 @@ from prvr.stages import (
     fingerprint,
     merge_top_k,
 )
-from prvr.types import Features, Scores, Texts, VideoEmbedding, query_vectors
-from prvr_search import Passage, Query, SearchResult, open_model
+from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
+from prvr_search import SearchResult, open_model
 
 Corpus = tuple[PackedSplit, VideoFeatures]
 
@@ -94,31 +94,6 @@ def tokens(**changes: Any) -> RetrieverStage:
     return RetrieverStage(token_retriever(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
 
 
-class OwnRetrieverStage(Stage):
-    """Brings a retriever of its own, for which an index stores rows without knowing this class."""
-
-    kind = "own_retriever"
-    inputs = Features()
-    top_k = 7
-
-    def __init__(self, encoder: TokenRetriever) -> None:
-        super().__init__()
-        self.retriever = self.encoder = encoder
-
-    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
-        return add_scores(matrix, direction, 2.0)
-
-    def open_split(self, split: PackedSplit) -> PackedSplit:
-        return tokens().open_split(split)
-
-    def save(self, folder: Path) -> None:
-        self.retriever.save_pretrained(folder)
-
-    @classmethod
-    def load(cls, settings: None, folder: Path | None, encode: Any) -> "OwnRetrieverStage":
-        return cls(TokenRetriever.from_pretrained(folder).eval())
-
-
 class RegisterStage(Stage):
     """Compares texts with the registers of the first stage, which an index stores for it."""
 
@@ -136,12 +111,10 @@ class RegisterStage(Stage):
 @pytest.fixture(autouse=True)
 def own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.STAGES, "_entries", dict(stages.STAGES._entries))
-    for kind in (OwnRetrieverStage, RegisterStage):
-        stages.STAGES.register(kind.kind, kind, "For this test.")
+    stages.STAGES.register("registers", RegisterStage, "For this test.")
 
 
 STAGES = {
-    "a stage with a retriever of its own": lambda first: [OwnRetrieverStage(token_retriever())],
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
     "a stage that reads registers": lambda first: [RegisterStage()],
     "training-free": lambda first: [TrainingFreeStage(TrainingFreeSettings(weight=0.5, beta=0.3))],
@@ -231,27 +204,6 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
         shares = np.array([example.hits[0].start, example.hits[0].end]) / split.durations[video]
         if "frame_query" not in changes or gate < 1:  # clips alone are searched for words
             assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
-
-
-@pytest.mark.parametrize("bank", [False, True])
-def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
-    bank: bool, corpus: Corpus, tmp_path: Path
-) -> None:
-    split, videos = corpus
-    first = Retriever.from_pretrained(tiny_model(tmp_path / "two", frame_query="pooled_words")).eval()
-    bank_stage = [QBNormStage(encode_split(first, split).text[:31], None, QBNormSettings(5.0))] if bank else []
-    expected = evaluate(Pipeline(first, bank_stage), split, PLAIN).ranks
-    assert (expected != evaluate(clips_alone(first), split, PLAIN).ranks).any()
-    Pipeline(first, bank_stage).save_pretrained(tmp_path / "saved")
-    with make_index(tmp_path / "index", tmp_path / "saved", videos) as index:
-        assert dict(index.model.stored) == {}  # clips alone find no better candidates: there is no stage
-        queries = split.captions[::3]
-        results = index.search_many(queries, len(split))
-        moment = Query(like=Passage(split.video_ids[2], 0.0, 3.0))
-        asked = [queries[0], moment, replace(moment, texts=[queries[1]], without=["blue"])]
-        for one, found in zip(asked, index.search_many(asked, 5), strict=True):
-            assert [hit.video_id for hit in found.hits] == [hit.video_id for hit in index.search(one, 5).hits]
-    assert ranks_of(results, split) == expected[::3].tolist()
 
 
 @pytest.mark.parametrize("name", ["training-free", "all"])

@@ -94,16 +94,10 @@ def test_a_checkpoint_of_the_first_stage_alone_in_half_precision(tmp_path: Path)
 def test_what_does_not_fit_is_refused(
     made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state, file, out = torch.load(made.file), tmp_path / "other.pth", tmp_path / "out"
-    for changed, named in (
-        ({"lstm_visual.weight_ih_l0": torch.zeros(1)}, "unknown tensors: lstm_visual.weight_ih_l0"),
-        ({"clip.ln_final.bias": torch.zeros(3)}, "clip.ln_final.bias has shape (3,)"),
-        ({"diffusion_model.proj.bias": None}, "lacks tensors: proj.bias"),
-    ):
-        kept = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
-        torch.save(kept, file)
-        command = ["convert", "checkpoint", str(file), "--dataset", "msrvtt", "--output", str(out)]
-        assert named in explained(command, capsys)
-        assert not out.exists()
-    command = ["convert", "checkpoint", str(made.file), "--dataset", "tvr", "--output", str(out)]
-    assert "no checkpoints for tvr: choose one of msrvtt" in explained(command, capsys)
+    command = ["convert", "checkpoint", "--output", str(tmp_path / "out"), "--dataset"]
+    torch.save(torch.load(made.file) | {"clip.ln_final.bias": torch.zeros(3)}, tmp_path / "other.pth")
+    said = explained([*command, "msrvtt", str(tmp_path / "other.pth")], capsys)
+    assert "clip.ln_final.bias has shape (3,)" in said
+    said = explained([*command, "tvr", str(made.file)], capsys)
+    assert "no checkpoints for tvr: choose one of msrvtt" in said
+    assert not (tmp_path / "out").exists()

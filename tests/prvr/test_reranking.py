@@ -127,17 +127,6 @@ def test_saved_and_loaded_it_is_the_same(direction, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("process", ["diffusion", "one_step"])
-def test_in_half_precision_autocast_nothing_is_rounded(process):
-    reranker = CandidateReranker(config(process=process)).eval()
-    inputs = [part.float() if part.is_floating_point() else part for part in pairs("t2v")]
-    start = {"initial": torch.randn(ROWS, NUM)} if process == "diffusion" else {}
-    expected = reranker.sample(*inputs, **start)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = reranker.sample(*inputs, **start)
-    assert torch.equal(found, expected)
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_configurations_that_cannot_be():
     for changes, message in (

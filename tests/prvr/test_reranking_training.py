@@ -205,11 +205,6 @@ class TestSplits:
             assert not ids[0] & ids[1]
             assert not (ids[0] | ids[1]) & set(splits.report.video_ids)
 
-    def test_one_direction_alone(self, straight, retriever, splits, tmp_path) -> None:
-        result = train_reranker(make_config(directions=("v2t",)), retriever, splits, output=tmp_path / "run")
-        assert set(load_rerankers(result.output)) == {"v2t"}
-        assert (result.reranked.ranks == result.retriever.ranks).all()
-
 
 class TestBadInput:
     def test_another_configuration_or_retriever_on_resume(self, straight, retriever, splits) -> None:

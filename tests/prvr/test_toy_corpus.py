@@ -1,6 +1,5 @@
 """The toy corpus on disk: in the public layout, reproducible, whole or not at all."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +52,4 @@ def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
     folder.mkdir()
     with pytest.raises(DataError, match=r"corpus\.json is missing"):
         write_corpus(tmp_path, "tiny")
-    about = json.loads((corpus.folder / "corpus.json").read_text()) | {"version": 1}
-    (folder / "corpus.json").write_text(json.dumps(about))
-    with pytest.raises(DataError, match="'version': 1"):
-        write_corpus(tmp_path, "tiny")
-    assert [path.name for path in tmp_path.rglob("*")] == ["toy-tiny", "corpus.json"]
+    assert list(tmp_path.rglob("*")) == [folder]
