@@ -87,9 +87,6 @@ def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
     assert open_corpus(tmp_path, "col", feature="mine").feature_folder == features / "mine"
     with pytest.raises(DataError, match=r"\['i3d', 'mine'\]"):
         open_corpus(tmp_path, "col", feature="yours")
-    words = tmp_path / "col" / "TextData" / "roberta_col_query_feat.hdf5"
-    words = words.rename(words.with_name("clip_col_query_feat.hdf5"))
-    assert open_corpus(tmp_path, "col").query_file == words
     (features / "i3d").rename(features / "theirs")
     with pytest.raises(DataError, match=r"expected one folder.*\['mine', 'theirs'\]"):
         open_corpus(tmp_path, "col")
@@ -111,9 +108,6 @@ def test_the_files_of_msc_prvr_are_read_under_their_own_names(tmp_path: Path, fr
     assert (split.video_ids, split.feature_dim, split.query_dim) == (("v_a", "v_b"), 4, 5)
     torch.testing.assert_close(split.video(1)[1], torch.eye(4), atol=1e-4, rtol=0)
     split.close()
-    (tmp_path / "activitynet" / "FeatureData" / "other.hdf5").touch()
-    with pytest.raises(DataError, match=r"one folder or HDF5 file of frame features, got .*'other.hdf5'"):
-        open_corpus(tmp_path, "activitynet")
 
 
 def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:

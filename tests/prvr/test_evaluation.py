@@ -1,6 +1,5 @@
 """Evaluation of real models on the packed toy corpus, by the whole score matrix and by hand; reports on disk."""
 
-import json
 import random
 from dataclasses import replace
 
@@ -251,9 +250,6 @@ def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, packed,
         except DataError:
             refused += 1
     assert refused > 100  # the others hit blanks
-    path.write_text(json.dumps(json.loads(whole) | {"format": 99}), encoding="utf-8")
-    with pytest.raises(DataError, match="format 99"):
-        EvaluationReport.from_json(path)
     path.write_bytes(whole)
     path.with_name("evaluation_ranks.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"evaluation_ranks\.npz"):
