@@ -194,6 +194,18 @@ class TestShow:
         assert any(note.endswith("base 0.002 (edge of the search)") for note in found.notes)
 
 
+def test_what_diverges_is_judged_without_ranks(trial: Trial) -> None:
+    table = trial.write()
+    trial.finish(table, EQUAL, [0, 1, 2])
+    last = {cell.row.name: cell.run for cell in cells_of(table, trial.choices, seeds=[2])}
+    for name in ("parameters alone", "no entailment"):
+        trial.study.save(last[name], None, diverged=True)
+    found = {name: verdict.text for name, verdict in trial.judged(table).items()}
+    assert found["parameters alone"] == "drop (diverged, seed 2)"
+    assert found["no entailment"] == "keep the part (diverged, seed 2)"
+    assert found["idea"] == "open: what it is compared with diverged, seed 2"
+
+
 def test_a_training_that_diverges_is_a_result(
     tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

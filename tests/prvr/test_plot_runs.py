@@ -14,9 +14,10 @@ from training_runs import StraightRuns
 import lorentz
 from prvr.data import PackedSplit
 from prvr.evaluation import encode_split, find_moments, ranked_rows
+from prvr.evaluation.moments import ExampleQuery, Hit
 from prvr.plot import PlotInput, draw, sweep_figure
 from prvr.plot.embeddings import frame_spaces, moments_of_frames
-from prvr.plot.examples import pictures_of
+from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.hyperbolic import entailment_of, lifted
 from prvr.systems import System, open_system
 from prvr.types import VideoEmbedding, query_vectors
@@ -128,6 +129,12 @@ class TestExamples:
         labels = [text.get_text() for axes in figure.axes for text in axes.texts if "\n" in text.get_text()]
         for place, (text, hit) in enumerate(zip(labels, example.hits, strict=True), 1):
             assert text.startswith(f"{place}. {'✓ ' * (hit.video_id in example.relevant)}{hit.video_id}")
+
+    def test_a_hit_without_times_says_so(self) -> None:
+        example = ExampleQuery("q", "a $dog", (Hit("v", 0.1, None, None),), "v", None, None, frozenset({"v"}))
+        figure = examples_figure([example], {"v": 9.0})
+        assert figure.subfigs[0].get_suptitle().startswith("“a \\$dog”\na right video has rank 1")
+        assert "times unknown" in [text.get_text() for axes in figure.axes for text in axes.texts]
 
     def test_pictures_are_drawn_or_read_from_films(self, packed: PackedSplit, tmp_path: Path) -> None:
         pytest.importorskip("av")

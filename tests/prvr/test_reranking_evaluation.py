@@ -6,7 +6,7 @@ from diffusionret import PLAIN, reranking
 from retrievers import MeanPooling
 
 from prvr.data import open_corpus, pack
-from prvr.evaluation import encode_split, evaluate
+from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.metrics import ranks
 from prvr.stages import (
     CandidateReranker,
@@ -92,6 +92,25 @@ def test_a_weight_of_nothing_or_one_candidate_is_the_retriever_itself(retriever,
     assert (report.ranks == alone.ranks).all()
     assert (report.video_ranks == alone.video_ranks).all()
     assert report.text_to_text == alone.text_to_text
+
+
+def test_sets_of_captions_are_ranked_after_reranking(scores, retriever, encoded, split) -> None:
+    alone = evaluate(retriever, split, EvaluationConfig(bootstrap=0, caption_sets=True), encoded=encoded).video_to_sets
+    config = EvaluationConfig(bootstrap=0, caption_sets=True, query_batch=4)
+    assert evaluate(Pipeline(retriever), split, config, encoded=encoded).video_to_sets == alone
+    reranker = make("v2t", weight=50.0)
+    found = evaluate(reranking(retriever, {"v2t": reranker}, seed=3), split, config, encoded=encoded).video_to_sets
+    inputs, owner = reranker_inputs(encoded, reranker.config), torch.from_numpy(split.query_to_video)
+    with torch.inference_mode():
+        matrix = reranker.rerank(
+            whole(retriever, encoded).mT.contiguous(), inputs.text, inputs.frames, inputs.mask, top_k=5, seed=3
+        )
+    expected = []
+    for video in sorted(set(owner.tolist())):
+        best = {other: float(matrix[video][owner == other].max()) for other in set(owner.tolist())}
+        expected.append(sum(value >= best[video] for value in best.values()))
+    assert found == RetrievalMetrics.from_ranks(torch.tensor(expected))
+    assert found != alone
 
 
 def test_qb_norm_of_a_split_is_that_of_the_whole_matrices(retriever, split, encoded, scores) -> None:
