@@ -3,6 +3,7 @@
 import dataclasses
 import email
 import importlib
+import inspect
 import pkgutil
 import re
 import runpy
@@ -20,6 +21,25 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+
+def numbers_of_equations(text: str) -> set[int]:
+    """The numbers of "eq. 4", "eq. 5-6", "eq. 7 to 9" and "eq. 5 and 6"."""
+    found = re.findall(r"\beq\. (\d+)(?:(?:-| to | and )(\d+))?", text)
+    return {number for first, last in found for number in range(int(first), int(last or first) + 1)}
+
+
+def rows_of_papers_to_code() -> list[str]:
+    text = (ROOT / "docs" / "papers-to-code.md").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def objects_of_row(row: str) -> list[object]:
+    """What the dotted names of our packages stand for; fails where one of them stands for nothing."""
+    return [
+        pkgutil.resolve_name(name) for name in re.findall(r"`((?:lorentz|regdiff|prvr|prvr_search)(?:\.\w+)+)`", row)
+    ]
+
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("lorentz", "regdiff", "prvr", "prvr_search")
@@ -267,3 +287,22 @@ def test_every_mutant_has_its_place_and_its_test() -> None:
                 file, *names = re.sub(r"\[.*", "", test).split("::")
                 text = (ROOT / file).read_text(encoding="utf-8")
                 assert all(f"def {name}(" in text or f"class {name}" in text for name in names), test
+
+
+def test_constraints_name_every_direct_dependency() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(Requirement(line).name) for line in lines if "==" in line and not line.startswith("#")}
+    for package in PACKAGES:
+        for line in project(package)["dependencies"]:
+            name = canonicalize_name(Requirement(line).name)
+            assert name in pinned | {"lorentz-nn", "regdiff", "prvr"}, (
+                f"{package}: {name} has no line in constraints.txt"
+            )
+
+
+@pytest.mark.parametrize("row", [row for row in rows_of_papers_to_code() if "eq." in row])
+def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> None:
+    documented = [inspect.getdoc(found) or "" for found in objects_of_row(row)]
+    assert numbers_of_equations(row) <= {number for text in documented for number in numbers_of_equations(text)}
+    for paper in re.findall(r"(\w+) (?:supplement )?eq\.", row):
+        assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"

@@ -21,7 +21,7 @@ from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.exported import export_features
 from prvr.data import open_corpus
 from prvr.encoders import open_featurizer
-from prvr.released import released_config, tensors
+from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.checkpoint_files import DATASETS, read_checkpoint
 from prvr.released.loading import released_sizes, system_of
 
@@ -160,3 +160,11 @@ def test_a_benchmark_whose_videos_are_not_all_there(tmp_path: Path, capsys: pyte
     out = capsys.readouterr().out
     assert "train 1 2 1 0" in cells(out)
     assert "incomplete benchmark" in out
+
+
+def test_a_whole_checkpoint_and_a_missing_configuration_are_explained() -> None:
+    golden = Golden("hlformer")
+    with pytest.raises(CheckpointError, match="config is None, expected the authors' configuration"):
+        prvr.load_released(golden.state, None)
+    with pytest.raises(CheckpointError, match=r"'epoch'\] is of type int, .* its 'state_dict' or 'model'"):
+        prvr.load_released({"epoch": 3, "model": golden.state}, golden.config)

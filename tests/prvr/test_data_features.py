@@ -102,3 +102,14 @@ def test_query_features(tmp_path: Path) -> None:
         for caption_id, message in [("v#enc#1", "word row 2"), ("v#enc#2", "0 words"), ("w#enc#0", "has no features")]:
             with pytest.raises(DataError, match=f"'{caption_id}'.*{message}"):
                 queries.read(caption_id)
+
+
+def test_a_video_of_another_width_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "feature.hdf5", "w") as file:
+        file["a"], file["b"], file["c"] = np.full((2, 4), 0.1), np.ones((2, 3)), np.arange(3)
+    with open_features(tmp_path) as reader:
+        assert (reader.read("a") == 0.1).all()  # in float64, as it is
+        with pytest.raises(DataError, match=r"'b'.*\(2, 3\), expected \(frames, 4\)"):
+            reader.read("b")
+        with pytest.raises(DataError, match="'c' is int64"):
+            reader.read("c")

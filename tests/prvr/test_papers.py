@@ -11,14 +11,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
 import numpy as np
 import pytest
 import torch
 import yaml
 from commands import explained
+from kills import killed
 
-from prvr.cli import main
-from prvr.cli.options import bind
+from prvr.cli import add_commands, main
+from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
 from prvr.errors import DataError
 from prvr.evaluation import evaluate
@@ -39,7 +41,7 @@ from prvr.papers import (
     table_names,
     terminal_tables,
 )
-from prvr.training import open_split
+from prvr.training import open_split, reranker_run_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
@@ -110,9 +112,15 @@ class Done(NamedTuple):
         (found,) = shown(study or self.study, cells_of(read_table(self.table), self.choices), self.choices)
         return found
 
-    def reported(self) -> dict[str, np.ndarray]:
+    def begun(self, folder: Path) -> Study:
+        """Another study of these choices."""
+        study = Study(folder / "study")
+        study.begin(self.choices)
+        return study
+
+    def reported(self, study: Study | None = None) -> dict[str, np.ndarray]:
         """The ranks of every run that has a report, by key."""
-        results = {run.key: self.study.result(run) for run in self.runs(0, 1)}
+        results = {run.key: (study or self.study).result(run) for run in self.runs(0, 1)}
         return {key: result.report.ranks for key, result in results.items() if result is not None and result.report}
 
 
@@ -284,6 +292,36 @@ class TestStudy:
         with pytest.raises(DataError, match=r"contains no study\.yaml and is not empty"):
             Study(tmp_path)
 
+    @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="processes are killed as POSIX does")
+    def test_kills_change_nothing(self, done: Done, tmp_path: Path) -> None:
+        study = done.begun(tmp_path)
+        wanted = [done.row(row) for row in ("full", "other weights", "re-ranked", "scores", "by moments")]
+
+        def act() -> None:
+            perform_all(wanted, study, Machine(), lambda number, run: None)
+
+        died = [killed(act, after=seconds) for seconds in (0.4, 1.3)]
+        assert any(died)
+        assert perform_all(wanted, study, Machine(), lambda number, run: None) == {}
+        before, after = done.reported(), done.reported(study)
+        assert len(after) == sum(run.kind != "plot" for run in wanted)
+        for key, ranks in after.items():
+            assert np.array_equal(ranks, before[key]), key
+
+    def test_features_that_changed_between_two_rows_are_noticed(
+        self, done: Done, toy_root: Path, tmp_path: Path
+    ) -> None:
+        corpus = shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
+        rooted = by_row(done.table, replace(done.choices, root=str(tmp_path)))
+        study = Study(tmp_path / "study")
+        study.save(rooted["full"], None, diverged=True)  # a record without a training
+        study.expect_same_inputs([rooted["full"], rooted["clips"]])
+        with h5py.File(corpus / "FeatureData" / "frames" / "feature.hdf5", "r+") as file:
+            for rows in file.values():
+                rows[...] = rows[()] * 1.5
+        with pytest.raises(DataError, match=r"was measured with other features of toy-tiny"):
+            study.expect_same_inputs([rooted["clips"]])
+
 
 class TestCheckpoints:
     """Rows that evaluate a converted checkpoint, here a folder of `save_pretrained`."""
@@ -386,11 +424,19 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "2 runs, 0 not finished" in capsys.readouterr().out
 
 
-def test_every_table_is_in_the_document_and_every_command_there_can_be_read() -> None:
+def test_every_table_is_in_the_document_and_every_command_there_builds() -> None:
     text = (DOCS / "papers.md").read_text(encoding="utf-8")
     assert {name for name in table_names() if not re.search(rf"papers (run|show) {name} ", text)} == set()
-    for command in sorted(set(re.findall(r"\| `prvr ([^`]+)` \|", text))):
-        bind(command.split())
+    add_commands("papers")
+    for command in sorted(set(re.findall(r"\| `(prvr [^`]+)` \|", text))):
+        bound = bind(command.split()[1:])
+        if "papers" in command:
+            assert bound.args[0] in table_names()
+        elif bound.keywords["args"].retriever is None:
+            assert chosen_config(bound.keywords["args"].preset, None, bound.keywords["keys"]).train.epochs > 0
+        else:
+            keys = {key.removeprefix("reranker."): yaml.safe_load(v) for key, v in bound.keywords["keys"].items()}
+            reranker_run_config({"reranker": keys}, width=512)
 
 
 def test_the_cost_of_inference_is_measured_beside_the_published_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Files of arms: what they run, and what the rule says of results whose truth is known."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,33 @@ def test_a_training_that_diverges_is_a_result(
     assert "the best on the split that selects: searched 0.0 (edge" in out
     assert "drop (-inf in selection, seed 0)" in out
     assert "too much: the training diverged with seed 0, which is omitted" in out
+
+
+def test_a_file_of_arms_from_the_command_line(
+    tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trained for an epoch of a tiny model: one seed each, then the second one, as the rule asks."""
+    arms = [{"name": "base"}, {"name": "wide margin", "keys": {"loss.triplet.margin": 0.3}}]
+    values = yaml.safe_load(ARMS) | {"arms": arms, "seeds": [0, 1], "rule": {"first_drop": -400}}
+    small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 30}
+    small |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache), "train.average": 1}
+    path = tmp_path / "arms.yaml"
+    path.write_text(yaml.safe_dump(values | {"keys": small, "base": "gmmformer-toy"}), encoding="utf-8")
+    words = [str(path), "--output", str(tmp_path / "study"), "--model.hidden", "16"]
+    assert main(["papers", "list", str(path)]) == 0
+    assert "toy arms" in capsys.readouterr().out
+    assert main(["papers", "run", *words, "-q", "--device", "cpu"]) == 0
+    records = sorted((tmp_path / "study" / "results").glob("*.yaml"))
+    assert len(records) == 4
+    record = yaml.safe_load(records[0].read_text())
+    assert record["steps"] == 2
+    assert record["averaged"] == [0]
+    assert 0 <= record["selection"] <= 400
+    assert "seconds" not in records[0].read_text(), "times are those of a machine"
+    capsys.readouterr()
+    assert main(["papers", "show", str(path), "--output", str(tmp_path / "study"), "--format", "markdown"]) == 0
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if line.startswith("| wide margin"))
+    difference, *_, verdict = [cell.strip() for cell in line.split("|")[5:-1]]
+    assert re.fullmatch(r"[+-]\d+\.\d \[-?\d+\.\d, -?\d+\.\d\]", difference)
+    assert verdict.endswith("2 seeds")
