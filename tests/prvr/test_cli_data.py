@@ -2,7 +2,6 @@
 
 import errno
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -40,15 +39,11 @@ class TestMake:
         assert err == "making toy-tiny: 100 videos\n"
         about = json.loads((tmp_path / "toy-tiny" / "corpus.json").read_text())
         assert (about["size"], about["seed"]) == ("tiny", 3)
-        assert f"--data-root {tmp_path} --size tiny" in out
         assert f"--data-root {tmp_path} --data.collection toy-tiny" in out
-        assert features.call_count == 100
         assert main(command) == 0  # the same one stays
         assert capsys.readouterr() == (out, "")
         assert features.call_count == 100
-        error = explained([*command[:-1], "4"], capsys)
-        assert str(tmp_path / "toy-tiny") in error
-        assert "'seed': 3" in error
+        assert "'seed': 3" in explained([*command[:-1], "4"], capsys)
 
     @pytest.mark.parametrize(
         ("failure", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
@@ -71,15 +66,6 @@ class TestMake:
         videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
 
-    def test_mp4_without_prvr_search_makes_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "prvr_search", None)
-        assert '--mp4 needs prvr-search. Install it: pip install "prvr-search"' in explained(
-            ["data", "make", "--output", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys
-        )
-        assert not (tmp_path / "out").exists()
-
 
 class TestShow:
     @pytest.fixture(autouse=True)
@@ -93,7 +79,6 @@ class TestShow:
         split = open_corpus(toy_root, "toy-tiny").split("test")
         texts = [caption.text for caption in split.captions if caption.video_id == "test0003"]
         assert out.startswith("test0003.png: toy-tiny test0003, ")
-        assert "overwrote" not in out
         assert main(command) == 0
         assert "overwrote the existing file" in capsys.readouterr().out
         assert [line.split(" s  ")[1] for line in out.splitlines()[1:]] == texts
@@ -104,7 +89,6 @@ class TestShow:
         error = explained(["data", "show", "tset0003", "--data-root", str(toy_root), "--size", "tiny"], capsys)
         assert "did you mean test0003" in error
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
-        command = ["data", "show", "test0003", "--size", "tiny"]
-        assert "expected one of day, dusk, haze" in explained([*command, "--look", "night"], capsys)
-        assert "--data-root ROOT" in explained([*command, "--look", "dusk"], capsys)
-        assert list(Path().iterdir()) == []
+        command = ["data", "show", "test0003", "--size", "tiny", "--look"]
+        assert "expected one of day, dusk, haze" in explained([*command, "night"], capsys)
+        assert "--data-root ROOT" in explained([*command, "dusk"], capsys)

@@ -11,14 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 from commands import SMALL
-from PIL import Image
 
 from prvr.cli import main
 from prvr.data import open_corpus, pack
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
-from prvr_search import Library
 from prvr_search.cli import demo
 
 
@@ -61,22 +59,16 @@ def test_it_searches_before_it_trains(
 ) -> None:
     monkeypatch.chdir(shown.folder)
     before, _, _ = shown.out.partition("Training a new model")
-    hits = re.findall(r"^(\d) +(film-\d\.mp4) +([\d.]+) +(\d:\d\d-\d:\d\d)", before, flags=re.MULTILINE)
-    assert [hit[:2] for hit in hits] in (
-        [("1", "film-1.mp4"), ("2", "film-2.mp4")],
-        [("1", "film-2.mp4"), ("2", "film-1.mp4")],
-    )
-    told = re.search(r"^(Right|Wrong): the sentence was written for (film-\d\.mp4)", before, flags=re.MULTILINE)
-    assert told is not None
-    assert told[1] == "Right" or told[2] != hits[0][1]
-    count = re.search(r"comes first for (\d+)\s+of them; by chance, for\s+(\d+)", before)
-    assert count is not None
-    assert 5 <= int(count[2]) <= int(count[1]) <= 10
+    hits = re.findall(r"^\d +(film-\d\.mp4) +[\d.]+ +\d:\d\d-\d:\d\d", before, flags=re.MULTILINE)
+    assert sorted(hits) == ["film-1.mp4", "film-2.mp4"]
+    ((told, own),) = re.findall(r"^(Right|Wrong): the sentence was written for (film-\d\.mp4)", before, flags=re.M)
+    assert (told == "Right") == (own == hits[0])
+    ((first, chance),) = re.findall(r"comes first for (\d+)\s+of them; by chance, for\s+(\d+)", before)
+    assert 5 <= int(chance) <= int(first) <= 10
 
     page = (shown.run.with_name("demo-1-first") / "results.html").read_text()
     assert page.count("<img ") == 2 + 9
     command = shlex.split(before.strip().splitlines()[-1])
-    assert command[:2] == ["prvr", "search"]
     assert main([*command[1:], "--no-update"]) == 0
     assert "2 of 2 videos" in capsys.readouterr().out
 
@@ -84,13 +76,9 @@ def test_it_searches_before_it_trains(
 def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cache: Path) -> None:
     out, drawn = shown.out.partition("Training a new model")[2], shown.drawn
     assert "epoch 1: loss" in shown.err
-
-    parts = ["corpus:", "chance", "zero-shot", "this model", "95% interval", "moment-to-video ratio", "unseen word"]
-    parts += ["examples", "curves.png", "moments.png", "own_sentence.py", "nothing about natural video"]
+    parts = ["corpus:", "chance", "zero-shot", "this model", "unseen word", "examples", "nothing about natural video"]
     places = [out.index(part) for part in parts]
     assert places == sorted(places)
-    assert max(map(len, out[places[1] : places[8]].splitlines())) <= 80
-
     found = json.loads((shown.run / "evaluation.json").read_text())
     own = found["text_to_video"]
     corpus = open_corpus(toy_root, "toy-tiny")
@@ -98,11 +86,9 @@ def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cac
         untrained = report_from_scores(zero_shot_scores(corpus, "test"), split).text_to_video
         captions = dict(zip(split.captions, zip(split.query_to_video, *split.moments, strict=True), strict=True))
         ids = split.video_ids
-    assert numbers(out, "chance")[-1] == pytest.approx(found["chance_sumr"], abs=0.06)
     for row, metrics in (("zero-shot (joint encoder, no training)", vars(untrained)), ("this model", own)):
         expected = [metrics[key] for key in ("r1", "r5", "r10", "r100", "sumr")]
         assert numbers(out, row) == pytest.approx(expected, abs=0.06)
-
     assert len(drawn) == sum(line.split()[:1] == ["true"] for line in out.splitlines()) == 3
     first = re.findall(r" 1 +(test\d{4}) +([\d.]+) - ([\d.]+) s .* (yes|no)", out)  # of each table of hits
     best = [(example.hits[0], example.correct) for example in drawn]
@@ -110,20 +96,4 @@ def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cac
     for example in drawn:
         video, start, end, _ = captions[example.caption]
         assert (example.video_id, example.start, example.end) == (ids[video], start, end)
-    with Image.open(shown.run / "moments.png") as picture:
-        assert (picture.format, picture.width) == ("PNG", 1140)
-
-
-def test_it_leaves_videos_to_search(
-    shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(shown.folder)
-    run = Path("runs/demo-1")
-    named = [*re.finditer(r"^prvr (search .*) \"(.*)\" (--model .*)$", shown.out, flags=re.MULTILINE)][-1]
-    assert f"prvr serve {run / 'videos'} --model {run}" in shown.out
-    assert main([*named[1].split(), named[2], *named[3].split(), "-k", "2"]) == 0
-    assert len(re.findall(r"^\d .*test\d{4}\.mp4", capsys.readouterr().out, flags=re.MULTILINE)) == 2
-    with Library(run / "videos", model=run) as library:
-        assert set(library.index.video_ids) == {path.name for path in (run / "videos").iterdir()}
-        assert len(library.index) == 4
-        assert library.index.model.identity.kind == "trained"
+    assert (shown.run / "moments.png").is_file()

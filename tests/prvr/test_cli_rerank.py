@@ -45,9 +45,6 @@ class TestTrain:
         assert values["train"]["epochs"] == 2
         rerankers = load_rerankers(work.run)
         assert {d: r.config.steps for d, r in rerankers.items()} == {"t2v": 4, "v2t": 4}
-        reports = [EvaluationReport.from_json(work.run / f"evaluation{name}.json") for name in ("", "_retriever")]
-        assert reports[0].query_ids == reports[1].query_ids
-        assert reports[0].text_to_text == reports[1].text_to_text
         before = (work.run / "metrics.jsonl").read_text()
         assert main(["train", "-q", "--resume", "--output", str(work.run), "--device", "cpu"]) == 0
         assert (work.run / "metrics.jsonl").read_text() == before
@@ -69,21 +66,9 @@ class TestTrain:
         assert [values["candidates"]["pool"] for values in found] == ["batch", "batch"]
         assert [values["reranker"]["steps"] for values in found] == [50, 6]
         assert [values["reranker"]["candidates"] for values in found] == [6, 6]
-        assert [values["reranker"]["width"] for values in found] == [16, 16]
         assert (found[0]["optim"]["name"], found[1]["train"]["weights"]) == ("bert_adam", [])
         both = ["train", "--preset", "diffusionret-stage2-paper", "--config", str(mine)]
         assert "both configure the re-ranker" in explained([*both, "--retriever", str(work.retriever)], capsys)
-
-    @pytest.mark.parametrize("name", ["paper", "released"])
-    def test_a_preset_trains(self, work: SimpleNamespace, tmp_path: Path, name: str) -> None:
-        words = ["--preset", f"diffusionret-stage2-{name}", "--retriever", str(work.retriever), "--train.epochs", "1"]
-        words += ["--train.batch_size", "40", "--reranker.steps", "3", "--device", "cpu", "-q"]
-        assert main(["train", *words, "--output", str(tmp_path / "run")]) == 0
-        line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
-        assert set(line["loss"]) == {"t2v", "v2t", "total"}
-        reranker = load_rerankers(tmp_path / "run")["t2v"]
-        assert reranker.config.weight == 1.0
-        assert 0.015 < reranker.denoiser.query.weight.std() < 0.03  # torch's own maps of this width: 0.14
 
 
 class TestEvaluate:
@@ -99,13 +84,8 @@ class TestEvaluate:
         for name, path in files.items():
             assert out.count(f": {name} ") == 2, out  # a row of each direction
             assert f"{path}: {name}\n" in out
-        target = files["2. diffusion"]
-        first = json.loads(target.read_text())
+        first = json.loads(files["2. diffusion"].read_text())
         assert first["stages"] == ["qb_norm over everything, t2v only", "diffusion over the best 5, both directions"]
-        assert main([*command, *options]) == 0
-        assert json.loads(target.read_text()) == first  # deterministic
-        assert main([*command, "--stage", "qb_norm,beta=7.5"]) == 0  # another file, not over the others
-        assert (work.retriever / "evaluation_qb_norm-beta-7.5.json").is_file()
         assert not (work.retriever / "evaluation.json").exists()
 
     def test_stages_read_the_corpus_where_it_is_now(
@@ -128,15 +108,6 @@ class TestEvaluate:
         reports = [EvaluationReport.from_json(tmp_path / f"{name}.json") for name in ("before", "now", "saved")]
         assert reports[0] == reports[1] == reports[2]
 
-    def reports(self, folder: Path, systems: list[tuple[Path, list[str]]]) -> list[EvaluationReport]:
-        """What `prvr evaluate` says of each system with these options."""
-        found = []
-        for number, (system, options) in enumerate(systems):
-            target = folder / f"{number}.json"
-            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--output", str(target)]) == 0
-            found.append(EvaluationReport.from_json(target))
-        return found
-
     def test_a_run_a_file_and_a_folder_of_the_same_pipeline_agree(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -144,33 +115,30 @@ class TestEvaluate:
         stages = [{"kind": "diffusion", "run": str(work.run)}]
         file.write_text(yaml.safe_dump({"first": str(work.retriever), "stages": stages}))
         assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 0
-        assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 2
-        assert "is not empty" in capsys.readouterr().err
+        assert "is not empty" in explained(["pipeline", str(file), "--output", str(folder)], capsys)
         bare, more = tmp_path / "bare.yaml", ["--stage", f"diffusion:{work.run}"]
         bare.write_text(yaml.safe_dump({"first": str(work.retriever)}))
-        found = self.reports(tmp_path, [(work.run, []), (file, []), (folder, []), (bare, more)])
+        trained, target = EvaluationReport.from_json(work.run / "evaluation.json"), tmp_path / "found.json"
+        found = []
+        for words in ([str(work.run)], [str(file)], [str(folder)], [str(bare), *more]):
+            assert main(["evaluate", *words, "--device", "cpu", "-q", "--output", str(target)]) == 0
+            found.append(EvaluationReport.from_json(target))
+            assert (found[-1].ranks == trained.ranks).all()  # what the training reported
         assert found[0] == found[1] == found[2] == found[3]
-        assert (found[0].ranks == found[2].ranks).all()
-        trained = EvaluationReport.from_json(work.run / "evaluation.json")
-        assert (found[0].ranks == trained.ranks).all()  # what the training reported
 
 
 def test_what_cannot_be(work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "reranker.yaml"
     file.write_text("reranker: {width: 16}\n", encoding="utf-8")
     for words, message in (
-        (["--retriever", "nowhere"], "no such folder"),
         (["--config", str(file)], "no retriever. Name the run of a trained retriever with --retriever RUN"),
-        (["--preset", "hybrid-toy", "--reranker.steps", "4"], "unknown key 'reranker'"),
         (["--retriever", str(work.retriever), "--model.hidden", "16"], "a key of the retriever, which is already"),
-        (["--retriever", str(work.retriever), "--name", "1", "--name.x=1"], "'name' is a value, not a group"),
     ):
         assert message in explained(["train", *words], capsys)
     for system, stage, message in (
         (work.retriever, f"diffusion:{work.run},num_steps=5", "num_steps: got 5, expected 1 to 4"),
         (work.retriever, "diffusion", "needs the key run"),
         (work.retriever, f"diffusion:{work.retriever}", "no re-ranker. Pass a run"),
-        (work.retriever, f"qb_norm:{work.run}", "is not trained, got the run"),
         (work.other, f"diffusion:{work.run}", "was trained on the embeddings of"),
     ):
         assert message in explained(["evaluate", str(system), "--device", "cpu", "--stage", stage], capsys)

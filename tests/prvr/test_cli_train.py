@@ -1,16 +1,17 @@
 """prvr train, evaluate and compare, on the smallest toy corpus."""
 
-import contextlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import SMALL, cells, explained
+from commands import SMALL, explained
 
 import prvr
 from prvr.cli import main
@@ -41,10 +42,8 @@ class TestTrain:
         for run, seed in ((work.a, 0), (work.b, 1)):
             names = {"config.yaml", "metrics.jsonl", "curves.png", "best", "last", "evaluation.json"}
             assert names <= {p.name for p in run.iterdir()}
-            assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
             config = prvr.load_config(run / "config.yaml")
-            assert config.train.seed == seed
-            assert config.model.hidden == 16
+            assert (config.train.seed, config.model.hidden) == (seed, 16)
             assert [block.space for block in config.model.blocks] == ["euclidean", "lorentz"]
             assert config.data.root == str(work.data.resolve())
 
@@ -53,34 +52,19 @@ class TestTrain:
     ) -> None:
         monkeypatch.chdir(work.folder)
         assert main(["train", "--resume", *work.options, "--train.seed", "1", "-q"]) == 0
-        printed = capsys.readouterr().out
-        assert "hybrid-toy-2" in printed
-        assert len(printed.splitlines()) <= 40  # one screen; prvr evaluate prints the other tables
-        assert all(title in printed for title in ("text to video", "moment retrieval", "chance", "Next:"))
+        assert "hybrid-toy-2" in capsys.readouterr().out
         error = explained(["train", "--resume", *work.options, "--train.seed", "3", "-q"], capsys)
         assert "train.seed: 1 -> 3" in error
-
-    def test_a_run_that_cannot_start_leaves_no_folder(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        error = explained(["train", "--preset", "hlformer-tvr", "--data-root", "nowhere"], capsys)
-        assert "nowhere" in error
-        assert list((tmp_path / "runs").iterdir()) == []
 
     def test_what_is_read_after_training_is_read_before(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        table, run = tmp_path / "own.yaml", tmp_path / "run"
-        table.write_text("title: own\nsets: [toy]\nbase: gmmformer-toy\nrows: [{name: all}]\n", encoding="utf-8")
         for file, message in (("corpus.json", "corpus.json: not valid JSON"), ("videos.jsonl", "videos.jsonl, line 1")):
             damaged = shutil.copytree(work.data / "toy-tiny", tmp_path / file / "toy-tiny")
             (damaged / file).write_text("{", encoding="utf-8")
-            root = ["--data-root", str(damaged.parent)]
-            assert message in explained(["train", *work.options, *root, "--output", str(run)], capsys)
-            words = ["papers", "run", str(table), *root, "--corpus", "toy=toy-tiny"]
-            assert message in explained([*words, "--output", str(tmp_path / "study")], capsys)
-        assert not run.exists()
+            places = ["--data-root", str(damaged.parent), "--output", str(tmp_path / "run")]
+            assert message in explained(["train", *work.options, *places], capsys)
+        assert not (tmp_path / "run").exists()
 
 
 class TestEvaluate:
@@ -89,7 +73,6 @@ class TestEvaluate:
     ) -> None:
         target = tmp_path / "new" / "scores.json"
         assert main(["evaluate", str(work.a), "--output", str(target), "--device", "cpu", "--diagnose"]) == 0
-        assert "text to video" in capsys.readouterr().out
         shown, trained = EvaluationReport.from_json(target), EvaluationReport.from_json(work.a / "evaluation.json")
         assert shown == trained
         assert trained.blocks == ()
@@ -108,27 +91,18 @@ class TestEvaluate:
             assert report.changed == {"model.registers.sampling_steps": 1}
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is full")
-    @pytest.mark.parametrize("system", ["run", "zero-shot"])
-    def test_the_report_stands_though_nobody_reads_the_tables(
-        self, work: SimpleNamespace, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_report_stands_though_nobody_reads_the_tables(self, work: SimpleNamespace, tmp_path: Path) -> None:
         target, corpus = tmp_path / "scores.json", ["--preset", "hybrid-toy", "--collection", "toy-tiny"]
-        words = [str(work.a)] if system == "run" else [system, *corpus, "--data-root", str(work.data)]
-        with Path("/dev/full").open("w", buffering=1) as full:
-            monkeypatch.setattr("sys.stdout", full)
-            assert main(["evaluate", *words, "--output", str(target), "-q"]) == 2
-            monkeypatch.undo()
-            with contextlib.suppress(OSError):
-                full.close()
+        words = ["evaluate", "zero-shot", *corpus, "--data-root", str(work.data), "--output", str(target), "-q"]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([sys.executable, "-m", "prvr.cli", *words], stdout=full, stderr=subprocess.PIPE)
+        assert (done.returncode, b"disk is full" in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
         assert EvaluationReport.from_json(target).split == "toy-tiny test"
 
-    def test_keys_of_the_model_can_be_changed_without_training(
-        self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_keys_of_the_model_can_be_changed_without_training(self, work: SimpleNamespace) -> None:
         before = (work.a / "evaluation.json").read_bytes()
         weights = ["--model.clip_weight", "0.9", "--model.frame_weight=0.1", "--model.heads", "2"]
         assert main(["evaluate", str(work.a), *weights, "-q", "--device", "cpu"]) == 0
-        assert "changed after training: model.clip_weight=0.9, model.frame_weight=0.1" in cells(capsys.readouterr().out)
         report = EvaluationReport.from_json(work.a / "evaluation_clip_weight-0.9_frame_weight-0.1.json")
         assert report.changed == {"model.clip_weight": 0.9, "model.frame_weight": 0.1}  # there were 2 heads before
         retriever = load_pretrained(work.a / "best")
@@ -137,7 +111,6 @@ class TestEvaluate:
         with closing(open_split(config, config.data.eval_split)) as split:
             expected = evaluate(retriever, split, EvaluationConfig.of_run(config.train))
         assert report.ranks.tolist() == expected.ranks.tolist()
-        assert report.ranks.tolist() != EvaluationReport.from_json(work.a / "evaluation.json").ranks.tolist()
         assert (work.a / "evaluation.json").read_bytes() == before
 
     def test_changes_that_the_weights_do_not_allow_are_refused(
@@ -145,10 +118,8 @@ class TestEvaluate:
     ) -> None:
         run = str(work.a)
         said = explained(["evaluate", run, "--model.hidden", "32"], capsys)
-        assert "model.hidden=32" in said
-        assert "trained weights do not fit" in said
+        assert "model.hidden=32: the trained weights do not fit" in said
         assert "model.registers.kind=none" in explained(["evaluate", run, "--model.registers.kind=none"], capsys)
-        assert "did you mean clip_weight" in explained(["evaluate", run, "--model.clip_wight", "1"], capsys)
         assert main(["pipeline", run, "--stage", "qb_norm", "--output", str(tmp_path / "system")]) == 0
         said = explained(["evaluate", str(tmp_path / "system"), "--model.clip_weight", "0.9"], capsys)
         assert "clip_weight cannot be changed" in said

@@ -20,16 +20,15 @@ from prvr.papers.benchmarks.conversion import convert_benchmark
 from prvr.toy.rendering import LOOKS, with_look
 
 ENCODERS = CorpusEncoders(TOY.encoder, open_featurizer("toy").identity, 2.0, 512, 48, 256)
-OTHER = replace(ENCODERS, frames=Identity("clip", "abc", "p"), joint_dim=0)
 
 
-def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, collection: str | None = None) -> Path:
+def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS) -> Path:
     """A benchmark as a corpus that says it is of these encoders."""
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
     ids = [video.id for videos in BENCHMARKS[name].part.read(annotations).splits.values() for video in videos]
     store, text = noise_features(TOY, ids), open_featurizer("toy")
-    folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).path
+    folder = convert_benchmark(name, annotations, store, text, root / "data" / name).path
     about = json.loads((folder / "corpus.json").read_text())
     about.pop("encoders")
     named = {} if encoders is None else {"encoders": asdict(encoders)}
@@ -54,9 +53,6 @@ def test_source_and_targets_stand_in_one_table(source: tuple[str, Path], capsys:
         assert line in out
     files = sorted(path.name for path in Path(run).glob("evaluation*.json"))
     assert files == ["evaluation_on_data-msvd_test.json", "evaluation_on_didemo_test.json"]
-    report = EvaluationReport.from_json(Path(run) / "evaluation_on_didemo_test.json")
-    assert report.split == "didemo test"
-    assert not (Path(run) / "evaluation.json").exists()  # that is for the run's own corpus
 
 
 def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,27 +69,18 @@ def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pyt
     assert main([*command, "--table", "prvr", "--split", "val"]) == 0
     assert "R@100" in capsys.readouterr().out
     assert (Path(run) / "evaluation_msvd_val.json").is_file()
-    for words, message in (("--split train2", "no split train2"), (str(other), "the same corpus twice")):
-        command = ["evaluate", run, "--device", "cpu", "--transfer", str(other), *words.split()]
-        assert message in explained(command, capsys)
+    twice = ["evaluate", run, "--device", "cpu", "--transfer", str(other), str(other)]
+    assert "the same corpus twice" in explained(twice, capsys)
 
 
-@pytest.mark.parametrize(
-    ("encoders", "message"),
-    [
-        (OTHER, "frames encoded by clip (weights abc"),
-        (replace(ENCODERS, text=Identity("bert", "abc", "at most 5 words")), "texts encoded by bert"),
-    ],
-)
-def test_features_of_another_encoder_are_refused(
-    encoders: CorpusEncoders, message: str, source: tuple[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_of_another_encoder_are_refused(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run, root = source
-    other = corpus(root, "msvd", encoders)
-    assert message in explained(["evaluate", run, "--transfer", str(other), "--device", "cpu"], capsys)
-    command = ["evaluate", run, "--data-root", str(other.parent), "--collection", "msvd", "--device", "cpu"]
-    assert message in explained(command, capsys)
-    assert not list(Path(run).glob("evaluation*"))
+    changes = {"frames": Identity("clip", "abc", "p"), "text": Identity("bert", "abc", "at most 5 words")}
+    for number, (part, other) in enumerate(changes.items()):
+        folder = corpus(root / str(number), "msvd", replace(ENCODERS, **{part: other}))
+        words = ["evaluate", run, "--device", "cpu"]
+        for place in (["--transfer", str(folder)], ["--data-root", str(folder.parent), "--collection", "msvd"]):
+            assert f"encoded by {other.name} (weights abc" in explained([*words, *place], capsys)
 
 
 def test_a_source_that_is_gone_and_features_of_an_unknown_encoder_are_told(
@@ -109,13 +96,12 @@ def test_a_source_that_is_gone_and_features_of_an_unknown_encoder_are_told(
     assert "are unknown. Only widths are compared" in err
 
 
-class TestLooks:
-    def test_day_changes_nothing_and_others_keep_the_order_of_brightness(self) -> None:
-        frames = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(3, 3)
-        for look in LOOKS:
-            found = with_look(frames, look)
-            assert np.array_equal(found, frames) == (look == "day")
-            assert (np.diff(found[0, :, 0].astype(int), axis=0) >= 0).all()
-            assert found.dtype == np.uint8
-        assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
-        assert with_look(frames, "haze").std() < 0.5 * frames.std()
+def test_day_changes_nothing_and_others_keep_the_order_of_brightness() -> None:
+    frames = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(3, 3)
+    for look in LOOKS:
+        found = with_look(frames, look)
+        assert np.array_equal(found, frames) == (look == "day")
+        assert (np.diff(found[0, :, 0].astype(int), axis=0) >= 0).all()
+        assert found.dtype == np.uint8
+    assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
+    assert with_look(frames, "haze").std() < 0.5 * frames.std()

@@ -1,6 +1,5 @@
 """Readers of the text-to-video benchmarks, on files in their public formats, and the corpora made from them."""
 
-import copyreg
 import json
 import pickle
 import re
@@ -68,24 +67,23 @@ def convert(
 
 class TestReaders:
     def test_other_forms_and_names_of_the_same_files(self, tmp_path: Path) -> None:
-        for name in ("msrvtt", "lsmdc", "msvd", "activitynet-paragraphs"):
-            (folder := tmp_path / name).mkdir()
-            expected = read(name, folder)
-            if name == "msrvtt":  # a mark at the start of a file is no letter
-                path = folder / "MSRVTT_train.9k.csv"
-                path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-            elif name == "lsmdc":
-                test = folder / "LSMDC16_challenge_1000_publictect.csv"
-                test.rename(folder / "lsmdc16_challenge_1000_publictest.csv")
-            elif name == "msvd":
-                path = folder / "raw-captions.pkl"
-                path.with_suffix(".json").write_text(json.dumps(pickle.loads(path.read_bytes())))
-                path.unlink()
-            else:
-                (folder / "val_ids.json").unlink()
-            found = benchmark(name).read(folder)
-            for split, videos in expected.splits.items():
-                assert {video.id: video for video in found.splits[split]} == {video.id: video for video in videos}
+        names = ("msrvtt", "lsmdc", "msvd", "activitynet-paragraphs")
+        for name in names:
+            (tmp_path / name).mkdir()
+        expected = {name: read(name, tmp_path / name) for name in names}
+        path = tmp_path / "msrvtt" / "MSRVTT_train.9k.csv"  # a mark at the start of a file is no letter
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        path = tmp_path / "lsmdc" / "LSMDC16_challenge_1000_publictect.csv"
+        path.rename(path.with_name("lsmdc16_challenge_1000_publictest.csv"))
+        path = tmp_path / "msvd" / "raw-captions.pkl"
+        path.with_suffix(".json").write_text(json.dumps(pickle.loads(path.read_bytes())))
+        path.unlink()
+        (tmp_path / "activitynet-paragraphs" / "val_ids.json").unlink()
+        for name, before in expected.items():
+            found = benchmark(name).read(tmp_path / name)
+            assert {key: set(videos) for key, videos in found.splits.items()} == {
+                key: set(videos) for key, videos in before.splits.items()
+            }
 
     def test_every_benchmark_is_tested_and_documented_and_has_a_preset(self) -> None:
         presets = [name for name in preset_names() if name.startswith("diffusionret-")]
@@ -104,76 +102,44 @@ class TestBadAnnotations:
     @pytest.mark.parametrize(
         ("name", "file", "content", "expected"),
         [
-            ("msrvtt", "MSRVTT_data.json", '{"sentences": [', "not valid JSON"),
-            ("msrvtt", "MSRVTT_train.9k.csv", "id\nvideo0\n", "no column 'video_id'"),
-            ("msvd", "test_list.txt", "unknown_1_2\n", "nothing about 1 videos"),
-            ("msvd", "val_list.txt", "-4wsuPCjDBc_5_15\n", "in train and in val"),
-            ("msvd", "raw-captions.pkl", pickle.dumps({"a": [["b"], {}]}), "a caption is of type dict"),
+            ("msrvtt", "MSRVTT_train.9k.csv", b"id\nvideo0\n", "no column 'video_id'"),
+            ("msvd", "test_list.txt", b"unknown_1_2\n", "nothing about 1 videos"),
+            ("msvd", "val_list.txt", b"-4wsuPCjDBc_5_15\n", "in train and in val"),
             # a hash of tuples in tuples would end the process; so would room for 2^32 objects
             ("msvd", "raw-captions.pkl", b"\x80\x04})" + b"\x85" * 3_000_000 + b"]s.", "it has tuples"),
             ("msvd", "raw-captions.pkl", b"\x80\x04}r\xff\xff\xff\xff.", "numbers more objects than it holds"),
-            ("msvd", "raw-captions.pkl", b"\x80\x04\x95" + b"\xff" * 7 + b"\x7f}.", "not a pickle of plain captions"),
-            ("lsmdc", "LSMDC16_annos_val.csv", "a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
-            ("activitynet-paragraphs", "val_1.json", '{"v_a": {"sentence": "a"}}', "expected {v_ID"),
+            ("lsmdc", "LSMDC16_annos_val.csv", b"a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
         ],
     )
-    def test_is_explained(self, name: str, file: str, content: str | bytes, expected: str, tmp_path: Path) -> None:
+    def test_is_explained(self, name: str, file: str, content: bytes, expected: str, tmp_path: Path) -> None:
         WRITERS[name](tmp_path)
-        (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (tmp_path / file).write_bytes(content)
         with pytest.raises(DataError, match=expected):
             benchmark(name).read(tmp_path)
 
-    @pytest.mark.parametrize("name", BENCHMARKS.names)
-    def test_a_missing_file_is_named(self, name: str, tmp_path: Path) -> None:
-        WRITERS[name](tmp_path)
-        other = "MSRVTT_train.9k.csv" if name == "msrvtt-7k" else "MSRVTT_train.7k.csv"
-        for path in sorted(path for path in tmp_path.iterdir() if path.name not in (other, "val_ids.json")):
-            content = path.read_bytes()
-            path.unlink()
-            with pytest.raises(DataError, match=re.escape(path.name)):
-                benchmark(name).read(tmp_path)
-            path.write_bytes(content)
-
-    @pytest.mark.parametrize(
-        ("content", "expected"),
-        [
-            (b"cos\nsystem\n(Vtouch ran\ntR.", "it has tuples, as calls of functions have"),
-            (b"(Vtouch ran\nios\nsystem\n.", "it asks for os.system"),
-            (b"(cos\nsystem\nVtouch ran\no.", "it asks for os.system"),
-            (b"\x80\x02(\x82\xf0Vtouch ran\no.", "it asks for os.system"),
-        ],
-        ids=["REDUCE", "INST", "OBJ", "EXT1"],
-    )
-    def test_a_pickle_that_would_run_something(
-        self, content: bytes, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_pickle_that_would_run_something(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         WRITERS["msvd"](tmp_path)
         monkeypatch.chdir(tmp_path)
-        copyreg.add_extension("os", "system", 240)
-        try:
+        for content, expected in (
+            (b"cos\nsystem\n(Vtouch ran\ntR.", "it has tuples, as calls of functions have"),
+            (b"(cos\nsystem\nVtouch ran\no.", "it asks for os.system"),
+        ):
             (tmp_path / "raw-captions.pkl").write_bytes(content)
             with pytest.raises(DataError, match=expected):
                 benchmark("msvd").read(tmp_path)
             assert not (tmp_path / "ran").exists()
-            pickle.loads(content)
-            assert (tmp_path / "ran").exists()  # pickle itself would have run it
-        finally:
-            copyreg.remove_extension("os", "system", 240)
 
 
-@pytest.mark.parametrize(
-    ("video", "stored", "entry"),
-    [
-        *((name, [f"films/{name}.avi" for name in LSMDC_IDS], f"films/{name}.avi") for name in LSMDC_IDS),  # with times
-        *(("video7", ["video77", name], name) for name in ("video7", "video7.mp4", "all/video7.webm", "video7.MP4")),
+def test_features_are_found_under_names_of_files() -> None:
+    for video, stored, entry in (
+        (LSMDC_IDS[1], [f"films/{name}.avi" for name in LSMDC_IDS], f"films/{LSMDC_IDS[1]}.avi"),  # a name with times
+        ("video7", ["video77", "all/video7.MP4"], "all/video7.MP4"),
         ("1@N_a.mov", ["1@N_a"], "1@N_a"),
         ("1@N_a.mov", ["1@N_a.mov.mp4"], "1@N_a.mov.mp4"),
         ("v_a1", ["a1.mp4"], "a1.mp4"),
         ("a.mp4", ["a.mp4", "b/a.mp4"], "a.mp4"),  # the exact id comes first
-    ],
-)
-def test_features_are_found_under_names_of_files(video: str, stored: list[str], entry: str) -> None:
-    assert match_videos([video], stored) == {video: entry}
+    ):
+        assert match_videos([video], stored) == {video: entry}
     for videos, names in ((["a"], ["a.mp4", "b/a.avi"]), (["a.mp4", "a.avi"], ["a"])):
         with pytest.raises(DataError, match=r"2 entries of the features fit|fit two videos"):
             match_videos(videos, names)
@@ -194,17 +160,10 @@ class TestCorpus:
         assert set(corpus.splits) == set(EXPECTED[name])
         for split, videos in EXPECTED[name].items():
             content = corpus.split(split)
+            expected = [Caption(f"{v}#enc#{k}", v, text) for v, said in videos.items() for k, text in enumerate(said)]
             assert content.video_ids == tuple(videos)
-            assert [(c.video_id, c.text) for c in content.captions] == [
-                (v, t) for v, some in videos.items() for t in some
-            ]
-            assert [c.id for c in content.captions] == [
-                f"{v}#enc#{k}" for v, s in videos.items() for k in range(len(s))
-            ]
-            assert (found.counts["videos"][split], found.counts["captions"][split]) == (
-                len(videos),
-                len(content.captions),
-            )
+            assert content.captions == tuple(expected)
+            assert (found.counts["videos"][split], found.counts["captions"][split]) == (len(videos), len(expected))
         with corpus.open_queries() as queries, corpus.open_features() as frames:
             first = corpus.split("test").captions[0]
             assert np.array_equal(queries.read(first.id), words(first.text))
@@ -212,28 +171,14 @@ class TestCorpus:
 
     def test_counts_captions_that_are_cut(self, tmp_path: Path) -> None:
         found = convert("didemo", tmp_path, max_words=4)
-        assert list(found.notes) == [
-            "2 captions cut to 4 rows of text features"
-        ]  # of 6 and 6 words; "waves" and "a child waves" fit
+        # of 6 and 6 words; "waves" and "a child waves" fit
+        assert list(found.notes) == ["2 captions cut to 4 rows of text features"]
         test = opened(found).split("test").captions[0]
         assert test.text == "the camera zooms in a hat"  # the text stays whole
         with opened(found).open_queries() as queries:
             assert np.array_equal(queries.read(test.id), words("the camera zooms"))
         about = json.loads((found.path / "corpus.json").read_text())
         assert (about["benchmark"], about["max_words"], about["cut"], about["missing"]) == ("didemo", 4, 2, {})
-        assert about["videos"] == {"train": 2, "val": 1, "test": 1}
-        with pytest.raises(DataError, match="its first word"):
-            fit_words(Text(), test, 1)
-
-    def test_missing_videos_may_be_allowed_and_are_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        found = convert("msrvtt", tmp_path, ["video1", "video3"], allow_missing=True)
-        assert found.counts["missing"] == {"train": 1, "test": 1}
-        assert opened(found).split("test").video_ids == ("video3",)
-        assert json.loads((found.path / "corpus.json").read_text())["missing"] == {"train": 1, "test": 1}
-        assert (found.path / "missing.txt").read_text() == "train video0\ntest video2\n"
-        assert "1 of 2 videos of test: video2" in caplog.text
-        with pytest.raises(DataError, match="features are of other videos"):
-            convert("msrvtt", tmp_path, ["video0", "video1"], collection="none", allow_missing=True)
 
 
 @given(st.integers(1, 30), st.integers(2, 14))

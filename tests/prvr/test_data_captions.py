@@ -30,16 +30,10 @@ def test_lines_of_captions_moments_relevance_and_tags(tmp_path: Path) -> None:
     )
     row = '{"split": "test", "cap_id": "a#enc#0", "vid": "a", "duration": 9, "ts": [5.5, 2], "kind": "v"}\n'
     assert read_moments(file(tmp_path, row)) == {"a#enc#0": Moment(2.0, 5.5, 9.0)}
-    assert read_relevance(file(tmp_path, '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n')) == {
-        "a#enc#0": {"a": 1, "b": 1}
-    }
-    with pytest.raises(DataError, match=r"line 1: ts\.1: Field required"):
-        read_moments(file(tmp_path, '{"cap_id": "a", "duration": 1, "ts": [1]}'))
+    row = '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n'
+    assert read_relevance(file(tmp_path, row)) == {"a#enc#0": {"a": 1, "b": 1}}
     row = '{"cap_id": "a#enc#0", "tags": ["new [word]", "seen", "seen"]}\n'
-    assert read_tags(file(tmp_path, row + '{"cap_id": "b#enc#0", "tags": []}\n')) == {
-        "a#enc#0": {"new [word]", "seen"},
-        "b#enc#0": frozenset(),
-    }
+    assert read_tags(file(tmp_path, row)) == {"a#enc#0": {"new [word]", "seen"}}
 
 
 @pytest.mark.parametrize(
@@ -48,12 +42,8 @@ def test_lines_of_captions_moments_relevance_and_tags(tmp_path: Path) -> None:
         (read_captions, "\n\n", "holds no caption"),
         (read_captions, "a#enc#0 x\nb#enc#0 \n", "line 2: caption 'b#enc#0' has no text"),
         (read_captions, "a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' is repeated"),
-        (read_captions, "#enc#0 x\n", "line 1: no video id"),
         (read_captions, b"a#enc#0 caf\xe9\n", "not UTF-8"),
-        (read_tags, '{"cap_id": "a", "tags": ["x"]', "line 1: not valid JSON"),
         (read_tags, '{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: cap_id: Field required"),
-        (read_tags, '{"cap_id": "a", "tags": ["x", " "]}', "line 1: tags.1: String should match"),
-        (read_tags, '{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' is repeated"),
     ],
 )
 def test_bad_lines(tmp_path: Path, read: Callable[[Path], object], text: str | bytes, message: str) -> None:
@@ -66,13 +56,9 @@ def make(root: Path, name: str = "col", feature: str = "frames", **more: Any) ->
         "train": [Caption("x#enc#0", "x", "a text")],
         "test": [Caption(f"{v}#enc#{k}", v, "a text") for v, k in (("b", 0), ("a", 0), ("b", 1))],
     }
-    write_layout(
-        root / name,
-        TextData(captions, **more),
-        videos=[(v, np.ones((2, 4), np.float32)) for v in "xab"],
-        queries=[(c.id, np.ones((2, 3), np.float32)) for part in captions.values() for c in part],
-        feature=feature,
-    )
+    videos = [(video, np.ones((2, 4), np.float32)) for video in "xab"]
+    queries = [(caption.id, np.ones((2, 3), np.float32)) for part in captions.values() for caption in part]
+    write_layout(root / name, TextData(captions, **more), videos=videos, queries=queries, feature=feature)
 
 
 def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path) -> None:
@@ -90,8 +76,6 @@ def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path
 
 
 def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere"):
-        open_corpus(tmp_path / "nowhere", "col")
     make(tmp_path, feature="i3d")
     make(tmp_path, "other")
     with pytest.raises(DataError, match=r"tvr: no such folder.*\['col', 'other'\]"):
@@ -103,9 +87,6 @@ def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
     assert open_corpus(tmp_path, "col", feature="mine").feature_folder == features / "mine"
     with pytest.raises(DataError, match=r"\['i3d', 'mine'\]"):
         open_corpus(tmp_path, "col", feature="yours")
-    words = tmp_path / "col" / "TextData" / "roberta_col_query_feat.hdf5"
-    words = words.rename(words.with_name("clip_col_query_feat.hdf5"))
-    assert open_corpus(tmp_path, "col").query_file == words
     (features / "i3d").rename(features / "theirs")
     with pytest.raises(DataError, match=r"expected one folder.*\['mine', 'theirs'\]"):
         open_corpus(tmp_path, "col")
@@ -127,44 +108,25 @@ def test_the_files_of_msc_prvr_are_read_under_their_own_names(tmp_path: Path, fr
     assert (split.video_ids, split.feature_dim, split.query_dim) == (("v_a", "v_b"), 4, 5)
     torch.testing.assert_close(split.video(1)[1], torch.eye(4), atol=1e-4, rtol=0)
     split.close()
-    (tmp_path / "activitynet" / "FeatureData" / "other.hdf5").touch()
-    with pytest.raises(DataError, match=r"one folder or HDF5 file of frame features, got .*'other.hdf5'"):
-        open_corpus(tmp_path, "activitynet")
 
 
 def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     make(tmp_path)
     with pytest.raises(DataError, match="already exists"):
         make(tmp_path)
-    for name, videos in (("twice", [("a", np.ones((1, 2)))] * 2), ("space", [("a b", np.ones((1, 2)))])):
-        with pytest.raises(DataError, match="video"):
-            write_layout(tmp_path / name, TextData({}), videos=videos, queries=[])
-        assert not (tmp_path / name).exists()
-    for bad in (Caption("a#0", "b", "x"), Caption("a#0", "a", " "), Caption("a", "a", "x\ny")):
-        with pytest.raises(DataError, match="one line of text"):
-            write_layout(tmp_path / "caption", TextData({"test": [bad]}), videos=[], queries=[])
-    for what, value in (("moments", Moment(0.0, 1.0, 2.0)), ("relevance", ["a"]), ("tags", ["seen"])):
-        with pytest.raises(DataError, match=rf"{what}: 1 caption ids are in no split, among them \['c#enc#0'\]"):
-            make(tmp_path, "unknown", **{what: {"a#enc#0": value, "c#enc#0": value}})
+    bad = TextData({"test": [Caption("a", "a", "x\ny")]})
+    with pytest.raises(DataError, match="one line of text"):
+        write_layout(tmp_path / "caption", bad, videos=[], queries=[])
+    with pytest.raises(DataError, match=r"tags: 1 caption ids are in no split, among them \['c#enc#0'\]"):
+        make(tmp_path, "unknown", tags={"a#enc#0": ["seen"], "c#enc#0": ["seen"]})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]
 
 
 @pytest.mark.parametrize("bad", ["", "..", "a/b", "/a", "a\nb", "a b", "a\0b", "\ud800", "a\x7f"], ids=ascii)
 def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path, bad: str) -> None:
-    x = np.ones((1, 2))
-    captions = [Caption("good#0", "good", "x"), *(Caption(f"{bad}#{k}", bad or "a\nb", "x") for k in range(5))]
-    for message, written in (
-        ("1 video ids cannot be written, among them", {"videos": [("good", x), (bad, x)]}),
-        ("1 caption ids cannot be written, among them", {"queries": [("good#0", x), (bad, x)]}),
-        ("5 caption ids cannot be written, among them", {"texts": TextData({"test": captions})}),
-    ):
-        if bad in ("", "..") and "texts" in written:  # with what follows them these can be written
-            continue
-        with pytest.raises(DataError, match=message) as caught:
-            write_layout(tmp_path / "x", **({"texts": TextData({}), "videos": [], "queries": []} | written))
+    rows: dict[str, Any] = {"good": np.ones((1, 2)), bad: np.ones((1, 2))}
+    for kind, videos, queries in (("video", rows, {}), ("caption", {}, rows)):
+        with pytest.raises(DataError, match=f"1 {kind} ids cannot be written, among them") as caught:
+            write_layout(tmp_path / "x", TextData({}), videos=videos.items(), queries=queries.items())
         str(caught.value).encode()
-    with pytest.raises(DataError, match=r"'a#0', 'x.*ud800': expected .* in UTF-8"):
-        write_layout(tmp_path / "x", TextData({"test": [Caption("a#0", "a", "x\ud800")]}), videos=[], queries=[])
-    with pytest.raises(DataError, match="'a#0' is repeated"):
-        write_layout(tmp_path / "x", TextData({}), videos=[], queries=[("a#0", x)] * 2)
     assert not list(tmp_path.iterdir())

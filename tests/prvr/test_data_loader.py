@@ -8,7 +8,6 @@ import torch
 
 from prvr.data import Corpus, DataError, PackedSplit, VideoLoader, holdout, pack
 from prvr.data.packed_files import PackedWriter
-from prvr.data.sampling import pad
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 
@@ -30,44 +29,23 @@ def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
         index = dict(zip(("frame_offsets", "word_offsets"), (np.cumsum([0, *some]) for some in lengths), strict=True))
         index |= {"query_to_video": owner, "moments": np.full((len(owner), 3), np.nan)}
         keys = [key for some in captions for key in some]
-        text = {
-            "video_ids": list("01234"),
-            "query_ids": keys,
-            "captions": keys,
-            "relevant": [[int(video)] for video in owner],
-        }
+        text = {"video_ids": list("01234"), "query_ids": keys, "captions": keys}
+        text["relevant"] = [[int(video)] for video in owner]
         about = {"collection": "golden", "split": "train", "settings": {"clips": len(given["0/clip"][0])}}
         writer.finish(index, text, about)
     with PackedSplit.open(tmp_path) as packed:
         batch = VideoLoader(packed, 5).batch([(video, 0) for video in order])
     assert batch.video_ids == tuple(map(str, order))
     assert batch.relevant is None
-    torch.testing.assert_close(batch.clips, expected["clip_video_features"], rtol=0, atol=0)
-    torch.testing.assert_close(batch.frames, expected["frame_video_features"], rtol=0, atol=0)
-    torch.testing.assert_close(batch.frame_mask.float(), expected["videos_mask"], rtol=0, atol=0)
-    torch.testing.assert_close(batch.words, expected["text_feat"], rtol=0, atol=0)
-    torch.testing.assert_close(batch.word_mask.float(), expected["text_mask"], rtol=0, atol=0)
-    torch.testing.assert_close(batch.query_to_video, expected["text_labels"], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("captions", [None, 2])
-def test_a_batch_is_its_videos_with_their_captions_padded_with_zeros(packed: PackedSplit, captions: int | None) -> None:
-    loader = VideoLoader(packed, 20, captions_per_video=captions)
-    for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
-        batch = loader.batch(numbers)
-        queries = [int(query) for item in numbers for query in loader.queries_of(*item)]
-        assert batch.video_ids == tuple(packed.video_ids[number] for number, _ in numbers)
-        assert batch.query_ids == tuple(packed.query_ids[query] for query in queries)
-        videos = [packed.video(number) for number, _ in numbers]
-        assert torch.equal(batch.clips, torch.stack([clips for clips, _ in videos]))
-        frames, frame_mask = pad([frames for _, frames in videos])
-        words, word_mask = pad([packed.query(query) for query in queries])
-        for ours, expected in ((batch.frames, frames), (batch.frame_mask, frame_mask)):
-            assert torch.equal(ours, expected)
-        for ours, expected in ((batch.words, words), (batch.word_mask, word_mask)):
-            assert torch.equal(ours, expected)
-    with pytest.raises(IndexError):
-        loader.batch([(20, 0)])
+    for ours, theirs in (
+        (batch.clips, "clip_video_features"),
+        (batch.frames, "frame_video_features"),
+        (batch.frame_mask.float(), "videos_mask"),
+        (batch.words, "text_feat"),
+        (batch.word_mask.float(), "text_mask"),
+        (batch.query_to_video, "text_labels"),
+    ):
+        torch.testing.assert_close(ours, expected[theirs], rtol=0, atol=0)
 
 
 def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
@@ -76,10 +54,7 @@ def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     assert batch.query_to_video.tolist() == sorted(packed.query_to_video.tolist())
     order = [packed.query_ids.index(q) for q in batch.query_ids]
     np.testing.assert_array_equal(batch.labels.positives.numpy(), packed.relevant_matrix[order])
-    assert batch.relevant is not None
-    alone = loader.batch([(0, 0)])
-    assert alone.relevant is None
-    assert alone.clips.shape == (1, 32, 512)
+    assert loader.batch([(0, 0)]).relevant is None
 
 
 def test_order_and_captions_depend_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
@@ -108,8 +83,6 @@ def test_order_and_captions_depend_on_seed_and_epoch_alone(packed: PackedSplit) 
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 2 for ids in drawn[0])
     assert len(VideoLoader(packed, 20, captions_per_video=99).queries_of(0, 0)) == 5
-    with pytest.raises(ValueError, match="at least 1"):
-        VideoLoader(packed, 20, captions_per_video=0)
 
 
 def test_holdout_follows_the_id_and_parts_the_videos(corpus: Corpus, packed: PackedSplit, tmp_path: Path) -> None:
@@ -125,5 +98,3 @@ def test_holdout_follows_the_id_and_parts_the_videos(corpus: Corpus, packed: Pac
         assert min(map(len, holdout(whole, fraction))) == 1
     with pytest.raises(DataError, match="at least two"):
         holdout(packed.subset([0]))
-    with pytest.raises(ValueError, match="fraction"):
-        holdout(whole, 1.0)

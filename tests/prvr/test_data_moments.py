@@ -81,7 +81,6 @@ FORMS = [tvr, lighthouse, activitynet, charades]
 @pytest.mark.parametrize("form", FORMS)
 def test_every_published_form(form: Callable[[Path, Said], list[Path]], corpus: Path, tmp_path: Path) -> None:
     report = convert_moments(corpus, form(tmp_path, [one for some in SAID.values() for one in some]))
-    assert report.path == corpus / "TextData" / "films_moments.jsonl"
     assert read_moments(report.path) == {
         f"{video}#enc#{number}": Moment(start, end, long)
         for some in SAID.values()
@@ -89,8 +88,6 @@ def test_every_published_form(form: Callable[[Path, Said], list[Path]], corpus: 
     }
     assert report.counts["captions"] == report.counts["with a moment"] == {"test": 2, "train": 2}
     assert not report.notes
-    first = json.loads(report.path.read_text().splitlines()[0])
-    assert (first["split"], first["vid"], first["kind"]) == ("test", "v_b", "v")
     assert open_texts(corpus).split("test").moments["v_c#enc#1"] == Moment(7.0, 8.0, 9.0)
 
 
@@ -108,10 +105,10 @@ def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
     assert "other sentence: a#enc#2, b#enc#0" in said_of
     assert "video in no file: c#enc#4" in said_of
     found = read_moments(folder / "TextData" / "films_moments.jsonl")
-    assert {caption for caption, moment in found.items() if isnan(moment.start)} == {"a#enc#0", "a#enc#2", "b#enc#0"}
+    starts = {caption: moment.start for caption, moment in found.items() if not isnan(moment.start)}
+    assert starts == {"a#enc#1": 2.0, "b#enc#3": 1.0}
+    assert found.keys() == starts.keys() | {"a#enc#0", "a#enc#2", "b#enc#0"}
     assert found["a#enc#0"].duration == 9.5
-    assert (found["a#enc#1"].start, found["b#enc#3"].start) == (2.0, 1.0)
-    assert "c#enc#4" not in found
 
 
 def test_what_cannot_be_read_is_explained(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,8 +119,6 @@ def test_what_cannot_be_read_is_explained(corpus: Path, tmp_path: Path, capsys: 
     assert "2 videos have moments and no length" in said(sta)
     (tmp_path / "hidden.jsonl").write_text('{"desc": "a cat sleeps", "desc_id": 1}\n{"desc": "b", "desc_id": 2}\n')
     assert "hidden.jsonl, line 1: got {'desc'" in said(tmp_path / "hidden.jsonl")
-    (tmp_path / "short.json").write_text('{"b": {"duration": 9, "timestamps": [[1, 2]], "sentences": []}}')
-    assert "video 'b'" in said(tmp_path / "short.json")
     assert "none of its 4 captions" in said(*tvr(tmp_path, [("z", "a cat sleeps", 0.0, 1.0, 2.0)]))
     assert not (corpus / "TextData" / "films_moments.jsonl").exists()
     assert convert_moments(corpus, tvr(tmp_path, SAID["test"])).path.exists()

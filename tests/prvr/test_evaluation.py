@@ -1,6 +1,5 @@
 """Evaluation of real models on the packed toy corpus, by the whole score matrix and by hand; reports on disk."""
 
-import json
 import random
 from dataclasses import replace
 
@@ -71,12 +70,8 @@ def planted(tmp_path_factory):
         length, start, stop = PLANTED[caption.video_id]
         moments[caption.id] = Moment(2.0 * start, 2.0 * stop, 2.0 * length)
     queries = [(query, np.eye(5)[[ids.index(query[0])]]) for query in ASKED]
-    write_layout(
-        root / "planted",
-        TextData(captions={"test": captions}, moments=moments, tags=TAGS),
-        videos=videos.items(),
-        queries=queries,
-    )
+    texts = TextData(captions={"test": captions}, moments=moments, tags=TAGS)
+    write_layout(root / "planted", texts, videos=videos.items(), queries=queries)
     corpus = open_corpus(root, "planted")
     with pack(corpus, "test", cache_dir=root, settings=PackSettings(clips=10)) as packed:
         yield packed
@@ -97,10 +92,8 @@ def test_report_agrees_with_the_whole_matrix(model, packed):
     assert report.video_ranks.tolist() == ranks(scores.T, relevant.T).tolist()
     assert report.text_to_video == RetrievalMetrics.from_ranks(expected, report.text_to_video.tied)
     assert (report.query_ids, report.video_ids) == (packed.query_ids, packed.video_ids)
-    assert report.text_to_video.queries == len(packed.query_ids) == 100
     assert report.video_to_text.queries == report.text_to_text.queries - 80 == 20
-    low, high = report.intervals["sumr"].low, report.intervals["sumr"].high
-    assert low < report.text_to_video.sumr < high
+    assert report.intervals["sumr"].low < report.text_to_video.sumr < report.intervals["sumr"].high
 
 
 @pytest.mark.parametrize("clips", [True, False])
@@ -132,6 +125,8 @@ def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
     }
     assert dict(zip(report.video_ids, report.video_ranks.tolist(), strict=True)) == {"a": 2, "b": 1, "c": 1, "d": 1}
     assert report.text_to_video.tied == pytest.approx(1 / 7)
+    found = [(part.tag, part.metrics.r1, part.metrics.queries) for part in report.tags]
+    assert found == [("rare", 50.0, 2), ("seen", pytest.approx(200 / 3), 3)]  # only c#0 has rank 2, by a tie
 
 
 def test_captions_without_siblings_are_misses_in_text_to_text(planted):
@@ -151,34 +146,11 @@ def test_modes_and_random_state_are_left_as_they_were(model, packed):
     model.eval()
     assert evaluate(model, packed, EvaluationConfig(bootstrap=0)) == first  # dropout was off
 
-    model.train()
-    nn.init.constant_(model.text.bias, torch.nan)
-    with pytest.raises(ValueError, match=r"NaN for 100 of 100 queries \(first: '[^']*#enc#"):
-        evaluate(model, packed)
-    assert model.training
-
-
-def test_a_sampling_model_is_evaluated_alike_with_the_same_seed(model, packed):
-    class Sampling(MeanPooling):
-        def encode_video(self, clips, frames, frame_mask):
-            encoded = super().encode_video(clips, frames, frame_mask)
-            return replace(encoded, clips=encoded.clips + torch.randn_like(encoded.clips))
-
-    model = Sampling(packed.feature_dim, packed.query_dim)
-    first, again, other = (evaluate(model, packed, EvaluationConfig(seed=seed, bootstrap=0)) for seed in (1, 1, 2))
-    assert first.ranks.tolist() == again.ranks.tolist()
-    assert first.ranks.tolist() != other.ranks.tolist()
-
 
 def test_a_constant_model_ties_everywhere_and_chance_is_reported(model, packed):
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
-    worst, mean, best = (
-        evaluate(model, packed, EvaluationConfig(ties=ties, bootstrap=0)) for ties in ("worst", "mean", "best")
-    )
-    assert worst.text_to_video.tied == worst.video_to_text.tied == 1.0
-    assert best.text_to_video.r1 == 100.0
-    assert worst.text_to_video.r1 == 0.0
+    worst, mean = (evaluate(model, packed, EvaluationConfig(ties=ties, bootstrap=0)) for ties in ("worst", "mean"))
     relevant = packed.relevant_matrix.sum(1)
     assert worst.ranks.tolist() == (20 - relevant + 1).tolist()
     assert mean.ranks.tolist() == ((20 - relevant) / 2 + 1).tolist()
@@ -197,12 +169,9 @@ def test_moment_groups_by_hand():
     counts = RankCounts(torch.tensor([0, 4, 0, 9, 0, 0, 0]), torch.tensor([0, 0, 0, 0, 0, 0, 1]))
     short, long = moment_groups(counts, moments)
     assert (short.low, short.high, short.metrics.queries) == (0.0, 0.2, 3)
-    assert short.metrics.r1 == pytest.approx(100 / 3)
-    assert short.metrics.tied == pytest.approx(1 / 3)
+    assert (short.metrics.r1, short.metrics.tied) == (pytest.approx(100 / 3), pytest.approx(1 / 3))
     assert (long.low, long.high, long.metrics.queries, long.metrics.mnr) == (0.4, 1.0, 2, 5.5)
     assert len(moment_groups(counts, moments, edges=(0.0, 1.0))) == 1
-    unknown = Moments(*(np.full(7, nan) for _ in range(3)))
-    assert moment_groups(counts, unknown) == ()
 
 
 def test_tag_metrics_by_hand():
@@ -213,15 +182,6 @@ def test_tag_metrics_by_hand():
     assert (b.tag, b.metrics) == ("b", RetrievalMetrics.from_ranks(torch.tensor([1, 5, 10])))
     assert tag_metrics(counts, tags, "best")[0].metrics.r1 == 50.0
     assert tag_metrics(counts, [frozenset()] * 5) == ()
-
-
-def test_a_report_tells_results_by_tag_and_keeps_them(planted, tmp_path):
-    report = evaluate(Wrong(), planted, EvaluationConfig(query_batch=2, video_batch=3, bootstrap=0))
-    found = [(part.tag, part.metrics.r1, part.metrics.queries) for part in report.tags]
-    assert found == [("rare", 50.0, 2), ("seen", pytest.approx(200 / 3), 3)]  # only c#0 has rank 2, by a tie
-    report.to_json(tmp_path / "evaluation.json")
-    assert EvaluationReport.from_json(tmp_path / "evaluation.json").tags == report.tags
-    assert evaluate(Identity(), planted.subset([3]), EvaluationConfig(bootstrap=0)).tags == ()
 
 
 class Given(MeanPooling):
@@ -246,12 +206,8 @@ def numbers(packed, size):
 def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(packed, planted, ties):
     for part in (packed, planted, packed.subset([1, 3, 8])):
         scores = torch.randint(0, 6, (len(part.query_ids), len(part.video_ids))).double()  # many ties
-        expected = evaluate(
-            Given(scores),
-            part,
-            EvaluationConfig(query_batch=4, ties=ties, bootstrap=20, seed=5),
-            encoded=numbers(part, 3),
-        )
+        config = EvaluationConfig(query_batch=4, ties=ties, bootstrap=20, seed=5)
+        expected = evaluate(Given(scores), part, config, encoded=numbers(part, 3))
         found = report_from_scores(scores, part, EvaluationConfig(ties=ties, bootstrap=20, seed=5))
         assert found == replace(expected, text_to_text=None)
         for name in ("ranks", "video_ranks", "query_to_video"):
@@ -260,8 +216,6 @@ def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(packed
 
 def test_what_is_no_matrix_of_scores_is_refused(packed):
     scores = torch.zeros(len(packed.query_ids), len(packed.video_ids))
-    with pytest.raises(ValueError, match=r"expected \(queries, videos\) of toy-tiny test"):
-        report_from_scores(scores.T, packed)
     scores[7, 2] = torch.nan
     names = rf"\(first: '{packed.query_ids[7]}'\) and 1 of \d+ videos \(first: '{packed.video_ids[2]}'\)"
     with pytest.raises(ValueError, match=f"NaN for 1 of .* {names}"):
@@ -270,49 +224,20 @@ def test_what_is_no_matrix_of_scores_is_refused(packed):
         evaluate(Given(scores), packed, encoded=numbers(packed, 3))
 
 
-def test_examples_name_what_is_true_and_what_was_found(model, packed):
-    scores, _ = whole_matrix(model, packed)
-    queries = [0, 57, 99]
-    for query, example in zip(queries, find_moments(model, packed, queries, k=4), strict=True):
-        order = scores[query].argsort(descending=True)[:4].tolist()
-        assert [hit.video_id for hit in example.hits] == [packed.video_ids[video] for video in order]
-        assert (example.query_id, example.caption) == (packed.query_ids[query], packed.captions[query])
-        assert example.video_id == example.query_id.split("#")[0]
-        assert (example.start, example.end) == (packed.moments.start[query], packed.moments.end[query])
-        assert example.correct == bool(packed.relevant_matrix[query, order[0]])
-    assert len(find_moments(model, packed, [1], k=99)[0].hits) == 20
-
-
 def test_report_survives_its_files(model, packed, tmp_path):
     found = evaluate(model, packed, EvaluationConfig(ties="mean", bootstrap=30, caption_sets=True))
     assert found.video_to_sets is not None
     ids = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *found.query_ids[3:])
     report = replace(found, query_ids=ids)
     report.to_json(tmp_path / "run" / "evaluation.json")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["evaluation.json", "evaluation_ranks.npz"]
     read = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
     assert read == report
     for name in ("ranks", "video_ranks", "query_to_video"):
         assert getattr(read, name).tolist() == getattr(report, name).tolist()
-    values = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
-    assert values["text_to_video"]["sumr"] == report.text_to_video.sumr
-    assert values["intervals"]["sumr"]["level"] == 0.95
-
-
-@pytest.mark.parametrize("blocked", ["evaluation_ranks.npz", "evaluation.json"])
-def test_a_failed_write_says_so_and_leaves_nothing_half_written(model, packed, tmp_path, blocked):
-    (tmp_path / blocked).mkdir()  # a file cannot replace a folder
-    report = evaluate(model, packed, EvaluationConfig(bootstrap=0))
-    with pytest.raises(DataError, match=rf"{blocked}: cannot be written"):
-        report.to_json(tmp_path / "evaluation.json")
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, packed, tmp_path):
-    """A flipped bit, a file that is not there, and one of another format."""
     report, path = evaluate(model, packed, EvaluationConfig(bootstrap=10)), tmp_path / "evaluation.json"
-    with pytest.raises(DataError, match=r"no such file\. Run prvr evaluate first"):
-        EvaluationReport.from_json(path)
     rng = random.Random(20261122)
     report.to_json(path)
     whole, refused = path.read_bytes(), 0
@@ -325,13 +250,7 @@ def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, packed,
         except DataError:
             refused += 1
     assert refused > 100  # the others hit blanks
-    path.write_text(json.dumps(json.loads(whole) | {"format": 99}), encoding="utf-8")
-    with pytest.raises(DataError, match="format 99"):
-        EvaluationReport.from_json(path)
     path.write_bytes(whole)
-    for content in (b"PK", None):
-        path.with_name("evaluation_ranks.npz").unlink()
-        if content:
-            path.with_name("evaluation_ranks.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"evaluation_ranks\.npz"):
-            EvaluationReport.from_json(path)
+    path.with_name("evaluation_ranks.npz").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"evaluation_ranks\.npz"):
+        EvaluationReport.from_json(path)

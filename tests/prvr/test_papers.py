@@ -19,11 +19,11 @@ import yaml
 from commands import explained
 from kills import killed
 
-from prvr.cli import main
+from prvr.cli import add_commands, main
 from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config
 from prvr.errors import DataError
-from prvr.evaluation import EvaluationReport, evaluate
+from prvr.evaluation import evaluate
 from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
     Choices,
@@ -167,9 +167,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "table", "sets", "one_seed"),
         [
-            ("toy", "hlformer-table-2", ["toy"], 0),
             ("toy-4", str(STUDIES / "systems-toy.yaml"), None, 0),
-            ("real-captions", str(STUDIES / "real-captions-seeds.yaml"), None, 0),
             ("real-captions", str(STUDIES / "released-real-captions.yaml"), ["tvr-test"], 3),
         ],
     )
@@ -185,29 +183,23 @@ class TestFiles:
 
     def test_keys_and_reported_splits_of_runs(self, tmp_path: Path) -> None:
         """Runs that differ have keys of their own; rows report what authors do, unless a user says otherwise."""
-        changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
-        changes += ["{stages: [{kind: qb_norm}]}", "{stages: [{kind: qb_norm, beta: 3}]}"]
-        rows = [f"{{name: {place}, over: full, evaluate: {how}}}" for place, how in enumerate(changes)]
-        rows += [f"{{name: {what}, over: full, plot: {{what: frames, settings: {{video: {what}}}}}}}" for what in "ab"]
-        values = [{"name": "full"}, *yaml.safe_load(f"[{', '.join(rows)}]")]
-        path = written(tmp_path, rows=[row | {"name": str(row["name"])} for row in values])
+        changes = [{"model": {"clip_weight": 1.0}}, {"model": {"clip_weight": 0.5}}, {"ties": "best"}, {"split": "val"}]
+        changes += [{"stages": [{"kind": "qb_norm", "beta": beta}]} for beta in (2, 3)]
+        rows = [{"name": str(place), "over": "full", "evaluate": how} for place, how in enumerate(changes)]
+        plots = [{"what": "frames", "settings": {"video": video}} for video in "ab"]
+        rows += [{"name": f"plot {place}", "over": "full", "plot": how} for place, how in enumerate(plots)]
+        path = written(tmp_path, rows=[{"name": "full"}, *rows])
         assert len({run.arm for run in runs(path, Choices())}) == len(rows) + 1
         reported = {"data.eval_split": "test"}
         for keys, name, split in (({}, "tvr", "val"), (reported, "tvr", "test"), ({}, "toy", "test")):
             rows = by_row("hlformer-table-2", Choices(keys), [name]).values()
             assert {run.config.data.eval_split for run in rows} == {split}
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ("rows: [{name: a, untrained: x}, {name: b, over: a, plot: {what: scores}}]", "training-free"),
-            ("rows: [{name: a}, {name: a}]", "rows named twice: a"),
-            ("rows: [{name: a, plot: {what: frames}}]", "`over` goes with stage, evaluate or plot"),
-        ],
-    )
-    def test_a_file_that_cannot_be_read_is_explained(self, tmp_path: Path, change: str, message: str) -> None:
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            read_table(written(tmp_path, **yaml.safe_load(change)))
+    def test_a_file_that_cannot_be_read_is_explained(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="rows named twice: a"):
+            read_table(written(tmp_path, rows=[{"name": "a"}, {"name": "a"}]))
+        with pytest.raises(ConfigError, match="`over` goes with stage, evaluate or plot"):
+            read_table(written(tmp_path, rows=[{"name": "a", "plot": {"what": "frames"}}]))
 
 
 class TestStudy:
@@ -222,26 +214,9 @@ class TestStudy:
             assert not np.array_equal(ranks["full"], ranks[other]), other
         assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
 
-    @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="processes are killed as POSIX does")
-    def test_kills_change_nothing(self, done: Done, tmp_path: Path) -> None:
-        study = done.begun(tmp_path)
-        wanted = [done.row(row) for row in ("full", "other weights", "re-ranked", "scores", "by moments")]
-
-        def act() -> None:
-            perform_all(wanted, study, Machine(), lambda number, run: None)
-
-        died = [killed(act, after=seconds) for seconds in (0.4, 1.3)]
-        assert any(died)
-        assert perform_all(wanted, study, Machine(), lambda number, run: None) == {}
-        before, after = done.reported(), done.reported(study)
-        assert len(after) == sum(run.kind != "plot" for run in wanted)
-        for key, ranks in after.items():
-            assert np.array_equal(ranks, before[key]), key
-
     def test_a_run_that_fails_stops_only_those_that_build_on_it(self, done: Done, tmp_path: Path) -> None:
-        study = done.begun(tmp_path)
-        wanted = done.runs()
-        full = next(run for run in wanted if run.kind == "train")
+        study, wanted, full = Study(tmp_path / "study"), done.runs(), done.row("full")
+        study.begin(done.choices)
         folder = study.run_folder(full)
         folder.mkdir(parents=True)
         (folder / "somebody's.txt").write_text("not ours")
@@ -261,13 +236,77 @@ class TestStudy:
             with pytest.raises(DataError, match=r"other values of model\.heads"):
                 done.study.result(done.runs()[0])
             record.write_text(re.sub("corpus: .*", "corpus: another", text))
-            seeds = [one for one in done.runs(0, 7) if f"{one.arm}-0" == record.stem]
-            assert [one.seed for one in seeds] == [0, 7]  # seed 7 has no result yet
-            for one in seeds:
-                with pytest.raises(DataError, match="another corpus"):
-                    done.study.expect_same_inputs([one])
+            other = next(one for one in done.runs(7) if f"{one.arm}-0" == record.stem)  # it has no result yet
+            with pytest.raises(DataError, match="another corpus"):
+                done.study.expect_same_inputs([other])
         finally:
             record.write_text(text)
+
+    def test_what_a_study_from_elsewhere_says_is_checked(self, tmp_path: Path) -> None:
+        study = Study(tmp_path / "study")
+        study.begin(Choices())
+        (study.folder / "study.yaml").write_text("checkpoints: [a]")
+        with pytest.raises(ConfigError, match=r"study\.yaml: checkpoints"):
+            study.choices(Choices())
+        record = study.results / "a-0.yaml"
+        record.parent.mkdir(exist_ok=True)
+        for text in ("seed: 0", "kind: train\nsettings: 1", "kind: evaluate\nsettings: {}\nover: ../a-0"):
+            record.write_text(text)
+            with pytest.raises(ConfigError, match=r"a-0\.yaml"):
+                study.stored("a", 0)
+        record.write_text("kind: evaluate\nsettings: {}\nover: a-0\nselection: 1.0\n")  # over itself
+        assert study.selection("a", 0) == 1.0
+
+    def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
+        self, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file, again = tmp_path / "done.tar.xz", tmp_path / "again.tar.xz"
+        assert main(["papers", "pack", str(done.study.folder), "--output", str(file)]) == 0
+        packed = Study(file)
+        packed.pack(again)
+        assert file.read_bytes() == again.read_bytes()
+        assert packed.choices(Choices()) == done.study.choices(Choices())
+        ours, theirs = done.shown(), done.shown(packed)
+        pictureless = [[replace(line, picture=None) for line in found.lines] for found in (ours, theirs)]
+        assert pictureless[0] == pictureless[1]
+        assert theirs.notes == ours.notes
+        with pytest.raises(DataError, match=r"a packed study cannot be changed\. Unpack it: tar -xf"):
+            packed.begin(done.choices)
+
+    def test_a_packed_study_holds_nothing_else(self, tmp_path: Path) -> None:
+        file = tmp_path / "study.tar.xz"
+        for name, kind, size, message in (
+            ("results/../../escaped.yaml", tarfile.REGTYPE, 0, "contains 'results/../../escaped.yaml'"),
+            ("..\\escaped.yaml", tarfile.REGTYPE, 0, "contains '..\\\\escaped.yaml'"),
+            ("results/a-0.yaml", tarfile.SYMTYPE, 0, "contains 'results/a-0.yaml', which is not a file of a study"),
+            ("results/a-0.yaml", tarfile.REGTYPE, 2**28, "larger than 268,435,456 bytes when unpacked"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, size, "/etc/passwd"
+            with tarfile.open(file, "w:xz", preset=0) as archive:
+                archive.addfile(tarfile.TarInfo("study.yaml"))
+                archive.addfile(member, BytesIO(bytes(size)))
+            with pytest.raises(DataError, match=re.escape(message)):
+                Study(file)
+            assert [path.name for path in tmp_path.iterdir()] == ["study.tar.xz"]
+        with pytest.raises(DataError, match=r"contains no study\.yaml and is not empty"):
+            Study(tmp_path)
+
+    @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="processes are killed as POSIX does")
+    def test_kills_change_nothing(self, done: Done, tmp_path: Path) -> None:
+        study = done.begun(tmp_path)
+        wanted = [done.row(row) for row in ("full", "other weights", "re-ranked", "scores", "by moments")]
+
+        def act() -> None:
+            perform_all(wanted, study, Machine(), lambda number, run: None)
+
+        died = [killed(act, after=seconds) for seconds in (0.4, 1.3)]
+        assert any(died)
+        assert perform_all(wanted, study, Machine(), lambda number, run: None) == {}
+        before, after = done.reported(), done.reported(study)
+        assert len(after) == sum(run.kind != "plot" for run in wanted)
+        for key, ranks in after.items():
+            assert np.array_equal(ranks, before[key]), key
 
     def test_features_that_changed_between_two_rows_are_noticed(
         self, done: Done, toy_root: Path, tmp_path: Path
@@ -283,78 +322,12 @@ class TestStudy:
         with pytest.raises(DataError, match=r"was measured with other features of toy-tiny"):
             study.expect_same_inputs([rooted["clips"]])
 
-    def test_what_a_study_from_elsewhere_says_is_checked(self, tmp_path: Path) -> None:
-        study = Study(tmp_path / "study")
-        study.begin(Choices())
-        for text in ("keys: true", "corpora: 0.5", "root: 7", "checkpoints: [a]"):
-            (study.folder / "study.yaml").write_text(text)
-            with pytest.raises(ConfigError, match=rf"study\.yaml: {text.partition(':')[0]}"):
-                study.choices(Choices())
-        record = study.results / "a-0.yaml"
-        record.parent.mkdir(exist_ok=True)
-        for text in ("seed: 0", "kind: train\nsettings: 1", "kind: evaluate\nsettings: {}\nover: ../a-0"):
-            record.write_text(text)
-            with pytest.raises(ConfigError, match=r"a-0\.yaml"):
-                study.stored("a", 0)
-        record.write_text("kind: evaluate\nsettings: {}\nover: a-0\nselection: 1.0\n")  # over itself
-        assert study.selection("a", 0) == 1.0
-
-    def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
-        self, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        file, again = tmp_path / "done.tar.xz", tmp_path / "again.tar.xz"
-        assert main(["papers", "pack", str(done.study.folder), "--output", str(file)]) == 0
-        packed, cells = Study(file), cells_of(read_table(done.table), done.choices)
-        packed.pack(again)
-        assert file.read_bytes() == again.read_bytes()
-        pictures = sum(path.stat().st_size for path in done.study.results.glob("*.png"))
-        assert file.stat().st_size < pictures + 20_000 * len(done.reported())
-        assert packed.choices(Choices()) == done.study.choices(Choices())
-        ours, theirs = done.shown(), done.shown(packed)
-        pictureless = [[replace(line, picture=None) for line in found.lines] for found in (ours, theirs)]
-        assert pictureless[0] == pictureless[1]
-        assert theirs.notes == ours.notes
-        for change in (lambda: packed.begin(done.choices), lambda: packed.claimed(cells[0].run).__enter__()):
-            with pytest.raises(DataError, match=r"a packed study cannot be changed\. Unpack it: tar -xf"):
-                change()
-
-    @pytest.mark.parametrize(
-        ("name", "kind", "size", "message"),
-        [
-            ("results/../../escaped.yaml", tarfile.REGTYPE, 0, "contains 'results/../../escaped.yaml'"),
-            ("..\\escaped.yaml", tarfile.REGTYPE, 0, "contains '..\\\\escaped.yaml'"),
-            ("/etc/escaped.yaml", tarfile.REGTYPE, 0, "contains '/etc/escaped.yaml'"),
-            ("results/a-0.yaml", tarfile.SYMTYPE, 0, "contains 'results/a-0.yaml', which is not a file of a study"),
-            ("results/a-0.yaml", tarfile.REGTYPE, 2**28, "larger than 268,435,456 bytes when unpacked"),
-        ],
-    )
-    def test_a_packed_study_holds_nothing_else(
-        self, name: str, kind: bytes, size: int, message: str, tmp_path: Path
-    ) -> None:
-        file, member = tmp_path / "study.tar.xz", tarfile.TarInfo(name)
-        member.type, member.size, member.linkname = kind, size, "/etc/passwd"
-        with tarfile.open(file, "w:xz", preset=0) as archive:
-            archive.addfile(tarfile.TarInfo("study.yaml"))
-            archive.addfile(member, BytesIO(bytes(size)))
-        with pytest.raises(DataError, match=re.escape(message)):
-            Study(file)
-        assert [path.name for path in tmp_path.iterdir()] == ["study.tar.xz"]
-        with pytest.raises(DataError, match=r"contains no study\.yaml and is not empty"):
-            Study(tmp_path)
-        file.write_bytes(b"not a study")
-        with pytest.raises(DataError, match=r"cannot be read .* Expected a file of `prvr papers pack`"):
-            Study(file)
-
 
 class TestCheckpoints:
     """Rows that evaluate a converted checkpoint, here a folder of `save_pretrained`."""
 
     NAME = "hlformer-toy"
     ROWS = ({"name": "HLFormer"}, {"name": "the authors' checkpoint", "checkpoint": "hlformer-{set}"})
-
-    @pytest.fixture
-    def table(self, tmp_path: Path) -> Path:
-        return written(tmp_path, rows=[*self.ROWS])
 
     def save(self, folder: Path, seed: int) -> AnyRetriever:
         """A small model with random weights in the folder that the row names."""
@@ -365,10 +338,10 @@ class TestCheckpoints:
         return retriever
 
     def test_the_checkpoint_is_evaluated_as_it_is_and_another_in_its_place_is_noticed(
-        self, table: Path, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         converted, study = tmp_path / "converted", Study(tmp_path / "study")
-        retriever = self.save(converted, 0)
+        table, retriever = written(tmp_path, rows=[*self.ROWS]), self.save(converted, 0)
         choices = Choices({"data.collection": "toy-tiny"}, checkpoints=converted)
         run = next(run for run in runs(table, choices) if run.kind == "checkpoint")
         # The configuration of the row is 384 wide, the checkpoint 16.
@@ -380,36 +353,16 @@ class TestCheckpoints:
             expected = evaluate(retriever, packed)
         assert np.array_equal(found.report.ranks, expected.ranks)
 
-        capsys.readouterr()
-        assert main(["papers", "show", str(table), "--output", str(study.folder), "--format", "markdown"]) == 0
-        line = next(line for line in capsys.readouterr().out.splitlines() if "the authors' checkpoint" in line)
-        assert f"{expected.text_to_video.sumr:.1f}" in line
-
         shutil.rmtree(converted / self.NAME)
         assert main(words) == 0, "what is finished needs no weights"
         self.save(converted, 1)
         assert "was measured with another checkpoint" in explained(words, capsys)
-        (study.results / f"{run.key}.yaml").unlink()
-        assert main(words) == 0
-
-    @pytest.mark.parametrize("kind", ["checkpoint", "untrained"])
-    def test_only_the_data_decide_beside_the_weights(self, kind: str, tmp_path: Path) -> None:
-        table = written(tmp_path, rows=[*self.ROWS, {"name": "by moments", "untrained": "training-free"}])
-
-        def key(**keys: object) -> str:
-            choices = Choices({name.replace("__", "."): value for name, value in keys.items()}, checkpoints=tmp_path)
-            (run,) = (run for run in runs(table, choices, (0, 1)) if run.kind == kind)
-            return run.key
-
-        assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__triplet__margin=0.5)
-        assert len({key(), key(data__collection="toy-tiny"), key(data__eval_split="train")}) == 3
 
 
 @pytest.mark.parametrize(
     ("table", "row", "data", "arm"),
     [
         ("hlformer-equations", "correct parts, curvature learned", "tvr", "2bde593da255"),  # of an earlier default
-        ("dreamprvr-main", "DreamPRVR", "tvr", "a491cdd338a0"),
         ("diffusionret-table-3f", "scale 2", "msrvtt", "e83cc572a310"),
         ("diffusionret-table-5", "DiffusionRet", "msrvtt-to-lsmdc", "5bb56931ea38"),
         ("hlformer-figure-5", "(b) with entailment loss", "tvr", "d5046f663cb4"),
@@ -429,30 +382,15 @@ class TestShow:
         assert full.ours[1].values == tuple(scores)
         assert str(full.ours[1]) == f"{np.mean(scores):.1f}±{np.std(scores, ddof=1):.1f}"
         assert full.texts()[1][1:] == ("200.0", f"{np.mean(scores) - 200:+.1f}")
-        assert full.texts()[2][1:] == ("", "")
         assert full.seeds == (0, 1)
         assert (found.lines[-1].ours, found.lines[-1].published) == ((None,) * 3, (7.1, 140.1, 5.0))
         text, tex = markdown(found), latex(found)
         for number in (number for line in found.lines for number in line.ours if number is not None):
             assert str(number) in text
             assert str(number).replace("±", r"$\pm$") in tex
-        assert tex.count("{") == tex.count("}")
         assert "| MS-SL | - (7.1) | - (140.1) | - (5.0) |" in text
         assert {row.count("|") for row in text.splitlines() if row.startswith("|")} == {5}
         assert any("not as in the paper" in note and "model.hidden=16" in note for note in found.notes)
-
-    def test_a_row_without_parameters_is_evaluated_as_prvr_evaluate_does_and_shown(
-        self, done: Done, toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        corpus = ["--data-root", str(toy_root), "--collection", "toy-tiny"]
-        assert main(["evaluate", "training-free", *corpus, "--output", str(tmp_path / "alone.json")]) == 0
-        alone = EvaluationReport.from_json(tmp_path / "alone.json")
-        assert np.array_equal(alone.ranks, done.reported()[done.row("by moments").key])
-        capsys.readouterr()
-        words = [str(done.table), "--output", str(done.study.folder), "--format", "markdown"]
-        assert main(["papers", "show", *words]) == 0
-        line = next(line for line in capsys.readouterr().out.splitlines() if "by moments" in line)
-        assert f"{alone.text_to_video.sumr:.1f}" in line
 
     def test_published_numbers_are_shown_without_a_study(self, tmp_path: Path) -> None:
         rows = [
@@ -484,31 +422,12 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["study.yaml"]
     assert main(["papers", "plan", str(few), "--output", str(done.study.folder), *keys]) == 0
     assert "2 runs, 0 not finished" in capsys.readouterr().out
-    sizes = {"train.epochs": 0, "model.video_dim": 8, "model.query_dim": 8}
-    closed = written(tmp_path, rows=[{"name": "linear", "base": "linear-toy", "keys": sizes}])
-    assert main(["papers", "plan", str(closed), "--output", str(tmp_path / "study"), "--measure"]) == 0  # no backward
-    assert "at most about 0.0 hours" in " ".join(capsys.readouterr().out.split())
-
-
-def test_mistakes_are_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words, message in (
-        ("run hlformer-table-2", "--output is missing"),
-        ("run hlformer-table2 --output study", "did you mean hlformer-table-2"),
-        ("show hlformer-table-2 --output nowhere", "expected a study"),
-        ("plan hlformer-table-2 --corpus tvr", "expected SET=COLLECTION"),
-        ("plan hlformer-table-2 --train.epoch 1", "unknown key 'train.epoch'; did you mean train.epochs"),
-        ("run hlformer-table-2 --output study --only x", "no such runs"),
-    ):
-        assert message in explained(["papers", *words.split()], capsys)
-    assert not (tmp_path / "study").exists()
 
 
 def test_every_table_is_in_the_document_and_every_command_there_builds() -> None:
     text = (DOCS / "papers.md").read_text(encoding="utf-8")
     assert {name for name in table_names() if not re.search(rf"papers (run|show) {name} ", text)} == set()
+    add_commands("papers")
     for command in sorted(set(re.findall(r"\| `(prvr [^`]+)` \|", text))):
         bound = bind(command.split()[1:])
         if "papers" in command:
@@ -526,8 +445,6 @@ def test_the_cost_of_inference_is_measured_beside_the_published_numbers(capsys: 
     assert (platform.processor() or platform.machine()) in printed
     assert "without a GPU, small: a 100th of the videos" in " ".join(printed.split())
     rows = [line.split() for line in printed.splitlines() if " of " in line and line[0].isdigit()]
-    sizes = [("10", "1,000"), ("30", "3,000"), ("50", "5,000")]
-    steps = ["1", "3", "5", "10", "30", "50"]
-    assert [row[:4] for row in rows] == [[size, "of", videos, count] for size, videos in sizes for count in steps]
+    assert len(rows) == 18
     assert all(0 < float(row[4]) < 60 for row in rows)
-    assert rows[-1][5:] == ["281.27", "-", "4,297"]
+    assert (rows[-1][:4], rows[-1][5:]) == (["50", "of", "5,000", "50"], ["281.27", "-", "4,297"])

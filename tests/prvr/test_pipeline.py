@@ -17,7 +17,7 @@ from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
-from prvr.evaluation import encode_split, evaluate, find_moments
+from prvr.evaluation import evaluate, find_moments
 from prvr.models import TokenRetriever, blocks_alone, clips_alone, path_alone
 from prvr.scoring import max_scores
 from prvr.stages import (
@@ -41,8 +41,8 @@ from prvr.stages import (
     fingerprint,
     merge_top_k,
 )
-from prvr.types import Features, Scores, Texts, VideoEmbedding, query_vectors
-from prvr_search import Passage, Query, SearchResult, open_model
+from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
+from prvr_search import SearchResult, open_model
 
 Corpus = tuple[PackedSplit, VideoFeatures]
 
@@ -94,41 +94,6 @@ def tokens(**changes: Any) -> RetrieverStage:
     return RetrieverStage(token_retriever(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
 
 
-class IdStage(Stage):
-    """Prefers videos by their ids, which it sees in evaluation and in search alike."""
-
-    kind = "ids"
-
-    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
-        bonus = torch.tensor([int(id[-1]) / 10 for id in matrix.column_ids(direction)])
-        return lambda scores, rows, columns: scores + (bonus if columns is None else bonus[columns])
-
-
-class OwnRetrieverStage(Stage):
-    """Brings a retriever of its own, for which an index stores rows without knowing this class."""
-
-    kind = "own_retriever"
-    inputs = Features()
-    top_k = 7
-
-    def __init__(self, encoder: TokenRetriever) -> None:
-        super().__init__()
-        self.retriever = self.encoder = encoder
-
-    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
-        return add_scores(matrix, direction, 2.0)
-
-    def open_split(self, split: PackedSplit) -> PackedSplit:
-        return tokens().open_split(split)
-
-    def save(self, folder: Path) -> None:
-        self.retriever.save_pretrained(folder)
-
-    @classmethod
-    def load(cls, settings: None, folder: Path | None, encode: Any) -> "OwnRetrieverStage":
-        return cls(TokenRetriever.from_pretrained(folder).eval())
-
-
 class RegisterStage(Stage):
     """Compares texts with the registers of the first stage, which an index stores for it."""
 
@@ -146,17 +111,12 @@ class RegisterStage(Stage):
 @pytest.fixture(autouse=True)
 def own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.STAGES, "_entries", dict(stages.STAGES._entries))
-    for kind in (IdStage, OwnRetrieverStage, RegisterStage):
-        stages.STAGES.register(kind.kind, kind, "For this test.")
+    stages.STAGES.register("registers", RegisterStage, "For this test.")
 
 
 STAGES = {
-    "a stage that sees ids": lambda first: [IdStage()],
-    "a stage with a retriever of its own": lambda first: [OwnRetrieverStage(token_retriever())],
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
     "a stage that reads registers": lambda first: [RegisterStage()],
-    "QB-Norm": lambda first: [qb_norm()],
-    "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
     "training-free": lambda first: [TrainingFreeStage(TrainingFreeSettings(weight=0.5, beta=0.3))],
     "words and frames": lambda first: [tokens(combine="replace")],
     "another retriever over everything": lambda first: [RetrieverStage(first, RetrieverSettings(top_k="all"))],
@@ -232,12 +192,9 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
     whole = Retriever.from_pretrained(folder).eval()
     whole.path.gate.fill_(gate)
     whole.save_pretrained(folder)
-    report, alone = (
-        evaluate(whole, split, PLAIN),
-        [evaluate(part(whole), split, PLAIN) for part in (path_alone, blocks_alone)],
-    )
-    same = [(report.ranks == part.ranks).all() for part in alone]
-    assert same == [gate == 0, gate == 1]
+    report = evaluate(whole, split, PLAIN)
+    alone = [evaluate(part(whole), split, PLAIN) for part in (path_alone, blocks_alone)]
+    assert [(report.ranks == part.ranks).all() for part in alone] == [gate == 0, gate == 1]
     with make_index(tmp_path / "index", folder, videos) as index:
         results = index.search_many(split.captions[::3], len(split))
         hits = [index.search(split.captions[query], 1).hits[0] for query in (0, 6)]
@@ -249,35 +206,9 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
             assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
 
 
-@pytest.mark.parametrize("bank", [False, True])
-def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
-    bank: bool, corpus: Corpus, tmp_path: Path
-) -> None:
-    split, videos = corpus
-    first = Retriever.from_pretrained(tiny_model(tmp_path / "two", frame_query="pooled_words")).eval()
-    bank_stage = [QBNormStage(encode_split(first, split).text[:31], None, QBNormSettings(5.0))] if bank else []
-    expected = evaluate(Pipeline(first, bank_stage), split, PLAIN).ranks
-    assert (expected != evaluate(clips_alone(first), split, PLAIN).ranks).any()
-    Pipeline(first, bank_stage).save_pretrained(tmp_path / "saved")
-    with make_index(tmp_path / "index", tmp_path / "saved", videos) as index:
-        assert dict(index.model.stored) == {}  # clips alone find no better candidates: there is no stage
-        queries = split.captions[::3]
-        results = index.search_many(queries, len(split))
-        moment = Query(like=Passage(split.video_ids[2], 0.0, 3.0))
-        both = Query([queries[1]], without=["blue"], like=Passage(split.video_ids[2], 0.0, 3.0))
-        assert index.encode(queries[0]).shape == index.encode(both).shape == (2 * index.model.dim,)
-        assert index.encode(moment).shape == (index.model.dim,)
-        asked = [queries[0], moment, both]
-        together = index.search_many(asked, 5)
-        for one, found in zip(asked, together, strict=True):
-            assert [hit.video_id for hit in found.hits] == [hit.video_id for hit in index.search(one, 5).hits]
-    assert ranks_of(results, split) == expected[::3].tolist()
-
-
-@pytest.mark.parametrize("name", ["training-free", "a stage that reads registers", "all"])
+@pytest.mark.parametrize("name", ["training-free", "all"])
 def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_path: Path) -> None:
     videos = make_features({"v.mp4": walk(30, 0, TOY.dim)})
-    first = with_registers(tmp_path) if "registers" in name else first
     Pipeline(first, STAGES[name](first)).save_pretrained(tmp_path / "saved")
     with make_index(tmp_path / "index", tmp_path / "saved") as index:
         assert index.search("a red square rises").hits == ()
@@ -289,9 +220,8 @@ def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_
 
 class TestRefusals:
     def test_an_order_without_a_meaning(self, first: Retriever) -> None:
-        with pytest.raises(
-            InputError, match="must come before stages over the best candidates, got: diffusion, zero_shot"
-        ):
+        order = "must come before stages over the best candidates, got: diffusion, zero_shot"
+        with pytest.raises(InputError, match=order):
             Pipeline(first, [diffusion(first), ZeroShotStage()])
         with pytest.raises(InputError, match="qb_norm reads the scores of the first stage"):
             Pipeline(first, [ZeroShotStage(), qb_norm()])
@@ -302,15 +232,9 @@ class TestRefusals:
             open_model(tmp_path / "tokens", TOY)
         folder = tmp_path / "saved"
         Pipeline(first, [qb_norm()]).save_pretrained(folder)
-        with pytest.raises(DataError, match="is not empty"):
-            Pipeline(first).save_pretrained(folder)
         bank = folder / "stages" / "1-qb_norm" / "bank.safetensors"
         bank.write_bytes(bank.read_bytes()[:-1] + b"x")
         with pytest.raises(DataError, match=r"bank.safetensors: is damaged or was changed"):
-            Pipeline.from_pretrained(folder)
-        (folder / "pipeline.json").write_text('{"format": 1, "stages": [{"kind": "dream"}]}')
-        (folder / "stages" / "sha256.txt").unlink()
-        with pytest.raises(InputError, match="unknown stage 'dream'"):
             Pipeline.from_pretrained(folder)
         with pytest.raises(DataError, match=r"not a pipeline, pipeline\.json is missing"):
             Pipeline.from_pretrained(tmp_path)

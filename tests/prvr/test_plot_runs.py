@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,8 @@ from prvr.data import PackedSplit
 from prvr.evaluation import encode_split, find_moments, ranked_rows
 from prvr.evaluation.moments import ExampleQuery, Hit
 from prvr.plot import PlotInput, draw, sweep_figure
-from prvr.plot.embeddings import frame_spaces, moments_of_frames, share_between_videos
+from prvr.plot.embeddings import frame_spaces, moments_of_frames
 from prvr.plot.examples import examples_figure, pictures_of
-from prvr.plot.figures import RIGHT
 from prvr.plot.hyperbolic import entailment_of, lifted
 from prvr.systems import System, open_system
 from prvr.types import VideoEmbedding, query_vectors
@@ -54,7 +52,6 @@ class TestFrames:
         assert np.array_equal(spaces["input features"], frames.numpy())
         assert np.allclose(spaces["trained"], trained[0].numpy(), atol=1e-6)
         assert not np.allclose(spaces["untrained weights"], spaces["trained"], atol=0.1)
-        assert np.array_equal(spaces["untrained weights"], frame_spaces(given, packed, 2)["untrained weights"])
 
     def test_a_frame_belongs_to_every_moment_around_it(self, packed: PackedSplit) -> None:
         for video in range(len(packed)):
@@ -73,25 +70,20 @@ class TestFrames:
         monkeypatch.setattr(PackedSplit, "windows", windows)
         figure = draw("frames", given.system, settings={"video": 1})
         inside, moments = moments_of_frames(packed, 1, packed.frame_counts[1])
-        names = [axes.get_title().split("\n")[0] for axes in figure.axes]
-        assert names == ["input features", "untrained weights", "trained"]
         sizes = [int((~inside.any(0)).sum()), *inside.sum(1).tolist()]
         outer, inner = moments.index((2.0, 14.0)), moments.index((6.0, 9.0))
         both = inside[inner][inside[outer]]
-        assert both.any()
         for axes in figure.axes:
             assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == sizes
             large, small = (axes.collections[1 + number] for number in (outer, inner))
             assert large.get_zorder() < small.get_zorder()
             assert large.get_sizes()[both].min() > small.get_sizes().max()
-        labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert labels == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
+        assert named(figure) == ["no moment", *(f"{start:.0f}–{end:.0f} s" for start, end in moments)]
 
 
 class TestHyperbolic:
     def test_points_are_those_of_the_loss(self, given: PlotInput, packed: PackedSplit) -> None:
-        term, trained = entailment_of(given)
-        assert trained
+        term, _ = entailment_of(given)
         encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
         text, video = query_vectors(encoded.text), VideoEmbedding.cat(encoded.videos)
         with torch.no_grad():
@@ -122,15 +114,6 @@ class TestRegisters:
         every, *shown = (np.asarray(points.get_offsets()) for points in figure.axes[2].collections)
         assert np.array_equal(np.stack(shown, 1), every.reshape(4, 6, 2, 2)[3])
 
-    def test_the_share_between_videos(self) -> None:
-        draw_from = np.random.default_rng(0)
-        videos, slots = draw_from.normal(size=(2, 50, 1, 3)), draw_from.normal(size=(2, 1, 60, 3))
-        same, own = np.repeat(slots, 50, axis=1), np.repeat(videos, 60, axis=2)
-        assert np.allclose(share_between_videos(same), 0)
-        assert np.allclose(share_between_videos(own), 1)
-        expected = videos.var(1).sum(-1)[:, 0] / (videos.var(1).sum(-1)[:, 0] + slots.var(2).sum(-1)[:, 0])
-        assert np.allclose(share_between_videos(videos + slots), expected)
-
 
 class TestExamples:
     def test_hits_are_those_after_all_stages(self, system: System, packed: PackedSplit) -> None:
@@ -143,38 +126,15 @@ class TestExamples:
         assert [hit.video_id for hit in example.hits] == [packed.video_ids[video] for video in best.indices]
         assert [hit.score for hit in example.hits] == pytest.approx(best.values.tolist(), abs=1e-5)
         figure = draw("examples", staged, settings={"query": packed.query_ids[5], "top": 4})
-        labels = [text for axes in figure.axes for text in axes.texts if "\n" in text.get_text()]
+        labels = [text.get_text() for axes in figure.axes for text in axes.texts if "\n" in text.get_text()]
         for place, (text, hit) in enumerate(zip(labels, example.hits, strict=True), 1):
-            right = hit.video_id in example.relevant
-            assert text.get_text().startswith(f"{place}. {'✓ ' * right}{hit.video_id}")
-            assert (text.get_color() == RIGHT) == right
+            assert text.startswith(f"{place}. {'✓ ' * (hit.video_id in example.relevant)}{hit.video_id}")
 
-    def test_frames_lie_in_the_moment_found_and_the_true_one_is_framed(self, packed: PackedSplit) -> None:
-        start, end = float(packed.moments.start[0]), float(packed.moments.end[0])
-        own = packed.video_ids[packed.query_to_video[0]]
-        hits = (Hit(packed.video_ids[3], 0.9, 1.0, 4.0), Hit(own, 0.5, start, end), Hit("no times", 0.1, None, None))
-        example = ExampleQuery("q", "a $dog", hits, own, start, end, frozenset({own}))
-        asked = []
-
-        def pictures(video_id: str, start: float, end: float) -> np.ndarray:
-            asked.append((video_id, start, end))
-            return np.zeros((6, 4, 4, 3), np.uint8)
-
-        durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
-        other = replace(example, hits=hits[:1], caption="a cat", start=None, end=None)
-        figure = examples_figure([example, other], durations, pictures)
-        assert asked == [(hit.video_id, hit.start, hit.end) for hit in (*hits[:2], hits[0])]
-        lines = [axes for axes in figure.axes if axes.collections]
-        spans = [[bar.get_paths()[0].get_extents().intervalx for bar in axes.collections] for axes in lines]
-        assert np.allclose(spans[0], [[0, durations[hits[0].video_id]], [1.0, 4.0]])
-        assert np.allclose(spans[1], [[0, durations[own]], [start, end], [start, end]])
-        titles = [part.get_suptitle() for part in figure.subfigs]
-        assert [title.split(";")[0] for title in titles] == [
-            "“a \\$dog”\na right video has rank 2",
-            "“a cat”\nno right video is among the best 1",
-        ]
+    def test_a_hit_without_times_says_so(self) -> None:
+        example = ExampleQuery("q", "a $dog", (Hit("v", 0.1, None, None),), "v", None, None, frozenset({"v"}))
+        figure = examples_figure([example], {"v": 9.0})
+        assert figure.subfigs[0].get_suptitle().startswith("“a \\$dog”\na right video has rank 1")
         assert "times unknown" in [text.get_text() for axes in figure.axes for text in axes.texts]
-        assert len(examples_figure([example], durations).axes) == 6
 
     def test_pictures_are_drawn_or_read_from_films(self, packed: PackedSplit, tmp_path: Path) -> None:
         pytest.importorskip("av")
@@ -187,8 +147,6 @@ class TestExamples:
         assert np.abs(own[2] - read[2][near][:, near]).mean() < np.abs(own[2] - np.roll(own[2], 16, 1)).mean()
         with pytest.raises(ValueError, match="no file is named"):
             films("nobody", 0.0, 1.0)
-        with pytest.raises(ValueError, match="no such folder"):
-            pictures_of(corpus, "test", tmp_path / "nowhere")
 
 
 def named(figure: Figure) -> list[str]:
@@ -204,7 +162,6 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
     line, published, reference = axes.lines
     assert np.asarray(line.get_xydata()).tolist() == [[2, 12], [4, 11], [8, 15]]
     assert np.asarray(published.get_xydata())[[0, 2]].tolist() == [[2, 9], [8, 16]]
-    assert (published.get_markerfacecolor(), published.get_linestyle()) == ("none", "None")
     assert np.asarray(reference.get_ydata()).tolist() == [8, 8]
     (band,) = (part for part in axes.collections if isinstance(part, PolyCollection))
     corners = {tuple(row) for row in np.asarray(band.get_paths()[0].vertices).tolist()}

@@ -9,15 +9,13 @@ from golden import check_close
 
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.released.registers import StartNoise, random_times, round_constants, start_noise
-from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.registers import RegisterGenerator, Registers, TextualPerturbation, make_register_generator
+from prvr.released.registers import random_times, round_constants, start_noise
+from regdiff.registers import RegisterGenerator, TextualPerturbation, make_register_generator
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"
 STEPS, ROWS, NUM, DIM = 10, 6, 4, 32
 # Relative to the largest value: float64 as asked of a port, float32 (against the same numbers) by the authors' own gap.
 LIMITS = {torch.float64: (1e-6, 5e-6), torch.float32: (1e-5, 2e-5)}
-DTYPES = [torch.float64, torch.float32]
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +33,18 @@ def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGener
     return generator.to(dtype)
 
 
-def run(golden: dict[str, np.ndarray], dtype: torch.dtype) -> tuple[RegisterGenerator, torch.Tensor, Registers]:
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_prior_chain_and_losses(golden, dtype):
     generator = released(golden, dtype)
     features = torch.from_numpy(golden["out64/mean_clip_feat"]).to(dtype)
-    return generator, features, generator(features, return_chain=True)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_prior_condition_and_pooling(golden, dtype):
-    generator, features, registers = run(golden, dtype)
-    limit = LIMITS[dtype][0]
+    registers, limit = generator(features, return_chain=True), LIMITS[dtype][0]
     check_close(registers.prior.mean, golden["out64/pvs_mu"], limit, "mean of the prior")
     check_close(registers.prior.logvar, golden["out64/pvs_logvar"], limit, "log variance of the prior")
     check_close(registers.condition, golden["out64/condition"], limit, "condition")
     check_close(generator.prior.pooling(features), golden["out64/gpo_pooled"], limit, "pooling")
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_reverse_chain(golden, dtype):
-    _, _, registers = run(golden, dtype)
-    expected = golden["out64/reverse_chain"]
-    check_close(registers.chain, expected, LIMITS[dtype][1], "chain")
-    check_close(registers.tokens, expected[-1], LIMITS[dtype][1], "registers")
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_predicted_noise_and_losses(golden, dtype):
-    generator, _, registers = run(golden, dtype)
-    limit = LIMITS[dtype][0]
+    chain = golden["out64/reverse_chain"]
+    check_close(registers.chain, chain, LIMITS[dtype][1], "chain")
+    check_close(registers.tokens, chain[-1], LIMITS[dtype][1], "registers")
     targets = torch.from_numpy(golden["in/tps_output"]).to(dtype)
     predicted = []
     for t in range(0, STEPS, 3):
@@ -94,34 +76,11 @@ def test_textual_perturbation(golden):
 def test_released_numbers(golden):
     """A frozen N(0, 0.02) time table, and a schedule that went through float32 once."""
     torch.manual_seed(0)
-    config = ModelConfig(
-        video_dim=4,
-        query_dim=4,
-        hidden=64,
-        registers=RegisterConfig(kind="diffusion", steps=1000),
-        compat=Compat(register_times="random", register_constants="float32"),
-    )
+    parts = RegisterConfig(kind="diffusion", steps=1000), Compat(register_times="random", register_constants="float32")
+    config = ModelConfig(video_dim=4, query_dim=4, hidden=64, registers=parts[0], compat=parts[1])
     registers = Retriever(config).registers
     assert registers.denoiser.time_table.std().item() == pytest.approx(0.02, rel=0.02)
     assert "time_table" not in dict(registers.denoiser.named_parameters())
     rounded, exact = registers.diffusion.sampling_schedule.alphas_cumprod, registers.diffusion.alphas_cumprod
     assert torch.equal(rounded, exact.float().double())
     assert (rounded - exact).abs().max() > 1e-9
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_the_start_takes_the_place_of_the_noise_of_every_scheduler(golden, scheduler):
-    row = SCHEDULERS[scheduler]
-    generator = released(golden, torch.float64)
-    features = torch.from_numpy(golden["out64/mean_clip_feat"])
-    kind = row.prediction_types[0]
-    generator.diffusion = ConditionalDiffusion(
-        generator.denoiser, make_scheduler(scheduler, STEPS, prediction_type=kind)
-    )
-    assert isinstance(generator.noise, StartNoise)
-    registers = generator(features, num_steps=3)
-    assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
-    assert torch.equal(generator(features, num_steps=3).tokens, registers.tokens)
-    noise = registers.start if row.stochastic else None
-    again = generator.diffusion.sample(registers.start, registers.condition, 3, noise=noise)
-    assert torch.equal(again, registers.tokens)

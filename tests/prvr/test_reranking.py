@@ -1,15 +1,9 @@
 """What holds of every re-ranker, whatever its weights: laws, and its equations as plain loops."""
 
-import re
-from typing import Any
-
 import pytest
 import torch
 from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gallery, loop_scores, make, pairs
-from torch import Tensor
 
-from prvr.config import ConfigError
-from prvr.evaluation.metrics import ranks, recall_at_k
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.stages.diffusion import network
 
@@ -44,23 +38,8 @@ def test_padding_changes_nothing(direction):
     reranker.loss(right, text, padded, longer, noise=x, timesteps=timestep).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in reranker.parameters())
     certain = make(direction, loss_temperature=1e4)  # the logarithm of a probability of 0
-    loss = certain.loss(~right, text, frames, mask)
-    assert loss.isfinite()
-    assert loss > 10
-    loss.backward()
+    certain.loss(~right, text, frames, mask).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in certain.parameters())
-
-
-@both_ways
-def test_candidates_shared_by_all_rows(direction):
-    reranker, x, timestep = make(direction), torch.randn(ROWS, NUM).double(), torch.tensor([0, 5, 9])
-    text, frames, mask = pairs(direction)
-    if direction == "t2v":
-        shared = text, frames[0], mask[0]
-        copies = text, frames[0].expand_as(frames), mask[0].expand_as(mask)
-    else:
-        shared, copies = (text[0], frames, mask), (text[0].expand_as(text), frames, mask)
-    torch.testing.assert_close(reranker.denoise(x, timestep, *shared), reranker.denoise(x, timestep, *copies))
 
 
 @both_ways
@@ -134,34 +113,6 @@ def test_the_control_without_diffusion(direction):
     right = torch.eye(ROWS, NUM, dtype=torch.bool)
     torch.testing.assert_close(reranker.loss(right, *inputs), -expected[right].log().mean())
     make(direction).load_state_dict(reranker.state_dict())  # the same network
-    for options in ({"num_steps": 3}, {"initial": expected}, {"timesteps": [9, 0]}):  # read by nothing
-        assert torch.equal(reranker.sample(*inputs, **options), expected)
-
-
-def test_it_learns_what_the_retriever_does_not_know():
-    """Texts are frames seen through a linear map that the retriever's cosines ignore."""
-    generator = torch.Generator().manual_seed(0)
-    turn = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=generator)).Q + torch.eye(WIDTH)
-
-    def draw(num: int) -> tuple[Tensor, Tensor, Tensor]:
-        frames = torch.randn(num, FRAMES, WIDTH, generator=generator)
-        return frames[:, 2] @ turn, frames, torch.ones(num, FRAMES, dtype=torch.bool)
-
-    text, frames, mask = draw(100)
-    own = torch.eye(100, dtype=torch.bool)
-    cosine = torch.cosine_similarity(text[:, None, None], frames, dim=-1).amax(-1)
-    before = recall_at_k(ranks(cosine, own), 1)
-    for process in ("diffusion", "one_step"):
-        torch.manual_seed(0)
-        reranker = CandidateReranker(config(process=process, candidates=20))
-        optimizer = torch.optim.Adam(reranker.parameters(), 3e-3)
-        for _ in range(200):
-            loss = reranker.loss(torch.eye(32, dtype=torch.bool), *draw(32))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        after = recall_at_k(ranks(reranker.rerank(cosine, text, frames, mask), own), 1)
-        assert after > before + 10, (process, before, after)
 
 
 @both_ways
@@ -176,30 +127,14 @@ def test_saved_and_loaded_it_is_the_same(direction, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("process", ["diffusion", "one_step"])
-def test_in_half_precision_autocast_nothing_is_rounded(process):
-    reranker = CandidateReranker(config(process=process)).eval()
-    inputs = [part.float() if part.is_floating_point() else part for part in pairs("t2v")]
-    start = {"initial": torch.randn(ROWS, NUM)} if process == "diffusion" else {}
-    expected = reranker.sample(*inputs, **start)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = reranker.sample(*inputs, **start)
-    assert torch.equal(found, expected)
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_configurations_that_cannot_be():
     for changes, message in (
         ({"sampling_steps": 11}, "sampling_steps=11 is larger than steps=10"),
-        ({"negative": -1}, "negative=-1 needs compat.output='released'"),
         ({"process": "one_step", "sampling_steps": 2}, "needs process='diffusion'"),
     ):
-        with pytest.raises((ValueError, ConfigError), match=message):
+        with pytest.raises(ValueError, match=message):
             RerankerConfig(**{"width": 4, "steps": 10} | changes)
-    wrong: Any
-    for wrong in ("v2v", ["t2v"]):
-        with pytest.raises(ValueError, match=re.escape(f"direction: got {wrong!r}, expected 't2v'")):
-            CandidateReranker(config(), wrong)
 
 
 def test_the_gather_is_bounded_and_shares_frames(monkeypatch):

@@ -3,7 +3,7 @@
 import json
 import shutil
 import signal
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from kills import START, become, free_ports
 from retrievers import MeanPooling
 from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
-from prvr.config import ConfigError
 from prvr.data import DataError, pack
 from prvr.evaluation import EvaluationReport, evaluate
 from prvr.stages import fingerprint, load_rerankers
@@ -58,18 +57,12 @@ def retriever(splits):
 
 
 def make_config(**changes):
-    values = {
-        "reranker": {"steps": 4, "candidates": 6},
-        "candidates": {"num": 6, "pool": 8},
-        "train": {"epochs": 2, "batch_size": 34},
-        "optim": {"lr": 3e-3},
-    }
+    """`changes` are whole values, or keys of groups, after two underscores."""
+    reranker, train = {"steps": 4, "candidates": 6}, {"epochs": 2, "batch_size": 34}
+    values = {"reranker": reranker, "candidates": {"num": 6, "pool": 8}, "train": train, "optim": {"lr": 3e-3}}
     for key, value in changes.items():
         group, _, name = key.partition("__")
-        if name:
-            values.setdefault(group, {})[name] = value
-        else:
-            values[group] = value
+        values[group] = values[group] | {name: value} if name else value
     return reranker_run_config(values, width=WIDTH)
 
 
@@ -97,9 +90,8 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     assert half_written(run) == []
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(straight.history)
-    assert [line["loss"]["total"] for line in lines] == [
-        pytest.approx(line["loss"]["t2v"] + line["loss"]["v2t"]) for line in lines
-    ]
+    for line in lines:
+        assert line["loss"]["total"] == pytest.approx(line["loss"]["t2v"] + line["loss"]["v2t"])
     assert lines[1]["loss"]["total"] < lines[0]["loss"]["total"]
     assert EvaluationReport.from_json(run / "evaluation.json") == straight.reranked
     assert EvaluationReport.from_json(run / "evaluation_retriever.json") == straight.retriever
@@ -111,7 +103,6 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     assert config.reranker.trained_on == fingerprint(retriever)
     for direction, best in straight.best.items():
         assert rerankers[direction].config == replace(config.network, weight=best.weight)
-        assert best.weight in config.train.weights
     again = evaluate(reranking(retriever, rerankers), splits.report)
     assert (again.ranks == straight.reranked.ranks).all()
     assert (again.video_ranks == straight.reranked.video_ranks).all()
@@ -127,16 +118,6 @@ def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(strai
         assert best.rsum == pytest.approx(found[best.weight][direction])
         assert best.rsum == pytest.approx(max(values[direction] for values in found.values()))
         assert best.rsum == max(line["selection"][direction]["rsum"] for line in straight.history)
-
-
-def test_two_runs_agree_bitwise_and_the_retriever_stays_as_it_was(straight, retriever, splits, tmp_path) -> None:
-    before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
-    retriever.train()
-    train_reranker(make_config(), retriever, splits, output=tmp_path / "run")
-    assert same_end(tmp_path / "run", straight.output)
-    assert same(before, dict(retriever.state_dict()))
-    assert retriever.training
-    retriever.eval()
 
 
 def test_the_mean_of_epochs_is_kept_for_each_direction(straight, retriever, splits, tmp_path) -> None:
@@ -197,42 +178,23 @@ def test_two_processes_train_as_one(retriever, splits, toy_cache, tmp_path) -> N
         torch.testing.assert_close(gradients, expected, rtol=0, atol=max(1e-7, 1e-4 * float(expected.abs().max())))
 
 
-def test_a_finished_run_resumed_is_the_same_run(straight, retriever, splits) -> None:
-    steps = []
-
-    @contextmanager
-    def counted(title, count):
-        steps.append(title)
-        yield lambda terms: None
-
-    again = train_reranker(make_config(), retriever, splits, output=straight.output, resume=True, progress=counted)
-    assert steps == []
-    assert again.best == straight.best
-
-
 class TestStrategies:
     def test_discriminative_is_one_step_without_noise(self, straight, retriever, splits, tmp_path) -> None:
-        config = make_config(strategy="discriminative")
-        assert config.network.process == "one_step"
-        first, other = (
-            train_reranker(replace(config, train=replace(config.train, weights=(0.3,))), retriever, splits, output=run)
-            for run in (tmp_path / "a", tmp_path / "b")
-        )
-        assert same_end(first.output, other.output)
-        rerankers = load_rerankers(first.output)
+        config = make_config(strategy="discriminative", train__weights=(0.3,))
+        found = train_reranker(config, retriever, splits, output=tmp_path / "run")
+        rerankers = load_rerankers(found.output)
+        assert rerankers["t2v"].config.process == "one_step"
         reports = [evaluate(reranking(retriever, rerankers, seed=seed), splits.report, PLAIN) for seed in (0, 1)]
         assert (reports[0].ranks == reports[1].ranks).all()
-        assert first.history[0]["loss"] != straight.history[0]["loss"]
+        assert found.history[0]["loss"] != straight.history[0]["loss"]
 
     def test_generative_learns_the_same_and_ranks_by_it_alone(self, straight, retriever, splits, tmp_path) -> None:
         result = train_reranker(make_config(strategy="generative"), retriever, splits, output=tmp_path / "run")
         assert [line["loss"] for line in result.history] == [line["loss"] for line in straight.history]
         assert not (result.reranked.ranks == straight.reranked.ranks).all()
         rerankers = load_rerankers(result.output)
-        by_weight = [
-            evaluate(reranking(retriever, rerankers, weight=weight), splits.report, PLAIN) for weight in (1.0, 9.0)
-        ]
-        assert (by_weight[0].ranks == by_weight[1].ranks).all()
+        heavier = evaluate(reranking(retriever, rerankers, weight=9.0), splits.report, PLAIN)
+        assert (heavier.ranks == result.reranked.ranks).all()
 
 
 class TestSplits:
@@ -242,11 +204,6 @@ class TestSplits:
             ids = set(train.video_ids), set(selection.video_ids)
             assert not ids[0] & ids[1]
             assert not (ids[0] | ids[1]) & set(splits.report.video_ids)
-
-    def test_one_direction_alone(self, straight, retriever, splits, tmp_path) -> None:
-        result = train_reranker(make_config(directions=("v2t",)), retriever, splits, output=tmp_path / "run")
-        assert set(load_rerankers(result.output)) == {"v2t"}
-        assert (result.reranked.ranks == result.retriever.ranks).all()
 
 
 class TestBadInput:
@@ -258,19 +215,6 @@ class TestBadInput:
         with pytest.raises(TrainingError, match=r"reranker\.trained_on"):
             train_reranker(make_config(), other, splits, output=straight.output, resume=True)
 
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"train__epoch": 3}, "unknown key 'train.epoch'; did you mean train.epochs"),
-            ({"directions": ("t2v", "t2v")}, "each once"),
-            ({"train__weights": (-1.0,)}, r"train\.weights.*greater than or equal to 0, got -1"),
-            ({"optim__decay": "released"}, "use 'matrices'"),
-        ],
-    )
-    def test_a_configuration_that_cannot_be(self, changes, message) -> None:
-        with pytest.raises(ConfigError, match=message):
-            make_config(**changes)
-
     def test_files_of_somebody_else(self, straight, tmp_path) -> None:
         shutil.copytree(straight.output / "best", tmp_path / "best")
         weights = tmp_path / "best" / "v2t" / "model.safetensors"
@@ -279,8 +223,3 @@ class TestBadInput:
         weights.write_bytes(content)
         with pytest.raises(DataError, match=r"v2t.model\.safetensors: is damaged or was changed"):
             load_rerankers(tmp_path)
-        path = tmp_path / "config.yaml"
-        path.write_text("reranker: {steps: 4}\n", encoding="utf-8")
-        assert read_reranker_config(path, WIDTH).reranker.width == WIDTH
-        with pytest.raises(ConfigError, match=r"config\.yaml: reranker\.width is required"):
-            read_reranker_config(path)

@@ -1,13 +1,11 @@
 """The toy corpus on disk: in the public layout, reproducible, whole or not at all."""
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from prvr.data import Corpus, DataError, pack
-from prvr.toy import COLLECTIONS, load_encoder, read_toy_scenes, render, write_corpus
+from prvr.data import Corpus, pack
+from prvr.toy import COLLECTIONS, load_encoder, read_toy_scenes, render
 from prvr.toy.near_misses import relevance
 from prvr.toy.scenes import SPLITS
 from prvr.toy.toy_corpus import frame_features
@@ -39,22 +37,3 @@ def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
             moment = content.moments[sentence.id]
             assert (moment.start, moment.end) == (sentence.start, sentence.end)
             np.testing.assert_allclose(queries.read(sentence.id), encoder.encode_words(sentence.text), atol=1e-6)
-
-
-def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
-    corpus: Corpus, toy_root: Path, tmp_path: Path
-) -> None:
-    before = (corpus.folder / "corpus.json").stat().st_mtime_ns
-    assert write_corpus(toy_root, "tiny") == corpus
-    assert (corpus.folder / "corpus.json").stat().st_mtime_ns == before
-    with pytest.raises(DataError, match=r"holds another corpus .*'seed': 0.*expected .*'seed': 1.*Delete this folder"):
-        write_corpus(toy_root, "tiny", 1)
-    folder = tmp_path / "toy-tiny"
-    folder.mkdir()
-    with pytest.raises(DataError, match=r"corpus\.json is missing"):
-        write_corpus(tmp_path, "tiny")
-    about = json.loads((corpus.folder / "corpus.json").read_text()) | {"version": 1}
-    (folder / "corpus.json").write_text(json.dumps(about))
-    with pytest.raises(DataError, match="'version': 1"):
-        write_corpus(tmp_path, "tiny")
-    assert [path.name for path in tmp_path.rglob("*")] == ["toy-tiny", "corpus.json"]

@@ -9,30 +9,11 @@ import numpy as np
 import pytest
 
 from prvr.toy import render, render_frames
-from prvr.toy.rendering import RGB
 from prvr.toy.scenes import draw_split
-from prvr.toy.staging import DRIFT
 from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, HEADINGS, OPPOSITE, PUSHES, SHAPES, SIZES, Shot, Thing, Video
 
 BALL, BOX, STAR = Thing("circle", "red", "medium"), Thing("square", "blue", "small"), Thing("star", "green", "large")
 ALONE = [action for action in ACTIONS if action not in PUSHES]
-
-
-def video(
-    action: str | None = None,
-    actor: Thing | None = BALL,
-    seed: int = 0,
-    duration: float = 5.0,
-    background: str = "plain",
-    occluder: bool = False,
-    heading: str = "right",
-    bystanders: tuple[Thing, ...] = (),
-) -> Video:
-    """A video of one shot; in a push, a small blue square is the other."""
-    pushes = action in PUSHES
-    other = (BOX, heading) if pushes else (None, None)
-    shot = Shot(0.0, duration, actor if action else None, action, *other, bystanders)
-    return Video("v", duration, background, occluder, seed, (shot,))
 
 
 def mixed() -> Video:
@@ -46,16 +27,6 @@ def mixed() -> Video:
         Shot(13.2, 17.7, STAR, "anticlockwise", bystanders=(BALL,)),
     )
     return Video("mixed", 17.7, "wavy", True, 12345, shots)
-
-
-def painted(frames: np.ndarray, colour: str) -> np.ndarray:
-    """Where the pixels have a colour."""
-    return np.all(np.abs(frames.astype(int) - np.array(RGB[colour])) < 25, axis=-1)
-
-
-def centres(frames: np.ndarray, colour: str) -> np.ndarray:
-    """Column and row of the middle of what has a colour, frame by frame."""
-    return np.array([np.argwhere(mask).mean(axis=0)[::-1] for mask in painted(frames, colour)])
 
 
 def everything() -> Iterator[Video]:
@@ -89,27 +60,15 @@ def test_some_frames_are_those_of_the_whole() -> None:
     whole, picks = render(mixed()), [30, 0, 7, 6, 6, -1, 35, 12, 26]
     np.testing.assert_array_equal(render_frames(mixed(), picks), whole[picks])
     assert render_frames(mixed(), []).shape == (0, 64, 64, 3)
-    assert render(video("left", duration=0.1)).shape == (1, 64, 64, 3)  # shorter than a frame
-    for index in (36, -37):
-        with pytest.raises(IndexError, match="36 frames"):
-            render_frames(mixed(), [0, index])
+    with pytest.raises(IndexError, match="36 frames"):
+        render_frames(mixed(), [0, 36])
 
 
 @pytest.mark.parametrize("action", ALONE[::2])
 def test_opposites_are_the_same_frames_backwards(action: str) -> None:
     there, back = (
-        render(video(name, STAR, 1, 5.5, "brick", True, bystanders=(BALL, BOX)), noise=False)
+        render(Video("v", 5.5, "brick", True, 1, (Shot(0.0, 5.5, STAR, name, bystanders=(BALL, BOX)),)), noise=False)
         for name in (action, OPPOSITE[action])
     )
     np.testing.assert_array_equal(there, back[::-1])
     assert (there != back).any()
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("action", HEADINGS)
-def test_moves_go_where_they_say(action: str, seed: int) -> None:
-    way = np.diff(centres(render(video(action, seed=seed), noise=False), "red"), axis=0)
-    axis, sign = {"left": (0, -1), "right": (0, 1), "up": (1, -1), "down": (1, 1)}[action]
-    assert (sign * way[:, axis]).sum() > 35
-    assert (sign * way[:, axis] > 1).all()
-    assert np.abs(way[:, 1 - axis].sum()) <= 2 * DRIFT
