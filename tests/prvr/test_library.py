@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_encoder import NAME, film
-from film_collections import ALL, Collection, read_only, refusing
+from film_collections import ALL, Collection, files, read_only, refusing
 from kills import START, die, killed
 from safetensors.numpy import load_file
 
@@ -336,10 +336,6 @@ def test_two_computers_share_the_work(collection: Collection) -> None:
     for home in homes:
         collection.library("--import", home)
     collection.check(3)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_places_that_a_library_cannot_be_moved_to(collection: Collection) -> None:
