@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting_encoder import NAME, Colours, film
-from film_collections import read_only, refusing
+from film_collections import refusing
 from kills import die, killed
 
 from prvr.errors import DataError
@@ -40,10 +40,7 @@ class Life:
             (disk / "notes.txt").write_text("mine")
         for _ in range(FILMS):
             self.add()
-        self.home, self.other = base / "home", base / "other"
-        film(self.other / "other.mp4", 0, 255)
-        with self.library(self.other) as library:
-            library.update()
+        self.home = base / "home"
 
     def here(self) -> list[Path]:
         return sorted(self.films.rglob("*.mp4"))
@@ -58,8 +55,8 @@ class Life:
         self.made += 1
         return self.random.choice(self.plugged()) / f"v{self.made}.mp4" if self.plugged() else None
 
-    def library(self, folder: Path | None = None, home: Path | None = None) -> Library:
-        return Library(folder or self.films, encoder=NAME, home=home or self.home, device="cpu")
+    def library(self, home: Path | None = None) -> Library:
+        return Library(self.films, encoder=NAME, home=home or self.home, device="cpu")
 
     # What may happen
 
@@ -87,11 +84,6 @@ class Life:
         if path := self.some():
             path.unlink()
 
-    def move_out(self) -> None:
-        """To another folder that was searched once."""
-        if path := self.some():
-            shutil.move(path, self.other / path.name)
-
     def prune(self) -> None:
         """What was unplugged without a file system of its own cannot be told from what was deleted."""
         if not self.away:
@@ -101,10 +93,6 @@ class Life:
     def prune_with_read_errors(self) -> None:
         with refusing(Path, "open", self.base / "nothing", *self.here(), number=errno.EIO):
             self.prune()
-
-    def set_clock_back(self) -> None:
-        if path := self.some():
-            os.utime(path, (10**9, 10**9))
 
     def unplug(self) -> None:
         if self.plugged():
@@ -119,28 +107,16 @@ class Life:
             disk.rmdir()
             place.rename(disk)
 
-    def swap_disks(self) -> None:
-        """Each disk at the path of the other."""
-        first, second = self.disks
-        if not self.away:
-            first.rename(self.base / "between")
-            second.rename(first)
-            (self.base / "between").rename(second)
-
     def kill(self) -> None:
         self.add()
         killed(self.search, lambda: setattr(Colours, "finish", lambda _, rows: die() if len(rows) > 2 else rows))
-
-    def fill_disk(self) -> None:
-        with read_only():
-            self.search()
 
     # What must hold
 
     def search(self, home: Path | None = None) -> list[tuple[str, float, int]]:
         """Names, scores and copies of all that is found; nothing if nothing is there."""
         try:
-            with self.library(home=home) as library:
+            with self.library(home) as library:
                 if library.update().offline:
                     return []
                 hits = library.search("something red", k=999, update=False).hits
@@ -169,8 +145,8 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("life", range(SEEDS), indirect=True)
 def test_whatever_happens_a_search_finds_what_a_fresh_library_finds(life: Life) -> None:
     acts: list[Callable[[], None]] = [
-        life.add, life.rename, life.copy, life.replace, life.delete, life.set_clock_back, life.unplug, life.plug_in,
-        life.swap_disks, life.kill, life.fill_disk, life.move_out, life.prune, life.prune, life.prune_with_read_errors,
+        life.add, life.rename, life.copy, life.replace, life.delete, life.unplug, life.plug_in, life.kill, life.prune,
+        life.prune_with_read_errors,
     ]  # fmt: skip
     done: list[str] = []
     life.check(done)
