@@ -305,13 +305,14 @@ def test_a_disk_that_is_full_or_cannot_be_written_loses_nothing(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which file is locked")
-def test_a_file_system_without_locks(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_a_file_system_without_locks(number: int, collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
     lock = fcntl.flock
 
     def refuse(file: int, kind: int) -> None:
         if Path(f"/proc/self/fd/{file}").readlink().is_relative_to(collection.base):
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+            raise OSError(number, os.strerror(number))
         lock(file, kind)
 
     collection.search()  # the files of locks are there already

@@ -97,6 +97,8 @@ def spoil(path: Path, kind: str) -> str:
     match kind:
         case "NaN":
             np.save(path, np.full((8, 3), np.nan, np.float16))
+        case "shape":
+            np.save(path, np.ones((8, 4), np.float16))
         case "hash":
             np.save(path, np.ones((8, 3), np.float16))
             return "0" * 64
@@ -112,7 +114,7 @@ def spoil(path: Path, kind: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-SPOILT = ["NaN", "hash", "pickle", "link", "pipe"]
+SPOILT = ["NaN", "hash", "pickle", "shape", "link", "pipe"]
 
 
 @pytest.mark.parametrize("kind", SPOILT[:3])

@@ -12,6 +12,7 @@ from search_files import QUERY, TOY, make_features, make_index, make_library, so
 
 from prvr.cli import main
 from prvr.encoders import VideoEntry, VideoFeatures
+from prvr.errors import InputError
 from prvr_search import Library, SearchFilter, VideoIndex
 from prvr_search.filters import CONDITIONS
 from prvr_search.ranking import num_candidates
@@ -47,6 +48,16 @@ def test_a_time_without_a_zone_is_local() -> None:
     videos = [replace(VIDEOS[0], mtime_ns=int((at.timestamp() + off) * 10**9)) for off in (-1, 0, 1)]
     assert SearchFilter(after=at).numbers(videos) == [1, 2]
     assert SearchFilter(before=at).numbers(videos) == [0]
+
+
+def test_what_nothing_can_meet_is_refused() -> None:
+    day = datetime(2026, 1, 2)
+    for name, conditions in (
+        ("names", {"names": ["a", ""]}), ("shorter", {"shorter": -1.0}), ("longer", {"longer": 3.0, "shorter": 2.0}),
+        ("after", {"after": day, "before": day}),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=name):
+            SearchFilter(**conditions)
 
 
 def test_a_condition_is_an_option_a_parameter_and_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from prvr import Retriever
 from prvr.config import BlockConfig, Compat, PathConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import Identity, VideoFeatures, open_featurizer
+from prvr.errors import InputError
 from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model, vector_files
@@ -290,19 +291,23 @@ def test_of_equal_scores_the_smaller_id_comes_first(tmp_path: Path) -> None:
 # What is refused.
 
 
-def test_another_encoder_rate_or_text_is_refused(index: VideoIndex, model: Path, tmp_path: Path) -> None:
+def test_another_encoder_rate_text_or_window_is_refused(index: VideoIndex, model: Path, tmp_path: Path) -> None:
     other = replace(TOY, encoder=Identity("other", "0" * 64, "squeezed"))
     config = TokenModelConfig(kind="tokens", video_dim=512, query_dim=48, hidden=8, heads=2, frame_projection="linear")
     TokenRetriever(config).save_pretrained(tmp_path / "tokens")
+    words = tiny_model(tmp_path / "words", query_dim=30)
     for ask, problem in (
         (lambda: index.update(make_features(some_videos([3]), replace(TOY, rate=4.0))), "was made for toy"),
         (lambda: VideoIndex(tmp_path / "new", open_model("zero-shot", TOY), other), "the model reads features of toy"),
         (lambda: open_model("zero-shot", other, text=open_featurizer("toy")), "two models"),
         (lambda: open_model("zero-shot", replace(TOY, joint_dim=0)), "no zero-shot score"),
         (lambda: open_model(model, replace(TOY, dim=12)), r"width 512, those of .* have 12"),
+        (lambda: open_model(words, TOY), "words of width 30"),
         (lambda: open_model(tmp_path / "tokens", TOY), "is of kind .tokens."),
+        (lambda: make_index(tmp_path / "new", window=10.0, stride=20.0), "0 < stride <= window"),
+        (lambda: make_index(tmp_path / "new", window=None), "or None for both"),
     ):
-        with pytest.raises(DataError, match=problem):
+        with pytest.raises((DataError, InputError), match=problem):
             ask()
 
 
@@ -322,6 +327,9 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     assert found[0][0] != found[1][0]
     assert not np.allclose(found[0][1], found[1][1])
     text = open_featurizer("toy")
+    other = replace(TOY, encoder=Identity("other", "0" * 64, "squeezed"))
+    with pytest.raises(DataError, match=r"was trained on features of toy .* these are of other"):
+        open_model(run, other, text=text)
     text.identity = Identity("other", "1" * 64, "words")
     with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
         open_model(run, TOY, text=text)

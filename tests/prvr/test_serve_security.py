@@ -69,7 +69,7 @@ def media(client: TestClient, key: str, headers: dict[str, bytes] | None = None)
 # Who may ask
 
 FOREIGN = (
-    "evil.example", "127.0.0.1.evil.example", "", "user@127.0.0.1", "[::2]", "[::1", "127.0.0.1:99999", "127.1",
+    "evil.example", "127.0.0.1.evil.example", "", "user@127.0.0.1", "[::2]", "[127.0.0.1]", "127.0.0.1:99999", "127.1",
     "localhost,evil.example",
 )  # fmt: skip
 OWN = ("127.0.0.1:8000", "LOCALHOST:1", "localhost.", "[::1]:8000", "films.lan:8000", "[FD00::7]:80")

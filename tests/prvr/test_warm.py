@@ -127,8 +127,8 @@ def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: 
 @pytest.mark.parametrize(
     "words",
     [
-        [QUERY, "--print0", "--no-update", "-k", "2"], [QUERY, "--shorter", "0:02"],
-        [QUERY, "--without", "snow", "--subtitles", "old", "--name", "g*"],
+        [QUERY, "--print0", "--no-update", "-k", "2"], [QUERY, "--shorter", "0:02"], [QUERY, "--without", "snow"],
+        [QUERY, "--subtitles", "old", "--name", "g*"],
     ],
 )  # fmt: skip
 def test_answers_are_those_of_the_command(
