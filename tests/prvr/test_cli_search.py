@@ -15,7 +15,6 @@ from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr_search import Library, SearchResult
-from prvr_search.output import clock_span
 from prvr_search.video import clip_name, open_video
 
 QUERY = "a red square"
@@ -43,18 +42,6 @@ def found(index: Path, query: str, k: int = 10) -> SearchResult:
 def rows(out: str) -> list[tuple[str, ...]]:
     """rank, video, score, moment of each line of the table."""
     return re.findall(r"^(\d+) +(\S.*?) +(-?\d\.\d{3}) +([\d:]+-[\d:]+) ", out, flags=re.MULTILINE)
-
-
-def test_the_table_is_what_the_index_finds(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", str(index), QUERY, "-k", "3"]) == 0
-    expected = found(index, QUERY, 3)
-    out = capsys.readouterr().out
-    assert rows(out) == [
-        (str(rank), hit.video_id, f"{hit.score:.3f}", clock_span(hit.start, hit.end))
-        for rank, hit in enumerate(expected.hits, 1)
-    ]
-    assert expected.hits[0].video_id == "red [x].mp4"
-    assert "3 of 4 videos" in out
 
 
 def test_a_second_search_imports_what_it_uses(index: Path) -> None:

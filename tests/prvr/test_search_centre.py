@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting_encoder import NAME, film
-from search_files import QUERY, TOY, tiny_model
+from search_files import QUERY, TOY
 
 from prvr.cli import main
 from prvr.encoders import open_featurizer
@@ -22,12 +22,6 @@ def test_sentences_are_compared_without_their_mean() -> None:
     mean = np.mean([side.sentence(text) for text in SENTENCES], 0)
     expected = unit(np.stack([side.sentence(text) - SHARE * mean for text in (QUERY, "a cat")]))
     np.testing.assert_allclose(open_model("zero-shot", TOY).encode_texts([QUERY, "a cat"]), expected, atol=1e-6)
-
-
-def test_a_text_alone_is_read_as_among_others(tmp_path: Path) -> None:
-    model = open_model(tiny_model(tmp_path / "model"), TOY)
-    alone = np.concatenate([model.encode_texts([text]) for text in SENTENCES[:5]])
-    np.testing.assert_allclose(model.encode_texts(SENTENCES[:5]), alone, atol=1e-5)
 
 
 Search = Callable[..., list[str]]
