@@ -438,3 +438,14 @@ def test_progress_without_a_terminal(
     assert len(lines) >= 3
     assert "red.mp4" in lines[-1]
     assert "%" in lines[-1]
+
+
+def test_an_open_library_keeps_its_encoder_when_another_process_searches_with_another(collection: Collection) -> None:
+    collection.search()
+    with Library(collection.films, encoder=NAME) as library:
+        library.update()
+        hits = library.index.search("something red").hits
+        collection.run("search", str(collection.films), "something red", "--encoder", NAME, "--rate", "1")
+        library.update()
+        assert library.index.search("something red").hits == hits
+    assert "1 frames per second" in collection.library()  # what was chosen last is the folder's

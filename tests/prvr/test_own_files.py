@@ -194,3 +194,20 @@ def test_faiss_clears_away_only_its_own_files_and_locks_no_others(
     assert {path.name for path in folder.iterdir()} == {
         "mine.faiss", f"{name}.faiss", f"{name}.safetensors", ".lock"
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+def test_a_link_in_the_place_of_a_left_over_folder_or_of_its_mark_protects_what_is_there(tmp_path: Path) -> None:
+    left = killed_while_writing(tmp_path / "index")
+    (mark,) = (path for path in left.iterdir() if path.is_file())
+    away = left.rename(tmp_path / "away")
+    left.symlink_to(away, target_is_directory=True)
+    with temporary_folder(tmp_path / "index"):
+        assert (away / mark.name).exists()
+    left.unlink()
+    away.rename(left)
+    mark.rename(tmp_path / "mark")
+    mark.symlink_to(tmp_path / "mark")
+    os.utime(left, LONG_AGO)
+    with temporary_folder(tmp_path / "index"):
+        assert (left / "deep" / "half").exists()

@@ -333,3 +333,28 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     text.identity = Identity("other", "1" * 64, "words")
     with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
         open_model(run, TOY, text=text)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked as POSIX does")
+@pytest.mark.usefixtures("packs")
+def test_processes_that_write_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    features = make_features(some_videos([4 + number % 5 for number in range(60)]))
+    ids = features.video_ids
+    parts = [features, without(features, *ids[:20]), without(features, *ids[40:]), features]
+    children = []
+    for part in parts:
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                for end in range(10, len(ids), 7):
+                    with make_index(tmp_path, features=without(part, *part.video_ids[end:])) as index:
+                        index.search(QUERY)
+                code = 0
+            except BaseException:
+                traceback.print_exc()  # the parent sees no more than a status
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(parts)
+    with make_index(tmp_path, features=features) as index, make_index(tmp_path / "own", features=features) as alone:
+        assert index.search(QUERY, 60) == alone.search(QUERY, 60)
