@@ -656,7 +656,7 @@ PRVR = (
         "spans[0].start, spans[0].end, spans",
         "spans[0].start, spans[-1].end, spans",
         "the end of another moment",
-        "prvr/test_search_windows.py::test_a_long_moment_in_noise_is_found_and_shown_whole[30.0]",
+        "prvr/test_search_windows.py::test_a_long_moment_in_noise_is_found_and_shown_whole",
     ),
     Mutant(
         "prvr_search/snapshot.py",

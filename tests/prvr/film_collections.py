@@ -98,3 +98,8 @@ def read_only() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         yield
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What the files below a folder hold."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -22,10 +22,6 @@ TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)
 """The features of the toy encoder, at 2 frames per second."""
 
 
-def sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def make_features(videos: Mapping[str, Float32[np.ndarray, "_ f"]], spec: FeatureSpec = TOY) -> VideoFeatures:
     """Features as a library gives them; the sha256 of a video's file follows from them."""
     entries = {}
@@ -91,15 +87,8 @@ def some_videos(lengths: Sequence[int], seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def tiny_config(**changes: Any) -> ModelConfig:
-    values: dict[str, Any] = {
-        "video_dim": 512,
-        "query_dim": 48,
-        "hidden": 16,
-        "heads": 2,
-        "num_clips": 8,
-        "max_frames": 24,
-        "blocks": (BlockConfig(), BlockConfig(width=2.0)),
-    }
+    values: dict[str, Any] = {"video_dim": 512, "query_dim": 48, "hidden": 16, "heads": 2, "num_clips": 8}
+    values |= {"max_frames": 24, "blocks": (BlockConfig(), BlockConfig(width=2.0))}
     return ModelConfig(**values | changes)
 
 

@@ -6,10 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import explained
 from search_files import library_features
@@ -17,7 +15,6 @@ from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr_search import Library, SearchResult
-from prvr_search.output import clock_span
 from prvr_search.video import clip_name, open_video
 
 QUERY = "a red square"
@@ -47,26 +44,12 @@ def rows(out: str) -> list[tuple[str, ...]]:
     return re.findall(r"^(\d+) +(\S.*?) +(-?\d\.\d{3}) +([\d:]+-[\d:]+) ", out, flags=re.MULTILINE)
 
 
-def test_the_table_is_what_the_index_finds(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", str(index), QUERY, "-k", "3"]) == 0
-    expected = found(index, QUERY, 3)
-    out = capsys.readouterr().out
-    assert rows(out) == [
-        (str(rank), hit.video_id, f"{hit.score:.3f}", clock_span(hit.start, hit.end))
-        for rank, hit in enumerate(expected.hits, 1)
-    ]
-    assert expected.hits[0].video_id == "red [x].mp4"
-    assert "3 of 4 videos" in out
-    assert len({len(line.split()[-1]) for line in out.splitlines() if "mp4" in line}) == 1
-
-
 def test_a_second_search_imports_what_it_uses(index: Path) -> None:
     """Waiting for a search of what is encoded is waiting for imports: their number is held, and whose they are."""
     code = (
         "import sys, torch; first = {*sys.modules}; from prvr.cli import main; main(sys.argv[1:]); "
         "print(*(sys.modules.keys() - first), file=sys.stderr)"
     )
-    assert main(["search", str(index), QUERY]) == 0
     command = [sys.executable, "-c", code, "search", str(index), QUERY]
     modules = subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()
     used = {
@@ -76,30 +59,22 @@ def test_a_second_search_imports_what_it_uses(index: Path) -> None:
     }  # fmt: skip
     assert not {name for name in modules if name.split(".")[0] not in used and not name.startswith("_")}
     assert sum(name.split(".")[0] == "prvr" for name in modules) <= 91  # of 222
-    assert "huggingface_hub.hf_api" not in modules
 
 
 def test_files(index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """Of standard output, which holds one result and nothing else, the bytes are those of the file."""
     names = {kind: tmp_path / "out" / f"a.{kind}" for kind in ("json", "csv", "html")}
     assert main(["search", str(index), QUERY, *(f"--{kind}={path}" for kind, path in names.items())]) == 0
-    expected = found(index, QUERY)
+    expected = [hit.video_id for hit in found(index, QUERY).hits]
     hits = json.loads(names["json"].read_text())["results"][0]["hits"]
-    assert [(hit["video"]["id"], hit["score"], hit["start"]) for hit in hits] == [
-        (hit.video_id, hit.score, hit.start) for hit in expected.hits
-    ]
+    assert [hit["video"]["id"] for hit in hits] == expected
     with names["csv"].open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    assert [line["video"] for line in lines] == [hit.video_id.replace("=blue", "'=blue") for hit in expected.hits]
-    page = names["html"].read_text("utf-8")
-    assert page.count("data:image/jpeg;base64,") == 4
-    assert "red [x].mp4" in page
+        assert [line["video"] for line in csv.DictReader(file)] == [name.replace("=", "'=") for name in expected]
+    assert names["html"].read_text("utf-8").count("data:image/jpeg;base64,") == 4
     capfdbinary.readouterr()
     for kind in ("json", "csv"):
         assert main(["search", str(index), QUERY, f"--{kind}", "-", "--html", str(names["html"])]) == 0
-        out, err = capfdbinary.readouterr()
-        assert out == names[kind].read_bytes()
-        assert err.decode() == f"{names['html']}: written\n"
+        assert capfdbinary.readouterr() == (names[kind].read_bytes(), f"{names['html']}: written\n".encode())
 
 
 def test_a_file_of_sentences(index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -108,46 +83,25 @@ def test_a_file_of_sentences(index: Path, tmp_path: Path, capfd: pytest.CaptureF
     (tmp_path / "q.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join([*queries, "  "]).encode())
     words = ["search", str(index), "--file", str(tmp_path / "q.txt"), "-k", "2"]
     assert main([*words, "--json", str(tmp_path / "a.json")]) == 0
-    out = capfd.readouterr().out
-    places = [out.index(query) for query in queries]
-    assert places == sorted(places)
-    assert len(rows(out)) == 6
-    expected = [found(index, query, 2) for query in queries]
+    assert len(rows(capfd.readouterr().out)) == 6
+    hits = [hit.video for query in queries for hit in found(index, query, 2).hits]
     results = json.loads((tmp_path / "a.json").read_text())["results"]
     assert [result["query"] for result in results] == queries
-    for result, true in zip(results, expected, strict=True):
-        assert [hit["video"]["id"] for hit in result["hits"]] == [hit.video_id for hit in true.hits]
-        np.testing.assert_allclose([h["score"] for h in result["hits"]], [h.score for h in true.hits], atol=1e-6)
-    paths = [*dict.fromkeys(hit.video.path for true in expected for hit in true.hits)]
+    assert [hit["video"]["id"] for result in results for hit in result["hits"]] == [video.id for video in hits]
+    paths = dict.fromkeys(video.path for video in hits)
     for option, end in (("--paths", "\n"), ("--print0", "\0")):
         assert main([*words, option]) == 0
         assert capfd.readouterr() == ("".join(path + end for path in paths), "")
 
 
-def test_filters(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    changed = (index / "grey.mp4").stat().st_mtime
-    before, after = (datetime.fromtimestamp(changed + seconds).isoformat() for seconds in (-3600, 3600))
-    for arguments, ids in (
-        (["--in", "red [[]x].mp4", "--in", "=*"], {"red [x].mp4", "=blue.mp4"}),
-        (["--longer", "0:05", "--shorter", "7.5", "--after", before, "--before", after, "--name=g*y*"], {"grey.mp4"}),
-        (["--longer", "7"], set()),
-    ):
-        assert main(["search", str(index), QUERY, *arguments]) == 0
-        out, err = capfd.readouterr()
-        assert {video for _, video, _, _ in rows(out)} == ids
-        assert err == ("" if ids else "no videos match the filters\n")
-
-
 def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "clips"
     assert main(["search", str(index), QUERY, "-k", "2", "--save", str(folder)]) == 0
-    out = capsys.readouterr().out
     hits = found(index, QUERY, 2).hits
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == [
         f"{rank:02} {clip_name(hit.video.path, hit.start, hit.end)}" for rank, hit in enumerate(hits, 1)
     ]
-    assert all(f"{file}: written, " in out for file in files)
     for file, hit in zip(files, hits, strict=True):
         with open_video(file) as video:
             assert video.info.duration == pytest.approx(hit.end - hit.start, abs=1.1)  # key frames are 0.8 s apart
@@ -161,11 +115,8 @@ def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.
         best.write_bytes(bytes(len(content)))
         os.utime(best, ns=(times.st_atime_ns, times.st_mtime_ns))  # the file system does not tell that it has changed
         assert main(["search", str(index), QUERY, "-k", "2", "--save", str(tmp_path / "others")]) == 0
-        out, err = capsys.readouterr()
-        assert err.startswith(f"no clip: {best}: ")
-        assert out.count(": written") == len(list((tmp_path / "others").iterdir())) == 1
-        assert main(["search", str(index), QUERY, "-k", "1", "--save", str(tmp_path / "none")]) == 2
-        assert "none of 1 clips could be written" in capsys.readouterr().err
+        assert capsys.readouterr().err.startswith(f"no clip: {best}: ")
+        assert len(list((tmp_path / "others").iterdir())) == 1
     finally:
         best.write_bytes(content)
         os.utime(best, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -177,49 +128,42 @@ def test_the_best_moment_is_opened(
 ) -> None:
     """At its time where the player can; in the player of the system, which is told apart; and one may go on."""
     best = found(index, QUERY, 1).hits[0]
+    command = ["search", str(index), QUERY, "--open", "--paths"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(command) == 2
+    assert "none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
 
-    def search(player: str = "", after: str = "") -> int:
-        """Searches with a player that is this script; it writes what it was called with."""
-        programs = tmp_path / f"{player}{len(after)}"
-        programs.mkdir()
-        if player:
-            script = programs / player
-            script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/called"\n{after}\n')
-            script.chmod(0o755)
-        monkeypatch.setenv("PATH", str(programs))
-        return main(["search", str(index), QUERY, "--open", "--paths"])
+    def install(player: str, last: str = "") -> None:
+        """A player that writes what it was called with."""
+        script = tmp_path / player
+        script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/called"\n{last}\n')
+        script.chmod(0o755)
 
     for player, options in (
-        ("mpv", [f"--start={best.start:.3f}"]),
-        ("vlc", [f"--start-time={best.start:.3f}"]),
         ("xdg-open", []),
+        ("vlc", [f"--start-time={best.start:.3f}"]),
+        ("mpv", [f"--start={best.start:.3f}"]),
     ):
-        assert search(player) == 0
+        install(player)
+        assert main(command) == 0
         assert (tmp_path / "called").read_text().splitlines() == [*options, best.video.path]
-    assert f"the moment is at {best.start:.1f} s" in capsys.readouterr().err
-    assert search() == 2
-    assert "none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
-    assert search("xdg-open", "exit 3") == 2
-    assert "xdg-open cannot open" in capsys.readouterr().err
+        assert (f"the moment is at {best.start:.1f} s" in capsys.readouterr().err) == (not options)
+    install("mpv", "exit 3")
+    assert main(command) == 2
+    assert "mpv cannot open" in capsys.readouterr().err
     monkeypatch.setattr("prvr_search.cli.player._TIMEOUT", 0.2, raising=False)
-    assert search("mpv", "exec /bin/sleep 1") == 0
+    install("mpv", "exec /bin/sleep 1")
+    assert main(command) == 0
 
 
 def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
-    (tmp_path / "empty.txt").write_text("\n \n")
     for arguments, why in (
         ([str(index)], "either a sentence or --file"),
-        ([str(index), "--file", str(tmp_path / "none.txt")], "none.txt: No such file"),
         ([str(index), "--file", str(tmp_path / "latin.txt")], "not UTF-8"),
-        ([str(index), "--file", str(tmp_path / "empty.txt")], "0 sentences"),
-        ([str(index), "?!"], "no word in"),
-        ([str(index), QUERY, "-k", "0"], "Must be >= 1"),
         ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, faiss, milvus"),
-        ([str(tmp_path / "none"), QUERY], "no such file or directory"),
         ([str(index), QUERY, "--json", "-", "--csv", "-"], "Only one of --json - and --csv - can write"),
         ([str(index), QUERY, "--force"], "--save FOLDER"),
         ([str(index), QUERY, "--after", "soon"], "expected a date like"),
-        ([str(index), QUERY, "--longer", "long"], "expected seconds, or a time like"),
     ):
         assert why in explained(["search", *arguments], capsys), arguments

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_encoder import NAME
-from film_collections import ALL, Collection
+from film_collections import ALL, Collection, files
 
 from prvr_search.video.database import FILE, OtherDatabase
 
@@ -51,19 +51,13 @@ def overwritten(start: int, stop: int | None) -> Callable[[Path], None]:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "deleted": lambda home: (home / FILE).unlink(),
-    "empty": lambda home: (home / FILE).write_bytes(b""),
     "cut": lambda home: os.truncate(home / FILE, 10_000),
     "header": overwritten(0, 100),
-    "version": overwritten(60, 64),
-    "schema": overwritten(100, 4096),
     "all pages": overwritten(4096, None),
-    "schema text": changed("UPDATE sqlite_master SET sql = 'garbage' WHERE name = 'videos'"),
     "no table": changed("DROP TABLE folders"),
-    "no rows": changed("DELETE FROM features"),
     "sha256": changed("UPDATE features SET sha256 = '../' || sha256"),
     "rows": changed("UPDATE features SET frames = frames + 1, encoder = x'ff'"),
     "places": changed("UPDATE places SET sha256 = x'ff', volume = 3"),
-    "encoders": changed("UPDATE encoders SET spec = '{'"),
     "no UTF-8": changed("UPDATE sqlite_master SET name = CAST(x'c1' AS TEXT), sql = x'c1' WHERE rowid = 3"),
 }
 
@@ -77,12 +71,11 @@ def test_whatever_is_damaged_nothing_is_encoded_again(damage: str, collection: C
     assert collection.encodings == 3
 
 
-@pytest.mark.parametrize("damage", ["deleted", "no table", "sha256"])
-def test_the_encoder_of_a_folder_is_remembered(damage: str, clip: str, collection: Collection) -> None:
+def test_the_encoder_of_a_folder_is_remembered(clip: str, collection: Collection) -> None:
     command = ["search", str(collection.films), "red", "--paths"]
     collection.run(*command, "--encoder", clip)  # toy would be chosen for these films
     before = {path: path.stat().st_mtime_ns for path in collection.arrays}
-    DAMAGES[damage](collection.home)
+    DAMAGES["no table"](collection.home)
     assert len(collection.run(*command).splitlines()) == 3
     assert {path: path.stat().st_mtime_ns for path in collection.arrays} == before
 
@@ -121,10 +114,10 @@ def spoil(path: Path, kind: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-SPOILT = ["NaN", "shape", "hash", "pickle", "link", "pipe"]
+SPOILT = ["NaN", "hash", "pickle", "shape", "link", "pipe"]
 
 
-@pytest.mark.parametrize("kind", SPOILT[:4])
+@pytest.mark.parametrize("kind", SPOILT[:3])
 def test_verify_finds_features_that_cannot_be_used(kind: str, collection: Collection) -> None:
     path, model = collection.arrays[0], ("red", "--model", "training-free")  # which reads all features
     change(collection.home, "UPDATE features SET hash = ? WHERE sha256 = ?", spoil(path, kind), path.stem)
@@ -138,33 +131,24 @@ def test_verify_finds_features_that_cannot_be_used(kind: str, collection: Collec
     collection.library("--verify")
 
 
-def contents(folder: Path) -> dict[str, Any]:
-    return {
-        str(path): path.read_bytes() if path.is_file() else path.lstat().st_mtime_ns
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 @pytest.mark.parametrize("kind", SPOILT)
 def test_an_import_skips_what_is_bad_and_takes_the_rest(kind: str, collection: Collection) -> None:
     path = collection.arrays[0]
     change(collection.home, "UPDATE features SET hash = ? WHERE sha256 = ?", spoil(path, kind), path.stem)
     other = collection.home.rename(collection.base / "other")
-    before = contents(other)
+    before = files(other)
     out = collection.library("--import", str(other))
     assert "imported: 2 videos; 1 skipped (features missing, damaged or invalid)" in out
-    assert contents(other) == before
+    assert files(other) == before
     collection.check(4)
     assert "imported: 0 videos\n" in collection.library("--import", str(other))
 
 
-@pytest.mark.parametrize("name", ["../../../../mine", "/mine", "A" * 64])
 @pytest.mark.parametrize("column", ["sha256", "encoder"])
-def test_an_imported_library_names_no_path(column: str, name: str, collection: Collection) -> None:
-    mine, home = collection.base / "mine.npy", collection.home
+def test_an_imported_library_names_no_path(column: str, collection: Collection) -> None:
+    mine, home, name = collection.base / "mine.npy", collection.home, "../../../../mine"
     np.save(mine, np.ones((8, 3), np.float16))
     digest, before = hashlib.sha256(mine.read_bytes()).hexdigest(), mine.stat()
-    name = str(mine.with_suffix("")) if name == "/mine" else name
     change(home, f"UPDATE features SET {column} = ?, hash = ? WHERE rowid = 1", name, digest)
     change(home, "INSERT INTO videos VALUES (?, '{}', 2)", name)
     other = home.rename(collection.base / "other")
@@ -207,13 +191,8 @@ def test_an_import_replaces_no_file(collection: Collection) -> None:
 ENDLESS = "WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x FROM r WHERE x < 0"
 
 
-@pytest.mark.parametrize("kind", ["view", "trigger"])
-def test_what_would_never_end_is_refused(kind: str, collection: Collection) -> None:
-    if kind == "view":
-        change(collection.home, "DROP TABLE folders")
-        change(collection.home, f"CREATE VIEW folders AS SELECT x path, x encoder, x named FROM ({ENDLESS})")
-    else:
-        change(collection.home, f"CREATE TRIGGER t AFTER INSERT ON places BEGIN INSERT INTO faults {ENDLESS}; END")
+def test_what_would_never_end_is_refused(collection: Collection) -> None:
+    change(collection.home, f"CREATE TRIGGER t AFTER INSERT ON places BEGIN INSERT INTO faults {ENDLESS}; END")
     collection.add()
     begin = time.monotonic()
     assert "is not as prvr writes it" in import_refusal(collection)
@@ -221,10 +200,10 @@ def test_what_would_never_end_is_refused(kind: str, collection: Collection) -> N
     assert time.monotonic() - begin < 10
 
 
-def import_refusal(collection: Collection, other: Path | None = None) -> str:
-    """What is said when a library, that of the collection by default, cannot be taken over by a new one."""
+def import_refusal(collection: Collection) -> str:
+    """What is said when the library cannot be taken over by a new one."""
     new = str(collection.base / "new")
-    return collection.refusal("library", "--library", new, "--import", str(other or collection.home))
+    return collection.refusal("library", "--library", new, "--import", str(collection.home))
 
 
 def test_a_statement_has_a_limit_and_hears_ctrl_c(collection: Collection, caplog: pytest.LogCaptureFixture) -> None:
@@ -268,17 +247,6 @@ def test_the_database_of_another_program_is_left_alone(script: str, said: str, c
     assert said in collection.refusal("search", "red")
     assert said in import_refusal(collection)
     assert file.read_bytes() == before
-
-
-def test_a_file_without_a_library_is_refused(collection: Collection) -> None:
-    for content in (None, b"", b"not a database" * 99):
-        other = collection.base / f"other {content and len(content)}"
-        other.mkdir()
-        if content is not None:
-            (other / FILE).write_bytes(content)
-        message = import_refusal(collection, other)
-        assert ("damaged (file is not a database)" if content else "no library found") in message
-        assert [path.name for path in other.iterdir()] == ([] if content is None else [FILE])
 
 
 # Other programs that hold the file.

@@ -19,7 +19,7 @@ from retrievers import MeanPooling
 from runs_of_retrievers import write_run
 
 from prvr.cli import main
-from prvr.data import DataError, PackedSplit, open_corpus, pack
+from prvr.data import PackedSplit, open_corpus, pack
 from prvr.evaluation import encode_split, ranked_rows
 from prvr.plot import draw, save_figure
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
@@ -73,12 +73,7 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
     path = save_figure(figure, tmp_path / "new" / "a.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in path.parent.iterdir()] == ["a.png"]
-    for name, start in (("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
-        assert save_figure(figure, tmp_path / name).read_bytes().startswith(start)
-    with pytest.raises(DataError, match=r"ends in \.png, \.pdf or \.svg"):
-        save_figure(figure, tmp_path / "a.jpg")
     assert brief("costs $5 and $6") == r"costs \$5 and \$6"  # a text is no formula
-    assert len(brief("word " * 50, 30)) <= 30
 
 
 def test_the_command(toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +90,6 @@ def test_the_command(toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     start = ["plot", "trajectory", str(run)]
     assert "supported extensions" in explained([*start, "--output", "a.jpg"], capsys)
     assert "no re-ranker of direction t2v" in explained(start, capsys)
-    assert "query nobody: expected an id" in explained([*start, *stage, "--query", "nobody"], capsys)
     assert "panels: Input should be" in explained([*start, *stage, "--panels", "1"], capsys)
 
 
@@ -137,22 +131,7 @@ class TestDraw:
         colours = [to_rgba(RIGHT if video in relevant else WRONG) for video in chosen.tolist()]
         for axes in figure.axes:
             assert [patch.get_facecolor() for patch in axes.patches] == colours
-        places = [place for place, video in enumerate(chosen.tolist(), 1) if video in relevant]
-        order = (after - before)[chosen].argsort(descending=True).tolist()
-        best = 1 + min(order.index(place - 1) for place in places)
-        assert f"place {places[0]} by the scores, place {best} by what" in (figure.get_suptitle() or "")
         assert [axes.get_title() for axes in figure.axes] == ["$x_{5}$", "$x_{3}$", "$x_{2}$", "$x_{0}$"]
-
-    def test_settings_of_a_trajectory(self, system: System) -> None:
-        few = {"query": 4, "candidates": 4, "panels": 2, "steps": 5}
-        figure = draw("trajectory", system, settings=few)
-        assert [axes.get_title() for axes in figure.axes] == ["$x_{5}$", "$x_{0}$"]
-        start, end = map(heights_of, figure.axes)
-        assert len(start) == 4
-        assert sum(end) == pytest.approx(1, abs=1e-5)  # x_0 is a distribution
-        torch.manual_seed(99)  # the global state does not count
-        assert heights_of(draw("trajectory", system, settings=few).axes[0]) == start
-        assert heights_of(draw("trajectory", system, settings=few | {"seed": 1}).axes[0]) != start
 
     def test_attention_is_that_of_the_encoder_and_moments_are_framed(self, open_with: Callable[..., System]) -> None:
         system = open_with(attention_temperature=0.5)
@@ -167,8 +146,6 @@ class TestDraw:
             spans = [(box.get_x(), box.get_x() + box.get_width()) for box in axes.patches if isinstance(box, Rectangle)]
             times = [(packed.moments.start[query], packed.moments.end[query]) for query in queries]
             assert np.allclose(spans, times)
-            labels = [label.get_text() for label in axes.get_yticklabels()]
-            assert labels == [brief(packed.captions[query], 60) for query in queries]
         assert axes.get_xlabel() == "seconds"
         (axes, _) = draw("attention", open_with(tokens="both"), settings={"video": 2}).axes  # rows without times
         assert (axes.get_xlabel(), len(axes.patches)) == ("frame", 0)
@@ -184,17 +161,14 @@ class TestDraw:
             assert [sum(bars) for bars in heights] == pytest.approx([100, 100])
 
     def test_what_is_asked_wrongly(self, open_with: Callable[..., System], system: System) -> None:
-        for name, settings, problem in (
-            ("score", {}, "did you mean scores"),
-            ("scores", {"bin": 3}, "did you mean bins"),
-            ("trajectory", {"candidates": 21}, "got 21, expected 1 to 20"),
+        for name, asked, settings, problem in (
+            ("score", system, {}, "did you mean scores"),
+            ("trajectory", system, {"candidates": 21}, "got 21, expected 1 to 20"),
+            ("scores", replace(system, config_file=None), {}, "give a configuration"),
+            ("trajectory", open_with(process="one_step"), {}, "no trajectory"),  # the control has none
         ):
             with pytest.raises(ValueError, match=problem):
-                draw(name, system, settings=settings)
-        with pytest.raises(ValueError, match="give a configuration"):
-            draw("scores", replace(system, config_file=None))
-        with pytest.raises(ValueError, match="no trajectory"):  # the control has none
-            draw("trajectory", open_with(process="one_step"))
+                draw(name, asked, settings=settings)
 
 
 def heights_of(axes: Axes) -> list[float]:

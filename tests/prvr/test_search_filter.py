@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model
@@ -14,7 +13,7 @@ from search_files import QUERY, TOY, make_features, make_index, make_library, so
 from prvr.cli import main
 from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import InputError
-from prvr_search import Library, SearchFilter, VideoIndex, open_model
+from prvr_search import Library, SearchFilter, VideoIndex
 from prvr_search.filters import CONDITIONS
 from prvr_search.ranking import num_candidates
 from prvr_search.serve import create_app
@@ -30,15 +29,11 @@ VIDEOS = [
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (SearchFilter(folders=["./Day 1/"]), [0, 1]),
         (SearchFilter(folders=["day 1/night"]), [1]),
-        (SearchFilter(folders=["day*"]), [0, 1, 2]),
         (SearchFilter(folders=["holiday [x]", "*/night"]), [1, 4]),
         (SearchFilter(folders=["."]), [0, 1, 2, 3, 4]),
-        (SearchFilter(folders=["beach.mp4"]), [3]),
         (SearchFilter(folders=["beach"]), []),
         (SearchFilter(names=["beach.*", "a.*"]), [0, 2, 3, 4]),
-        (SearchFilter(names=["day*"]), []),
         (SearchFilter(folders=["day*"], names=["beach.mp4"]), [0, 2]),
         (SearchFilter(longer=20.0, shorter=20.0), [1]),
         (SearchFilter(after=datetime(1970, 1, 2, tzinfo=UTC), before=datetime(1970, 1, 4, tzinfo=UTC)), [1, 2]),
@@ -56,14 +51,12 @@ def test_a_time_without_a_zone_is_local() -> None:
 
 
 def test_what_nothing_can_meet_is_refused() -> None:
-    for conditions, problem in (
-        ({"names": ["a", ""]}, "empty pattern"),
-        ({"longer": -1.0}, "longer=-1.0"),
-        ({"shorter": float("nan")}, "shorter=nan"),
-        ({"longer": 3.0, "shorter": 2.0}, "no video can be both"),
-        ({"after": datetime(2026, 1, 2), "before": datetime(2026, 1, 2)}, "can have such a time"),
-    ):
-        with pytest.raises(InputError, match=problem):
+    day = datetime(2026, 1, 2)
+    for name, conditions in (
+        ("names", {"names": ["a", ""]}), ("shorter", {"shorter": -1.0}), ("longer", {"longer": 3.0, "shorter": 2.0}),
+        ("after", {"after": day, "before": day}),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=name):
             SearchFilter(**conditions)
 
 
@@ -108,9 +101,7 @@ def opened(folder: Path, features: VideoFeatures, **options: Any) -> VideoIndex:
 
 FILTERS = [
     SearchFilter(folders=["b"]),
-    SearchFilter(names=["*1.mp4"], longer=4.5),
     SearchFilter(after=datetime(1970, 3, 1, tzinfo=UTC), shorter=10.0),
-    SearchFilter(longer=0.0),
 ]
 
 
@@ -134,21 +125,3 @@ def test_the_best_of_those_that_pass_are_found(
             assert one.videos == COUNT
         assert index.search(QUERY, k, where=where) == found[0]
         assert index.search_many(queries, k, where=SearchFilter(names=["none"]))[1].hits == ()
-
-
-def test_stages_see_only_what_passes(features: VideoFeatures, folder: Path, tmp_path: Path) -> None:
-    """The best 5 that pass are re-scored, not those of the best 5 that pass."""
-    where = SearchFilter(folders=["c"])
-
-    def scores(name: str, where: SearchFilter | None, k: int, **settings: int) -> dict[str, float]:
-        stages = [{"kind": "zero_shot", "weight": 10.0, **settings}]
-        model = open_model(folder.parent / "model", TOY, stages=stages)
-        with make_index(tmp_path / name, model, features, window=10.0, stride=5.0) as index:
-            return {hit.video_id: hit.score for hit in index.search(QUERY, k, where=where).hits}
-
-    full = scores("full", None, COUNT)
-    with opened(folder, features) as first:
-        best = [hit.video_id for hit in first.search(QUERY, 5, where=where).hits]
-    found = scores("best", where, 5, top_k=5)
-    assert list(found) == sorted(best, key=lambda video: -full[video]) != best
-    np.testing.assert_allclose(list(found.values()), [full[video] for video in found], atol=1e-5)

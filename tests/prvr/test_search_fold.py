@@ -35,11 +35,9 @@ ORIGINAL = hit("a.mp4", 0.9)
     ("other", "folded"),
     [
         (hit("a.webm", 0.88), True),
-        (hit("a.webm", 0.88, duration=100.9), True),
         (hit("short", 0.88, duration=98.8), False),  # more than 1 %
         (hit("worse", 0.8), False),
         (hit("later", 0.88, peak=22), False),
-        (hit("longer", 0.88, width=9), False),
         (hit("other", 0.88, low=0.2), False),  # alike in its moment alone
         (replace(hit("flat", 0.9), relevance=(0.9,) * CURVE_PARTS), False),
         (replace(ORIGINAL, relevance=(-np.inf, *ORIGINAL.relevance[1:])), False),
@@ -101,7 +99,7 @@ def test_as_many_hits_as_were_asked_for_remain(tmp_path: Path) -> None:
         for number in range(ENCODINGS):
             videos[f"{number}/{name}"] = rows + scale * rng.standard_normal(rows.shape).astype(np.float32)
     with make_index(tmp_path / "index", features=make_features(videos)) as index:
-        for k in (1, 2, 7, COUNT):
+        for k in (7, COUNT):
             for result in index.search_many([QUERY, "a blue circle rises", "something large"], k):
                 assert len(result.hits) == k
                 assert result.folded >= k - 1

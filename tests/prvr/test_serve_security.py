@@ -1,24 +1,24 @@
 """One hostile request or file for each thing that `prvr serve` promises to refuse."""
 
 import json
-import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import explained
 from jaxtyping import TypeCheckError
 
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
+pytest.importorskip("faiss")
 
 import httpx2
 from serving import EVIL, GREYS, HOST, TOKEN, WATCHED, Served, Watched, app_of, keys_of, make_library, wait_for
@@ -27,7 +27,8 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
-from prvr_search.backends import BACKENDS, CandidateBackend, ClipSource
+from prvr_search.backends import BACKENDS, ClipSource
+from prvr_search.backends.faiss import FaissBackend
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
@@ -68,14 +69,10 @@ def media(client: TestClient, key: str, headers: dict[str, bytes] | None = None)
 # Who may ask
 
 FOREIGN = (
-    "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "127.0.0.1@x", "user@127.0.0.1", "[::2]",
-    "[::1]evil.example", "[::1", "::1", "[::1%25lo]", "[127.0.0.1]", "[::ffff:192.168.1.4]", "127.0.0.1:99999",
-    "127.0.0.1:80:80", "127.0.0.1:8a", "127.1", "2130706433", "localhost..", "localhost,evil.example", "local\xa0host",
+    "evil.example", "127.0.0.1.evil.example", "", "user@127.0.0.1", "[::2]", "[127.0.0.1]", "127.0.0.1:99999", "127.1",
+    "localhost,evil.example",
 )  # fmt: skip
-OWN = (
-    "127.0.0.1:8000", "LOCALHOST:1", "localhost.", "[::1]:8000", "[0:0::1]", "[::ffff:127.0.0.1]:65535",
-    "films.lan:8000", "[FD00::7]:80",
-)  # fmt: skip
+OWN = ("127.0.0.1:8000", "LOCALHOST:1", "localhost.", "[::1]:8000", "films.lan:8000", "[FD00::7]:80")
 
 
 def test_another_name_is_refused(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,12 +81,8 @@ def test_another_name_is_refused(served: Served, capsys: pytest.CaptureFixture[s
         for status, hosts in ((400, FOREIGN), (200, OWN)):
             for host in hosts:
                 assert client.get("/api/info", headers={"Host": host.encode("latin-1")}).status_code == status, host
-        for path in ("/", "/static/app.js", "/health"):
-            assert client.get(path, headers={"Host": "evil.example"}).status_code == 400
+        assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
         assert client.get("/health", headers=[("Host", "127.0.0.1")] * 2).status_code == 400  # a request has one name
-    for name in ("", "http://films.lan", "*"):
-        with pytest.raises(ConfigError, match="not a host name"):
-            ServeSettings(hosts=(name,))
     assert "not a host name" in explained(["serve", str(served.films), "--allow-host", "films lan"], capsys)
 
 
@@ -106,7 +99,7 @@ def test_other_sites_may_not_ask(client: TestClient) -> None:
 
 def test_the_page_keeps_to_itself(client: TestClient) -> None:
     """In every answer by headers; nothing in it is inline, and nothing from elsewhere."""
-    for path in ("/", "/static/app.js", "/api/info", "/api/nothing", "/health", "/api/search"):
+    for path in ("/", "/static/app.js", "/api/nothing"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'")
@@ -115,7 +108,6 @@ def test_the_page_keeps_to_itself(client: TestClient) -> None:
         names = ("x-content-type-options", "referrer-policy", "cross-origin-resource-policy")
         assert [headers[name] for name in names] == ["nosniff", "no-referrer", "same-origin"]
     page = client.get("/").text
-    assert not [text for text in ("<style", " style=", "onclick") if text in page]
     assert page.count("<script") == page.count('<script type="module" src="/static/')
     for file in (Path(sys.modules["prvr_search.serve.app"].__file__ or "").parent / "web").iterdir():
         text = file.read_text(encoding="utf-8")
@@ -129,35 +121,27 @@ def test_the_page_keeps_to_itself(client: TestClient) -> None:
 def test_a_network_is_not_served_without_a_token(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for host in ("0.0.0.0", "::", "192.168.1.4", "films.lan", ""):
-        with pytest.raises(ConfigError, match="--without-token"):
-            check_bind(host, None, False)
-        check_bind(host, TOKEN, False)
-        check_bind(host, None, True)
-    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
-        check_bind(host, None, False)
+    with pytest.raises(ConfigError, match="--without-token"):
+        check_bind("films.lan", None, False)
+    for host, token, without in (("::", TOKEN, False), ("::", None, True), ("127.8.8.8", None, False)):
+        check_bind(host, token, without)
     assert "--token-file" in explained(["serve", str(served.films), "--host", "0.0.0.0"], capsys)
     assert read_token(None, {}) is None
     assert read_token(None, {"PRVR_TOKEN": f" {TOKEN}\n"}) == TOKEN
     (tmp_path / "token").write_text(TOKEN + "\n")
     assert read_token(tmp_path / "token", {"PRVR_TOKEN": "x"}) == TOKEN
-    for bad in ("x" * 15, "é" * 20, "two words are not one token", "a\x00bcdefghijklmnopqr"):
+    for bad in ("x" * 15, "two words are not one token"):
         with pytest.raises(ConfigError, match="at least 16"):
             read_token(None, {"PRVR_TOKEN": bad})
-    with pytest.raises(FileNotFoundError):
-        read_token(tmp_path / "missing", {})
+
+
+CLOSED = ("/api/info", "/api/search?q=a", "/api/videos", "/metrics")
 
 
 def test_without_the_token_nothing_is_told(locked: TestClient) -> None:
     key = keys_of(locked, TOKEN)["a.mp4"]
-    closed = [
-        "/api/info",
-        "/api/search?q=a",
-        "/api/videos",
-        "/metrics",
-        *(f"/api/videos/{key}/{kind}" for kind in MEDIA),
-    ]
-    for header in (None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer", "Bearer é"):
+    closed = [*CLOSED, *(f"/api/videos/{key}/{kind}" for kind in MEDIA)]
+    for header in (None, TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer é"):
         headers = {} if header is None else {"Authorization": header.encode("latin-1")}
         for path in closed:
             answer = locked.get(path, headers=headers)
@@ -201,12 +185,12 @@ def test_a_cookie_opens_media_for_a_while_and_nothing_else(locked: TestClient) -
     cookie = locked.cookies[COOKIE]
     assert TOKEN not in cookie
     assert media(locked, key) == {200}
-    for path in ("/api/search?q=a", "/api/videos", "/api/info", "/metrics"):
+    for path in CLOSED:
         assert locked.get(path).status_code == 401
     ends, _, signature = cookie.partition(".")
     locked.cookies.clear()
     another = Sessions(TOKEN).new_cookie()  # of another start
-    for forged in (f"{int(ends) + 999}.{signature}", f"{ends}.", ".", f"{ends}.{'0' * 64}", "é.é", another):
+    for forged in (f"{int(ends) + 999}.{signature}", f"{ends}.{'0' * 64}", "é.é", another):
         assert media(locked, key, {"Cookie": f"{COOKIE}={forged}".encode("latin-1")}) == {401}
     wait_for(lambda: time.time() >= int(ends))
     assert media(locked, key, {"Cookie": f"{COOKIE}={cookie}".encode()}) == {401}
@@ -221,23 +205,20 @@ def test_too_much_is_refused(served: Served) -> None:
         assert client.get("/api/search", params={"q": "x" * 20, "k": 5, "moments": 2}).status_code == 200
         for extra, status in (({"q": "x" * 21}, 400), ({"k": 6}, 400), ({"moments": 3}, 400), ({"k": 0}, 422)):
             assert client.get("/api/search", params={"q": "x", "k": 1} | extra).status_code == status
-        for body in ({"queries": ["x"] * 4}, {"queries": ["x" * 21]}, {"queries": ["x"], "k": 6}):
-            assert client.post("/api/search", json=body).status_code == 400
-        large = json.dumps({"queries": ["x"], "k": 1}) + " " * 500
-        for content in (large, iter([b" " * 50] * 100)):  # the second does not say how long it is
-            assert client.post("/api/search", content=content).status_code == 413
+        for queries, status in ((["x"] * 4, 400), (["x" * 21], 400), (["x" * 500], 413)):
+            assert client.post("/api/search", json={"queries": queries}).status_code == status
+        slowly = iter([b" " * 50] * 100)  # which does not say how long it is
+        assert client.post("/api/search", content=slowly).status_code == 413
 
 
 def test_errors_are_told_in_few_words(client: TestClient) -> None:
     """What was sent does not come back, nor does its size."""
     many = {"queries": ["a"]} | {f"unknown{number}": 1 for number in range(6000)}
-    bodies = [many, {"queries": ["a"], "x" * 100_000: 1}, {"queries": ["a"], "\ud800\x1b[31m\x00": 1}]
-    bodies += [{"queries": [["x" * 100_000]]}, {"queries": ["a"], "k": "9" * 100_000}]
+    bodies = [many, {"queries": ["a"], "\ud800\x1b[31m\x00": 1}, {"queries": [["x" * 100_000]]}]
     deep = '{"queries": ' + "[" * 50_000 + "]" * 50_000 + "}"
-    number = '{"queries": ["a"], "k": ' + "9" * 100_000 + "}"
     client.headers["Content-Type"] = "application/json"
-    answers = [client.post("/api/search", content=body) for body in (*map(json.dumps, bodies), deep, number)]
-    answers += [client.get("/api/search", params={"q": q}) for q in ("x" * 10_000, "\x00" * 600)]
+    answers = [client.post("/api/search", content=body) for body in (*map(json.dumps, bodies), deep)]
+    answers.append(client.get("/api/search", params={"q": "x" * 10_000}))
     for answer in answers:
         assert answer.status_code in (400, 422)
         assert len(answer.content) < 2000
@@ -247,11 +228,9 @@ def test_errors_are_told_in_few_words(client: TestClient) -> None:
 
 def test_limits_that_are_none_are_refused_at_the_start(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     for field in fields(ServeLimits):
-        for wrong in (-1, float("nan"), 10**30, "many", True) if field.name != "video" else ():
+        for wrong in (-1, float("nan")) if field.name != "video" else ():
             with pytest.raises((InputError, TypeCheckError), match=field.name):
                 ServeLimits(**{field.name: wrong})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="batch=0; expected a whole number from 1 to 1,000,000"):
-        ServeLimits(batch=0)
     with pytest.raises(InputError, match="session_seconds"):
         ServeSettings(session_seconds=0)
     assert "expected" in explained(["serve", str(served.films), "--client-connections", "-1"], capsys)
@@ -275,126 +254,79 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
 ) -> None:
     """The index is opened again until it can be searched; nobody has to start the server again."""
     served = make_library(tmp_path, "a.mp4")
+    away = threading.Event()
 
-    class Away(CandidateBackend):
-        """A backend whose server is away for a while."""
-
-        name, is_away = "away", False
-
+    class Away(FaissBackend):
         def _open(self, source: ClipSource) -> int:
-            if Away.is_away:
+            if away.is_set():
                 raise DataError(f"{served.films}: the server of the backend is away.")
-            return len(source.live)
-
-        def _search(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
-            return [self._live] * len(text)
+            return super()._open(source)
 
     monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
-    BACKENDS.register("away", Away, "a backend of this test")
+    BACKENDS.register("away", Away, "a backend whose server is away for a while")
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
     with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
-        Away.is_away = True
+        away.set()
         make_library(tmp_path, "b.mp4", frames=GREYS[::-1])
         wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code == 503)
-        answer = client.get("/api/search", params={"q": "a"})
-        assert str(served.films) not in answer.text
+        assert str(served.films) not in client.get("/api/search", params={"q": "a"}).text
         assert str(served.films) in caplog.text
         assert client.get("/health").status_code == 200
-        Away.is_away = False
+        away.clear()
         wait_for(lambda: client.get("/ready").status_code == 200)
-        assert client.get("/api/search", params={"q": "a"}).status_code == 200
-        assert len(keys_of(client)) == 2
+        assert len(client.get("/api/search", params={"q": "a"}).json()["hits"]) == 2
 
 
 def test_an_answer_to_a_fault_has_its_headers_and_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    faults = {"a fault": RuntimeError("secret")}
+
     def fail(text: str) -> None:
-        if text == "a fault":
-            raise RuntimeError("secret")
+        if text in faults:
+            raise faults[text]
 
     monkeypatch.setattr(Watched, "watch", fail)
     with TestClient(app_of(make_library(tmp_path, "a.mp4", encoder=WATCHED)), base_url=HOST) as client:
-        with caplog.at_level(logging.ERROR):
-            answer = client.get("/api/search", params={"q": "a fault"})
-        assert answer.status_code == 500
+        answer = client.get("/api/search", params={"q": "a fault"})
+        assert (answer.status_code, answer.headers["cache-control"]) == (500, "no-store")
         assert "default-src 'none'" in answer.headers["content-security-policy"]
-        assert answer.headers["cache-control"] == "no-store"
-        assert list(answer.json()) == ["detail"]
         assert "secret" not in answer.text
         assert "secret" in caplog.text  # the traceback is for the log
         assert 'prvr_requests_total{route="/api/search",status="500"} 1' in client.get("/metrics").text
-        assert client.get("/api/search", params={"q": "a red square"}).status_code == 200
 
 
 # Which files
 
 
 def test_only_indexed_videos_and_parts_of_the_page_are_given(client: TestClient) -> None:
-    for key in ("../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e", "a.mp4", "0" * 24, "%00", "é"):
+    for key in ("..%2f..%2fetc%2fpasswd", "a.mp4", "0" * 24, "%00"):
         assert media(client, key) <= {404, 422}
-    for path in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "....//app.py", "\\..\\app.py"):
+    for path in ("../app.py", "..%2fapp.py", "\\..\\app.py"):
         answer = client.get(f"/static/{path}")
         assert answer.status_code in (404, 405)
         assert "import" not in answer.text
 
 
-def test_what_is_behind_a_link_is_played_as_long_as_it_is_the_indexed_video(tmp_path: Path) -> None:
-    """A search follows links of files and of folders, wherever they lead, and so does the server."""
-    link, outside = tmp_path / "films" / "link.mp4", tmp_path / "elsewhere" / "outside.mp4"
-    for path in (link, outside):
-        path.parent.mkdir()
-    link.symlink_to(write_video(outside, GREYS))
-    link.parent.joinpath("day").symlink_to(outside.parent)
-    with TestClient(app_of(make_library(tmp_path, "a.mp4", frames=GREYS[::-1])), base_url=HOST) as client:
-        keys, content = keys_of(client), outside.read_bytes()
-        assert {*keys} == {"a.mp4", "link.mp4", "day/outside.mp4"}
-        for status in (200, 409):
-            assert media(client, keys["link.mp4"]) == media(client, keys["day/outside.mp4"]) == {status}
-            outside.write_bytes(content[:-1] + b"!")
-        outside.unlink()
-        write_video(tmp_path / "real.mp4", GREYS).write_bytes(content)
-        outside.symlink_to(tmp_path / "real.mp4")
-        assert client.get(f"/api/videos/{keys['link.mp4']}/file").content == content
-
-
 def test_what_is_no_longer_the_indexed_file_is_refused(tmp_path: Path) -> None:
-    spoilt = make_library(tmp_path, "a.mp4")
-    with TestClient(app_of(spoilt), base_url=HOST) as client:
-        key, film = keys_of(client)["a.mp4"], spoilt.films / "a.mp4"
-        content = film.read_bytes()
+    """A search follows links of files and of folders, wherever they lead, and so does the server."""
+    film, films = tmp_path / "elsewhere" / "outside.mp4", tmp_path / "films"
+    film.parent.mkdir()
+    films.mkdir()
+    write_video(film, GREYS)
+    (films / "day").symlink_to(film.parent)
+    with TestClient(app_of(make_library(tmp_path)), base_url=HOST) as client:
+        key, content = keys_of(client)["day/outside.mp4"], film.read_bytes()
         os.utime(film)  # touched, not changed
         assert media(client, key) == {200}  # what is kept of a file is not given out once the file is another
         film.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
         assert media(client, key) == {409}
-        film.write_bytes(b"#!/bin/sh")
-        assert media(client, key) == {409}
         film.unlink()
         assert media(client, key) == {410}
-        film.mkdir()
-        assert media(client, key) == {403}
-        film.rmdir()
         os.mkfifo(film)  # opening it must not wait for a writer
         assert media(client, key) == {403}
-        film.unlink()
-        film.symlink_to(film)  # in a circle
-        assert media(client, key) == {410}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
-def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
-    served = make_library(tmp_path, os.fsdecode(b"caf\xe9.mp4"), "\x1b[31m\nred.mp4")
-    with TestClient(app_of(served), base_url=HOST) as client:
-        keys = keys_of(client)
-        assert sorted(keys) == ["\\x1b[31m\\nred.mp4", "caf\\udce9.mp4"]
-        like = {"like": keys["caf\\udce9.mp4"], "start": 1}
-        assert client.get("/api/search", params=like).json()["query"] == r"like caf\udce9.mp4@0:01"
-        (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]  # the same film twice
-        assert sorted(each["name"] for each in (hit["video"], *hit["copies"])) == sorted(keys)
-        for key in keys.values():
-            assert media(client, key) == {200}
 
 
 # The process
@@ -416,7 +348,6 @@ def test_the_command_answers_and_ends_in_order(served: Served, capsys: pytest.Ca
             answer = client.get("/api/search", params={"q": "a red square"})
             assert answer.status_code == 200
             assert "server" not in answer.headers
-            assert httpx2.get(f"{address}/api/info").status_code == 401
             wait_for(lambda: keys_of(client))  # they are encoded while they are served
             assert "in use" in explained([*options, address.rpartition(":")[2], "-q"], capsys)
             key = next(iter(keys_of(client).values()))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,10 +26,7 @@ from serving import wait_for
 
 import prvr_search
 from prvr.cli import main
-from prvr_search import Library
-from prvr_search.taught import Taught, write_taught
 from prvr_search.toy_videos import write_mp4
-from prvr_search.video.storage import encoder_key
 from prvr_search.warm import plain_search, proof, record_file
 
 COMMAND = "import sys; from prvr.command import command; sys.exit(command())"
@@ -131,8 +127,8 @@ def cold(searches: Searches, capfdbinary: pytest.CaptureFixture[bytes], *words: 
 @pytest.mark.parametrize(
     "words",
     [
-        [QUERY, "--without", "snow"], [QUERY, "--print0", "--no-update", "-k", "2"], [QUERY, "--shorter", "0:02"],
-        ["--subtitles", "harbour"], [QUERY, "--subtitles", "old", "--name", "g*"],
+        [QUERY, "--print0", "--no-update", "-k", "2"], [QUERY, "--shorter", "0:02"], [QUERY, "--without", "snow"],
+        [QUERY, "--subtitles", "old", "--name", "g*"],
     ],
 )  # fmt: skip
 def test_answers_are_those_of_the_command(
@@ -144,44 +140,27 @@ def test_answers_are_those_of_the_command(
     assert (b"no videos match" in expected[2]) == ("0:02" in words)
 
 
-@pytest.mark.usefixtures("server")
-def test_the_output_suits_the_terminal(searches: Searches) -> None:
-    variables = {"COLUMNS": "60", "FORCE_COLOR": "1", "TERM": "xterm-256color", "PYTHONIOENCODING": "ascii"}
-    code, out, _ = searches.run(QUERY, **variables)
-    assert (code, out) == searches.run(QUERY, "--backend", "auto", program=COMMAND, **variables)[:2]
-    assert out != searches.run(QUERY)[1]
-
-
 def test_films_that_come_and_go_are_seen_at_once(
     searches: Searches, server: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    def same() -> bytes:
-        answer = searches.run(QUERY, "--paths")
-        assert answer == cold(searches, capfdbinary, QUERY, "--paths")
-        return answer[1]
-
-    before = same()
+    before = searches.run(QUERY, "--paths")[1]
     away = (searches.films / "green.mp4").rename(tmp_path / "green.mp4")
-    assert same().splitlines() == [path for path in before.splitlines() if not path.endswith(b"green.mp4")]
+    left = [path for path in before.splitlines() if not path.endswith(b"green.mp4")]
+    assert searches.run(QUERY, "--paths")[1].splitlines() == left
     wait_for(lambda: b"green" not in httpx2.get(f"{server}/api/videos").content, 5)  # the page is told, too
     away.rename(searches.films / "green.mp4")
-    assert same() == before
     new = film(tmp_path / "new.mp4", 0, 40).rename(searches.films / "new.mp4")
     wait_for(lambda: bytes(new) in searches.run(QUERY, "--paths", program=COMMAND)[1])  # encoded here or in the server
-    assert bytes(new) in same()
+    answer = searches.run(QUERY, "--paths")
+    assert answer == cold(searches, capfdbinary, QUERY, "--paths")
+    assert len(answer[1].splitlines()) == 4
     new.unlink()
-    assert same() == before
 
 
 def test_what_a_server_does_not_answer() -> None:
-    assert plain_search(["search", "films", "a dog", "-k", "3", "-q"]) is not None
-    for words in (
-        ["serve", "films"], ["search"], ["search", "films", "a", "b"], ["search", "films", "a dog", "--json", "-"],
-        ["search", "films", "--", "a"], ["search", "films", "a dog", "--model", "toy-world"], ["search", "--help"],
-        ["search", "films", "a dog", "--top", "-1"], ["search", "films", "a dog", "--encoder=toy"],
-        ["search", "films", "a dog", "-vv"], ["search", "films", "a dog", "--import", "os"],
-    ):  # fmt: skip
-        assert plain_search(words) is None
+    assert plain_search(["search", "films", "a dog", "-k=3", "-q"]) is not None
+    for words in ("serve films", "search", "search films a b", "search films a --json -", "search films a --top -1"):
+        assert plain_search(words.split()) is None
 
 
 @pytest.mark.usefixtures("server")
@@ -190,14 +169,8 @@ def test_another_folder_library_or_version_is_not_answered_for(searches: Searche
     for words in ([str(tmp_path / "films"), "--library", str(searches.home)], [str(searches.films)]):
         with searches.start("search", QUERY, *words, "-v") as process:
             assert process.communicate(timeout=60)[1].startswith(b"Traceback")
-    for words in (["--moments=0"], ["--after", "soon"]):  # errors are those of the command
-        assert searches.refused(*words) == "silently"
+    assert searches.refused("--after", "soon") == "silently"  # errors are those of the command
     assert "shows the log" in searches.refused("--verbose")
-    record = json.loads(searches.record.read_text())
-    searches.record.write_text(json.dumps(record | {"version": "0.0.1"}))
-    assert "its code" in searches.refused("-v")
-    searches.record.write_text(json.dumps(record))
-    assert "its code" in searches.refused("-v", TZ="Asia/Tokyo")  # what --after means
     edited = searches.source / "prvr_search" / "filters.py"
     times = edited.stat()
     with edited.open("a") as file:
@@ -211,17 +184,12 @@ def test_another_folder_library_or_version_is_not_answered_for(searches: Searche
 @pytest.mark.usefixtures("server")
 def test_a_file_that_others_could_have_written_or_read_is_ignored(searches: Searches, tmp_path: Path) -> None:
     assert searches.record.lstat().st_mode & 0o777 == 0o600
-    for mode in (0o640, 0o602):
-        searches.record.chmod(mode)
-        assert "not private to this user" in searches.refused("-v")
+    searches.record.chmod(0o640)
+    assert "not private to this user" in searches.refused("-v")
     searches.record.chmod(0o600)
     held = searches.record.rename(tmp_path / "record")
     searches.record.symlink_to(held)
     assert "symbolic links" in searches.refused("-v")
-    searches.record.unlink()
-    searches.record.write_text("[]")
-    searches.record.chmod(0o600)
-    assert searches.refused("-v").startswith("prvr serve does not answer")
     held.replace(searches.record)
     assert not searches.refused()
 
@@ -251,25 +219,23 @@ def stranger(searches: Searches, converse: Callable[[socket.socket], object]) ->
 def test_a_stranger_at_the_port_learns_nothing_and_keeps_nobody_waiting(searches: Searches) -> None:
     heard = bytearray()
 
-    def converse(connection: socket.socket) -> None:
-        heard.extend(connection.recv(1000))
-        connection.sendall(heard)  # an echo
+    def echo(connection: socket.socket) -> None:
         while part := connection.recv(1000):
             heard.extend(part)
+            connection.sendall(part)
 
     def trickle(connection: socket.socket) -> None:
         for _ in range(200):
             connection.sendall(b"x")
             time.sleep(0.1)
 
-    with stranger(searches, converse):
+    with stranger(searches, echo):
         assert "another program" in searches.refused("-v")
     assert len(heard) == 33  # a random number
-    for silent in (lambda connection: connection.recv(100) and connection.recv(100), trickle):
-        began = time.monotonic()
-        with stranger(searches, silent):
-            assert searches.refused() == "silently"
-            assert time.monotonic() - began < 15
+    began = time.monotonic()
+    with stranger(searches, trickle):
+        assert searches.refused() == "silently"
+        assert time.monotonic() - began < 15
 
 
 @pytest.mark.usefixtures("server")
@@ -319,31 +285,9 @@ def test_the_file_is_that_of_the_last_server_and_one_that_was_killed_does_no_har
         assert searches.refused() == "silently"
 
 
-def test_a_server_of_other_videos_answers_nobody(searches: Searches) -> None:
-    searches.record.unlink(missing_ok=True)
-    words = ["serve", str(searches.films), "--library", str(searches.home), "--exclude", "g*", "--port", "0"]
-    with searches.start(*words, program=COMMAND) as process:
-        try:
-            address = address_of(process)
-            wait_for(lambda: httpx2.get(f"{address}/ready").status_code == 200)
-            assert not searches.record.exists()
-        finally:
-            process.kill()
-            process.communicate()
-
-
-def test_a_server_whose_encoder_or_model_is_no_longer_that_of_the_folder_answers_nobody(searches: Searches) -> None:
+def test_a_server_whose_encoder_is_no_longer_that_of_the_folder_answers_nobody(searches: Searches) -> None:
     """And its file goes with it."""
-    with searches.served() as process, Library(searches.films, home=searches.home, device="cpu") as library:
-        spec = library.spec
-        assert spec is not None
-        matrix = np.eye(spec.joint_dim + 1, spec.joint_dim, dtype="<f4")
-        facts = (str(library.folder), encoder_key(spec), 30, 17, 50.0, 60.0, True, spec.joint_dim)
-        write_taught(library.storage, library.folder, spec, Taught(*facts, b64encode(matrix.tobytes()).decode()))
-        assert searches.refused() == "silently"
-        assert searches.run("--subtitles", "harbour")[0] == 0  # of lines alone, which no model reads
-        assert main(["teach", str(searches.films), "--library", str(searches.home), "--forget"]) == 0
-        assert not searches.refused()
+    with searches.served() as process:
         assert main(searches.words(QUERY, "--rate", "1")) == 0  # remembered from now on
         assert searches.refused() == "silently"
         process.send_signal(signal.SIGTERM)
