@@ -23,7 +23,7 @@ def by_loop(q: Tensor, k: Tensor, v: Tensor, c: float, scale: float, bias: Tenso
 
 
 def example(*lead: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = (torch.randn(*lead, n, 3, dtype=dtype) * 0.5 for n in (4, 5, 5))
+    q, k, v = (torch.randn(*lead, *size, dtype=dtype) * 0.5 for size in ((4, 3), (5, 3), (5, 6)))
     return q, k, v
 
 
@@ -47,7 +47,7 @@ def test_rows_without_keys_give_the_origin_and_no_gradient(with_bias: bool) -> N
     mask[0] = False
     bias = torch.randn(4, 5).requires_grad_() if with_bias else None
     out = lf.lorentz_attention(*(lf.project(x, 0.25) for x in space), 0.25, temperature=1.0, attn_bias=bias, mask=mask)
-    assert torch.equal(out[0], lf.project(torch.zeros(3, 4, 3), 0.25))
+    assert torch.equal(out[0], lf.project(torch.zeros(3, 4, 6), 0.25))
     for gradient in torch.autograd.grad(out.square().sum(), space):
         assert torch.isfinite(gradient).all()
         assert (gradient[0] == 0).all()

@@ -28,16 +28,6 @@ def test_a_plane_in_eight_dimensions_is_found_and_kept(c: float, center: bool) -
     torch.testing.assert_close(pca.components_ @ pca.components_.mT, torch.eye(2, dtype=F64))
 
 
-def test_first_direction_is_the_best_of_all() -> None:
-    x = lorentz.expmap0(torch.randn(25, 2, dtype=F64) * torch.tensor([2.0, 1.0]))
-    pca = HoroPCA(1, center=False).fit(x)
-    turns = torch.linspace(0.0, 6.2832, 721, dtype=F64)
-    b = lorentz.busemann(x.unsqueeze(-2), torch.stack([turns.cos(), turns.sin()], dim=-1))
-    best = 2.0 * b.var(0, unbiased=False).max()
-    found = 2.0 * lorentz.busemann(x, pca.components_).var(unbiased=False)
-    assert float(found) >= float(best) * (1.0 - 1e-9)
-
-
 def test_second_direction_is_the_best_across_the_first() -> None:
     x = lorentz.expmap0(torch.randn(20, 3, dtype=F64) * torch.tensor([2.0, 1.0, 0.5]))
     pca = HoroPCA(2, center=False).fit(x)
@@ -63,10 +53,3 @@ def test_same_seed_same_result_and_dtype_and_gradient_are_those_of_x() -> None:
     assert points.grad is not None
     assert bool(points.grad.isfinite().all())
     assert float(points.grad.abs().max()) > 0.0
-
-
-def test_coincident_points_and_as_many_components_as_dimensions() -> None:
-    same = lorentz.expmap0(torch.ones(5, 3, dtype=F64))
-    pca = HoroPCA(3, starts=1)
-    torch.testing.assert_close(pca.fit_transform(same)[:, 1:], torch.zeros(5, 3, dtype=F64), rtol=0.0, atol=1e-7)
-    torch.testing.assert_close(pca.components_ @ pca.components_.mT, torch.eye(3, dtype=F64))
