@@ -45,7 +45,7 @@ def test_registers_and_rows_are_independent():
     torch.testing.assert_close(vectors, output[:, 0])
 
 
-def test_the_time_table_is_frozen_saved_and_survives_reinitialisation():
+def test_the_time_table_is_frozen_and_survives_reinitialisation():
     denoiser = RegisterDenoiser(6, steps=5)
 
     def init_linear_and_embedding(module):
@@ -56,10 +56,6 @@ def test_the_time_table_is_frozen_saved_and_survives_reinitialisation():
     denoiser.apply(init_linear_and_embedding)
     assert torch.equal(denoiser.time_table, before)
     assert "time_table" not in dict(denoiser.named_parameters())
-    other = RegisterDenoiser(6, steps=5)
-    other.time_table = torch.randn(5, 6)
-    other.load_state_dict(denoiser.state_dict())
-    assert torch.equal(other.time_table, before)
 
 
 def test_time_tables():
@@ -87,11 +83,6 @@ def test_masked_registers_are_zeros_and_change_nothing():
         output.square().sum().backward()
         assert all(value.grad.isfinite().all() for value in (*dirty, *denoiser.parameters()))
         assert not dirty[0].grad[~mask].any()
-    shared = denoiser(x, timestep, c[:, :1], mask=mask)
-    assert torch.equal(shared[mask], denoiser(x, timestep, c[:, :1])[mask])
-    vectors = denoiser(x[:, 0], timestep, c[:, 0], mask=torch.tensor([True, False]))
-    torch.testing.assert_close(vectors[0], plain[0, 0])
-    assert not vectors[1].any()
 
 
 @pytest.mark.parametrize("guidance", [None, 2.0])

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
 from diffusion_textbook import cosine_abar
 from torch import nn
 
@@ -84,7 +83,6 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
     first, second = (each.sample(x, None, generator=torch.Generator().manual_seed(0)) for each in (ours, plain))
     assert torch.equal(first, second)
     assert plain.capabilities.name == "ddim"
-    assert torch.equal(plain.with_scheduler("euler").sample(x, None), ours.with_scheduler("euler").sample(x, None))
     plain.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="the scheduler is not part of diffusers and was not saved; pass scheduler="):
         ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half)
@@ -95,11 +93,7 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda x: x.clamp(-50, 50),
-        lambda x: x + 1e-3,
-        lambda x: x + 1e-3 * torch.rand(x.shape),
-    ],
+    [lambda x: x.clamp(-50, 50), lambda x: x + 1e-3 * torch.rand(x.shape)],
 )
 @pytest.mark.parametrize("name", ["ddim", "euler", "dpmsolver++"])
 def test_a_derived_step_that_is_not_linear_is_refused(name, change):
@@ -113,11 +107,3 @@ def test_a_derived_step_that_is_not_linear_is_refused(name, change):
     diffusion = ConditionalDiffusion(half, Other.from_config(scheduler.config))
     with pytest.raises(ValueError, match=r"scheduler: the step of Other is not linear in the sample"):
         diffusion.sample(torch.randn(2, 3), None, 4)
-
-
-def test_a_foreign_scheduler_of_a_known_name_is_refused():
-    foreign = type("DDIMScheduler", (DPMSolverSinglestepScheduler,), {})
-    with pytest.raises(
-        ValueError, match=rf"scheduler: got {__name__}.DDIMScheduler, expected one of diffusers' classes"
-    ):
-        ConditionalDiffusion(half, foreign.from_config(make_scheduler("ddim", 10).config))
