@@ -193,3 +193,16 @@ def test_a_state_dict_keeps_the_names_that_every_version_wrote():
         given = {f"registers.{name}": value.clone() for name, value in names.items()}
         nn.ModuleDict({"registers": other}).load_state_dict(given)
         assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
+
+
+def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
+    null = nn.Parameter(torch.randn(1, NUM, DIM))
+    ours = parts(null_condition=null, condition_dropout=0.1, data_range=(-2.0, 2.0))
+    denoiser, other = ours.denoiser, ours.with_scheduler("euler")
+    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+    other.denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
+    other.null_condition = nn.Parameter(torch.zeros(1, NUM, DIM))
+    other.data_low = torch.tensor(-5.0)
+    assert ours.denoiser is denoiser
+    assert ours.null_condition is null
+    assert ours.data_range[0] == -2

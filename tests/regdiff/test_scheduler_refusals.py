@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
 from diffusion_textbook import cosine_abar
 from torch import nn
 
@@ -107,3 +108,11 @@ def test_a_derived_step_that_is_not_linear_is_refused(name, change):
     diffusion = ConditionalDiffusion(half, Other.from_config(scheduler.config))
     with pytest.raises(ValueError, match=r"scheduler: the step of Other is not linear in the sample"):
         diffusion.sample(torch.randn(2, 3), None, 4)
+
+
+def test_a_foreign_scheduler_of_a_known_name_is_refused():
+    foreign = type("DDIMScheduler", (DPMSolverSinglestepScheduler,), {})
+    with pytest.raises(
+        ValueError, match=rf"scheduler: got {__name__}.DDIMScheduler, expected one of diffusers' classes"
+    ):
+        ConditionalDiffusion(half, foreign.from_config(make_scheduler("ddim", 10).config))
