@@ -116,18 +116,6 @@ def test_texts_are_those_of_the_library(kind: str, name: str, model: Any, text: 
         assert np.array_equal(text.words("A RED square"), text.words(QUERY))
 
 
-def test_the_longest_text_that_is_accepted_can_be_read(kind: str, text: TextFeaturizer) -> None:
-    most = int(text.identity.preprocessing.rpartition(" ")[2])
-    counts = []
-    for count in range(1, 17):
-        try:
-            counts.append(len(text.words("a" * count if kind == "siglip2" else "a " * count)))
-        except InputError:
-            break
-    assert most == (16 if kind in ("clip", *PADDED) else 8)
-    assert max(counts) == most - (kind in ("clip", "siglip"))
-
-
 def test_pictures_of_all_shapes_become_rows_of_one_width(name: str, model: Any, encoder: FrameEncoder) -> None:
     shapes = [(20, 31), (90, 17), (3, 3), (1, 40)]
     pictures = [np.random.default_rng(n).integers(0, 256, (*shape, 3), np.uint8) for n, shape in enumerate(shapes)]
