@@ -19,20 +19,6 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
-    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
-    ours = inspect.signature(getattr(Lorentz, name)).parameters
-    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
-    for argument, parameter in theirs.items():
-        if argument == "kwargs":
-            continue
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
-            assert list(ours).index(argument) == list(theirs).index(argument)
-        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
-            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
-
-
 def points(*shape: int) -> Tensor:
     return torch.as_tensor(Lorentz(k=2.0).random_normal(*shape, std=0.7, dtype=F64))
 

@@ -19,17 +19,6 @@ def test_every_layer_has_an_example() -> None:
     assert {name.split()[0] for name in EXAMPLES} == modules - OTHERS.keys(), "add an example of it to layers.py"
 
 
-@pytest.mark.parametrize("layer", POINTS)
-@pytest.mark.parametrize("c", [0.1, 10.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_outputs_are_points_of_the_input_dtype(layer: str, c: float, dtype: torch.dtype) -> None:
-    y = call(layer, build(layer, c).to(dtype), lf.expmap0(torch.randn(2, 5, 4, dtype=dtype), c))
-    assert y.dtype == dtype
-    assert y.shape == (2, 5, 5)
-    tolerance = 40 * torch.finfo(dtype).eps
-    torch.testing.assert_close(y[..., 0], (1 / c + y[..., 1:].square().sum(-1)).sqrt(), rtol=tolerance, atol=0.0)
-
-
 @pytest.mark.parametrize("layer", EXAMPLES)
 @pytest.mark.parametrize("radius", [0.0, 1e-20, 1e-4, 3.0, 15.0])
 def test_values_and_gradients_are_finite_near_and_far(layer: str, radius: float) -> None:
