@@ -32,19 +32,6 @@ def test_the_equation_register_by_register():
             torch.testing.assert_close(output[row, n], denoiser.out(h + x[row, n]))
 
 
-def test_registers_and_rows_are_independent():
-    denoiser = spread_weights(RegisterDenoiser(6, steps=5)).double()
-    x, c, timestep = torch.randn(3, 4, 6).double(), torch.randn(3, 4, 6).double(), torch.tensor([0, 2, 4])
-    output = denoiser(x, timestep, c)
-    order = torch.randperm(4)
-    torch.testing.assert_close(denoiser(x[:, order], timestep, c[:, order]), output[:, order])
-    torch.testing.assert_close(denoiser(x[[2, 0]], timestep[[2, 0]], c[[2, 0]]), output[[2, 0]])
-    shared = denoiser(x, timestep, c[:, :1])
-    torch.testing.assert_close(shared, denoiser(x, timestep, c[:, :1].expand_as(c)))
-    vectors = denoiser(x[:, 0], timestep, c[:, 0])
-    torch.testing.assert_close(vectors, output[:, 0])
-
-
 def test_the_time_table_is_frozen_and_survives_reinitialisation():
     denoiser = RegisterDenoiser(6, steps=5)
 

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from nightly import crossed
-from noise_sources import Reused
 from saved_modules import spread_weights
 
 from regdiff import SCHEDULERS
@@ -76,23 +75,6 @@ def test_another_number_of_steps_for_one_call():
         registers = generator(x, mask, return_chain=True, num_steps=steps)
         assert len(registers.chain) == steps
         torch.testing.assert_close(generator(x[1:2], mask[1:2], num_steps=steps).tokens[0], registers.tokens[1])
-
-
-def test_masked_registers_do_not_count_in_the_loss():
-    generator, (x, mask, register_mask) = build(loss_timesteps="all", start="prior_mean"), inputs()
-    generator.noise = Reused()
-    registers = generator(x, mask, register_mask=register_mask)
-    targets = torch.randn(ROWS, NUM, DIM).double()
-    term = generator.loss(targets, registers, register_mask=register_mask)["diffusion"]
-    dirty = targets.masked_fill(~register_mask[..., None], math.nan)
-    assert torch.equal(generator.loss(dirty, registers, register_mask=register_mask)["diffusion"], term)
-    squares = 0.0
-    for t in range(STEPS):
-        timesteps = torch.full((ROWS,), t)
-        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
-        error = generator.denoiser(noised, timesteps, registers.condition) - registers.start
-        squares += error[register_mask].square().mean() / STEPS
-    torch.testing.assert_close(term, squares)
 
 
 @pytest.mark.parametrize("start", ["prior_sample", "prior_mean", "gaussian"])
