@@ -106,7 +106,7 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
         assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
 
 
-def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explained(made: Path) -> None:
+def test_a_column_says_how_long_videos_are(made: Path) -> None:
     videos = list_features(made / "videos")
     table = "video,text,start,end,duration\n"
     for name, rows in videos.rows.items():
@@ -119,10 +119,6 @@ def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explaine
             moment = train.moments[caption.id]
             assert moment.duration % 1 == 0.5
             assert np.isnan(moment.end) if "no time" in caption.text else moment.end == moment.duration
-    (made / "long.csv").write_text(table.replace("day 0/v.0,it", "day 0/v.0.avi,it"))
-    message = r"Line 2: no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"
-    with pytest.raises(DataError, match=message):
-        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / "no" / "long")
 
 
 class Malicious:
@@ -167,10 +163,6 @@ def test_bad_files_are_named_all_at_once_and_run_nothing(made: Path) -> None:
 
 def test_what_the_command_refuses(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "has times, but nothing says how long the video is" in explained(command(made), capsys)
-    np.save(made / "videos" / "day 0" / "v.1.npy", np.ones((2, 24), np.float32))
-    np.savez(made / "videos" / "day 0" / "v.1.npz", np.ones((2, 24), np.float32))
-    assert "v.1.npy has the same name" in explained(command(made, "--rate", "2"), capsys)
-    (made / "videos" / "day 0" / "v.1.npz").unlink()
     (made / "queries" / "q4-0.npy").unlink()
     assert "Line 9: no file q4-0.npy, .npz or .pt in" in explained(command(made, "--rate", "2"), capsys)
     lines = (made / "mine.jsonl").read_text().splitlines()

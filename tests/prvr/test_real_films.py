@@ -1,8 +1,7 @@
-"""Real films, and odd forms that FFmpeg makes of one: pictures, times, clips, search and parts of files are right."""
+"""Real films, and odd forms that FFmpeg makes of one: pictures, times and clips are right."""
 
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -11,12 +10,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-pytest.importorskip("fastapi")
 
 import av
-from real_films import FILMS, FOLDER, make, program, real_film
+from real_films import FILMS, make, program, real_film
 
-from prvr_search import Library
 from prvr_search.video import clip_name, open_video, write_clip
 
 RATE = 2.0
@@ -89,32 +86,6 @@ def test_a_real_film(name: str, tmp_path: Path) -> None:
             frames.check(frame.time, frame.pixels)
         assert video.info.duration is None or video.info.duration == pytest.approx(seconds, abs=0.1)
     check_clip(film, tmp_path, frames, min(0.4 * seconds, 2.5) if seconds > 2 else 0.0)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """All films, searched by the toy encoder."""
-    for name in FILMS:
-        real_film(name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with Library(FOLDER, encoder="toy") as library:
-            report = library.update()
-            assert set(report.encoded) == set(FILMS)
-            assert report.unreadable == ()
-            yield library
-
-
-def test_real_films_are_searched(library: Library) -> None:
-    hits = library.search("a red square", len(FILMS)).hits
-    grouped = {video.id for hit in hits for video in hit.alike}  # one of them is there in two containers
-    assert {hit.video_id for hit in hits} | grouped == set(FILMS)
-    for hit in hits:
-        seconds = FILMS[hit.video_id].seconds
-        assert hit.video.duration == pytest.approx(seconds, abs=0.1)
-        assert hit.video.frames == pytest.approx(RATE * seconds, abs=1)
-        assert all(0 <= moment.start < moment.end <= hit.video.duration + 1 / RATE for moment in hit.moments)
-        assert hit.video.warnings == ()
 
 
 @dataclass(frozen=True)

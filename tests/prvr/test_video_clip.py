@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import explained
-from video_files import FILM_SECONDS, call_all_key_frames, cut, move_stamps, plain, write_film, write_video
+from video_files import FILM_SECONDS, cut, move_stamps, plain, write_film, write_video
 
 from prvr.cli import main
 from prvr.data import DataError
@@ -196,24 +196,16 @@ def test_the_command_says_where_the_clip_starts(
         assert "expected" in explained(["clip", film, text, "--output", "never.mp4"], capsys)
 
 
-DEPENDENT = {
-    "refreshed.mp4": {"encoder": {"x264-params": "intra-refresh=1:keyint=40:bframes=0:ref=1:scenecut=0"}},
-    "called.mp4": {"codec": "mpeg4", "encoder": {"g": "300"}},
-}
-"""Films of which not all that are called key frames can be decoded alone, and how they are encoded."""
-
-
 def moving(count: int) -> list[np.ndarray]:
     """Frames that differ from each other by 40 grey levels or more, and are predicted well."""
     large = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
     return [np.roll(large, 5 * number, 1) for number in range(count)]
 
 
-@pytest.mark.parametrize("name", DEPENDENT)
-def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(name: str, tmp_path: Path) -> None:
-    film = write_video(tmp_path / name, moving(180), **DEPENDENT[name])
-    if name == "called.mp4":
-        film = call_all_key_frames(film, tmp_path / "film.mp4")
+def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(tmp_path: Path) -> None:
+    """Of a film of which not all that are called key frames can be decoded alone."""
+    parameters = {"x264-params": "intra-refresh=1:keyint=40:bframes=0:ref=1:scenecut=0"}
+    film = write_video(tmp_path / "refreshed.mp4", moving(180), encoder=parameters)
     with open_video(film) as video:
         everything = [*video.excerpt(0, 60, most=1000, rate=1000)]
         for start in np.arange(0.13, 17, 2.3).tolist():

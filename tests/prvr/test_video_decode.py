@@ -5,9 +5,7 @@ import sys
 from contextlib import suppress
 from fractions import Fraction
 from itertools import product
-from math import ceil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from kills import growth
 from video_files import (
     READABLE,
     UNREADABLE,
-    cut,
     greys,
     move_stamps,
     noise,
@@ -31,7 +28,7 @@ from video_files import (
 from prvr_search.thumbnails import thumbnail
 from prvr_search.video import Limits, VideoError, open_video
 from prvr_search.video.picture import upright
-from prvr_search.video.timestamps import interpolate_stamps, resample, with_need
+from prvr_search.video.timestamps import interpolate_stamps, resample
 
 av = pytest.importorskip("av")
 
@@ -118,14 +115,6 @@ def test_wrong_time_stamps_lie_between_their_neighbours_and_others_stay(
         assert sum(is_wrong for _, _, is_wrong in mended) == len(wrong)
 
 
-@given(st.lists(st.fractions(0, 7200, max_denominator=50), max_size=40).map(sorted))
-def test_time_stamps_that_never_go_back_stay(stamps: list[Fraction]) -> None:
-    items = list(enumerate(stamps))
-    assert list(interpolate_stamps((stamp, number) for number, stamp in items)) == [
-        (stamp, number, False) for number, stamp in items
-    ]
-
-
 @pytest.mark.parametrize(("name", "damaged"), [("b.mp4", (10, 20, 21)), ("b.mkv", (25, 26))])
 def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, name: str, damaged: tuple[int, ...]) -> None:
     path = move_stamps(write_video(tmp_path / "a.mp4", plain(VALUES)), tmp_path / name, damaged)
@@ -133,26 +122,6 @@ def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, name:
     assert video.duration == pytest.approx(5.0, abs=0.01)
     assert np.abs(np.array(greys(frames)) - VALUES).max() <= 2
     assert f"{len(damaged)} wrong time stamps were interpolated" in video.warnings
-
-
-@given(
-    gaps=st.lists(st.integers(1, 4), min_size=8, max_size=120),
-    reordered=st.integers(1, 8),
-    every=st.fractions(2, 12, max_denominator=3),
-)
-def test_frames_that_are_sampled_are_never_left_out(gaps: list[int], reordered: int, every: Fraction) -> None:
-    stamps = [sum(gaps[:k]) for k in range(len(gaps))]
-    stored = [
-        number  # the last of a group is stored first, as with frames that are predicted from both sides
-        for start in range(0, len(stamps), reordered)
-        for number in np.roll(np.arange(start, min(start + reordered, len(stamps))), 1)
-    ]
-    packets = [SimpleNamespace(pts=stamps[number], size=1) for number in stored]
-    marked = list(with_need(packets, lambda stamp: ceil(stamp / every - Fraction(1, 2)), jump=1000))
-    assert [packet for packet, _ in marked] == packets
-    needed = {packet.pts for packet, need in marked if need}
-    items = [(Fraction(stamp), Fraction(1), stamp) for stamp in stamps]
-    assert needed >= {stamp for _, stamp in resample(items, 1 / every)}
 
 
 @pytest.mark.parametrize(("name", "steady"), [("a.mp4", True), ("a.mkv", False), ("a.ts", True)])
@@ -225,13 +194,6 @@ def test_more_frames_than_anybody_needs_are_not_taken(tmp_path: Path) -> None:
         sampled(path, 1.0, samples=3599)
 
 
-def test_colours_come_back(tmp_path: Path) -> None:
-    colours = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (250, 250, 10), (128, 128, 128)]
-    frames, _ = sampled(write_video(tmp_path / "a.mp4", [np.full((48, 64, 3), c, np.uint8) for c in colours]), 10.0)
-    found = np.stack([frame.pixels.mean((0, 1)) for frame in frames])
-    assert np.abs(found - colours).max() < 6
-
-
 @pytest.mark.parametrize(("name", "count"), READABLE.items(), ids=[name[:20] for name in READABLE])
 def test_odd_files_give_their_frames(hostile: Path, name: str, count: int | None) -> None:
     frames, video = sampled(hostile / name, 2.0)
@@ -251,18 +213,6 @@ def test_broken_files_give_one_clear_error(hostile: Path, name: str, said: str) 
     error = caught.value
     assert said in error.reason
     assert str(error) == f"{hostile / name}: {error.reason}. {error.remedy}"
-
-
-@pytest.mark.parametrize(("share", "name"), [(0.2, "a.mp4"), (0.5, "a.mkv"), (0.9, "a.mp4")])
-def test_a_truncated_file_gives_what_is_there(tmp_path: Path, share: float, name: str) -> None:
-    whole = write_video(tmp_path / name, noise(60), options={"movflags": "faststart"})
-    everything, _ = sampled(whole, 10.0)
-    frames, video = sampled(cut(whole, tmp_path / "part", share), 10.0)
-    assert 0.6 * share * 60 < len(frames) <= 60 * share + 2
-    assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(frames[:-2], everything, strict=False))
-    assert video.duration == pytest.approx(len(frames) / 10, abs=0.11)
-    if share < 0.9:
-        assert [w for w in video.warnings if "s of 6.0 s: truncated" in w]
 
 
 def test_what_precedes_a_mistake_in_reading_is_given(tmp_path: Path) -> None:
@@ -314,8 +264,6 @@ def test_limits_hold_where_the_file_lies(tmp_path: Path) -> None:
     (tmp_path / "c.h264").write_bytes(small + large)
     with pytest.raises(VideoError, match="the limit is 3 s"):
         sampled(tmp_path / "a.h264", 2.0, seconds=3.0)
-    seen = {frame.pixels.shape for frame in sampled(tmp_path / "c.h264", 5.0)[0]}
-    assert seen == {(48, 64, 3), (96, 128, 3)}
     frames: list[Any] = []
     with open_video(tmp_path / "c.h264", Limits(pixels=64 * 48)) as video, suppress(VideoError):
         frames += video.sample(5.0)

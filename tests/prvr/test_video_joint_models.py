@@ -129,13 +129,6 @@ def test_pictures_of_all_shapes_become_rows_of_one_width(name: str, model: Any, 
     assert np.array_equal(encoder.prepare(thin), encoder.prepare(thin[:, :_LONGEST]))
 
 
-def test_models_without_both_sides_are_refused(tmp_path: Path) -> None:
-    layers: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=8, **layers)).save_pretrained(tmp_path)
-    with pytest.raises(DataError, match=r"a model of type 'vit'.*features of images and of texts"):
-        open_encoder(str(tmp_path))
-
-
 def test_code_that_a_model_brings_is_not_run_and_nobody_is_asked(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: ...\n")
     config = {"model_type": "strange", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Config"}}

@@ -140,19 +140,6 @@ def move_stamps(source: Path, path: Path, numbers: Sequence[int]) -> Path:
     return path
 
 
-def call_all_key_frames(source: Path, path: Path) -> Path:
-    """The picture of a video, in which every frame is called one that can be decoded alone."""
-    import av
-
-    with av.open(str(source)) as file, av.open(str(path), "w") as container:
-        stream = container.add_stream_from_template(file.streams.video[0])
-        for packet in file.demux(video=0):
-            if packet.size:
-                packet.stream, packet.is_keyframe = stream, True
-                container.mux(packet)
-    return path
-
-
 def cut(source: Path, path: Path, share: float) -> Path:
     """The first part of a file."""
     content = source.read_bytes()
