@@ -154,9 +154,7 @@ def test_a_failed_download_is_explained_at_once(
     assert time.monotonic() - start < 8
     assert "the Hugging Face hub cannot be reached (" in said
     assert reason in said
-    assert "nothing was downloaded" in said
     assert "--encoder FOLDER" in said
-    assert "toy" not in said
 
 
 def test_without_a_terminal_a_search_says_what_it_needs(
