@@ -106,7 +106,7 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
         assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
 
 
-def test_a_column_says_how_long_videos_are(made: Path) -> None:
+def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explained(made: Path) -> None:
     videos = list_features(made / "videos")
     table = "video,text,start,end,duration\n"
     for name, rows in videos.rows.items():
@@ -119,6 +119,9 @@ def test_a_column_says_how_long_videos_are(made: Path) -> None:
             moment = train.moments[caption.id]
             assert moment.duration % 1 == 0.5
             assert np.isnan(moment.end) if "no time" in caption.text else moment.end == moment.duration
+    (made / "long.csv").write_text(table.replace("day 0/v.0,it", "day 0/v.0.avi,it"))
+    with pytest.raises(DataError, match=r"no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"):
+        convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / "no" / "long")
 
 
 class Malicious:

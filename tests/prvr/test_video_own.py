@@ -117,6 +117,8 @@ def test_an_installed_encoder_has_a_short_name_that_files_may_hold(
         assert library.search("something green", 1).hits[0].video_id == "green.mp4"
         assert library.features().encoder.name == "colours"
     assert Path("imported").exists()
+    with pytest.raises(DownloadNeeded, match="Did you mean colours"):
+        open_encoder("colour")
     with pytest.raises(DownloadNeeded):  # a name on the hub cannot be taken by a package
         open_encoder("openai/clip")
     installed("another-package")
@@ -154,6 +156,9 @@ class Raises(Good):
 class Narrow(Good):
     def encode(self, frames): return np.ones((len(frames), 2), np.float32)
     def words(self, text): return np.ones((2, 2), np.float32)
+class Endless(Good):
+    def encode(self, frames): return np.full((len(frames), 3), np.nan, np.float32)
+    def words(self, text): return np.full((2, 3), np.inf, np.float32)
 class Silent:
     dim = joint_dim = 3
     __init__, prepare, encode, finish = Good.__init__, Good.prepare, Good.encode, Good.finish
@@ -165,6 +170,7 @@ class Silent:
     [
         ("Raises", r"KeyError: 'no weights here'; .*broken\.py, line", "KeyError"),
         ("Narrow", r"shape \(2, 2\) for two frames.*\(2, 3\)", r"shape \(2, 2\) for the words.*\(2, 3\)"),
+        ("Endless", "NaN or infinity for two frames", "NaN or infinity for the words"),
         ("Silent", None, "not an encoder of texts: Silent lacks word_dim, words, sentence"),
     ],
 )
