@@ -140,6 +140,7 @@ def write_bad(folder: Path) -> dict[str, str]:
     (folder / "pickle.pt").write_bytes(pickle.dumps(harm))
     np.save(folder / "narrow.npy", good[:, :3])
     np.save(folder / "cube.npy", good[None])
+    np.save(folder / "text.npy", np.array(["a"]))
     np.save(folder / "nan.npy", np.where(np.arange(2)[:, None], np.nan, good))
     np.savez(folder / "two.npz", a=good, b=good)
     return {
@@ -148,6 +149,7 @@ def write_bad(folder: Path) -> dict[str, str]:
         "pickle.pt": "cannot be read",
         "narrow.npy": "got width 3, expected 24 as in",
         "cube.npy": r"got shape \(1, 2, 24\), expected a matrix",
+        "text.npy": "got <U1",
         "nan.npy": "NaN or infinity in row 1",
         "two.npz": r"got 2 arrays, \['a', 'b'\]; expected one",
     }
@@ -166,6 +168,10 @@ def test_bad_files_are_named_all_at_once_and_run_nothing(made: Path) -> None:
 
 def test_what_the_command_refuses(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "has times, but nothing says how long the video is" in explained(command(made), capsys)
+    np.save(made / "videos" / "day 0" / "v.1.npy", np.ones((2, 24), np.float32))
+    np.savez(made / "videos" / "day 0" / "v.1.npz", np.ones((2, 24), np.float32))
+    assert "v.1.npy has the same name" in explained(command(made, "--rate", "2"), capsys)
+    (made / "videos" / "day 0" / "v.1.npz").unlink()
     (made / "queries" / "q4-0.npy").unlink()
     assert "Line 9: no file q4-0.npy, .npz or .pt in" in explained(command(made, "--rate", "2"), capsys)
     lines = (made / "mine.jsonl").read_text().splitlines()

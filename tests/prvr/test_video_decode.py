@@ -242,11 +242,14 @@ def test_parts_that_start_again_follow_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {}\n"],
+    ("name", "content"),
+    [
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"),
+        ("list.mp4", "ffconcat version 1.0\nfile {}\n"),
+    ],
 )
-def test_a_list_of_files_opens_none_of_them(tmp_path: Path, content: str) -> None:
-    other, path = write_video(tmp_path / "other.ts", plain(VALUES)), tmp_path / "list.mp4"
+def test_a_list_of_files_opens_none_of_them(tmp_path: Path, name: str, content: str) -> None:
+    other, path = write_video(tmp_path / "other.ts", plain(VALUES)), tmp_path / name
     with socket.create_server(("127.0.0.1", 0)) as server:
         for place in (other, other.name, f"http://127.0.0.1:{server.getsockname()[1]}/other.ts"):
             path.write_text(content.format(place))

@@ -135,6 +135,7 @@ def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file:
     ("part", "value"),
     [
         ("vision_config", {"patch_size": 0}),
+        ("image_std", [0, 0, 0]),
         ("size", {"shortest_edge": 10**9}),
         ("crop_size", 16),
     ],

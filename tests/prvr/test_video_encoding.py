@@ -135,10 +135,16 @@ def test_an_encoder_that_fails_stops_the_work_and_leaves_what_was_done(videos: P
                 raise RuntimeError("out of memory")
             return super().encode(frames)
 
+    class Nothing(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            return np.full((len(frames), 3), np.nan, np.float32)
+
     write_video(videos / "b.mp4", plain([240] * 300))  # more than is decoded ahead
     with pytest.raises(RuntimeError, match="out of memory"):
         encode(videos, Fails(), tmp_path / "store", rate=10.0)
     assert encode(videos, MeanColour(), tmp_path / "store", rate=10.0)[0].encoded == ("b.mp4", "sub/c.mp4")
+    report, _ = encode(videos, Nothing(), tmp_path / "other")
+    assert {one.reason for one in report.unreadable} == {"the encoder gives NaN or infinity for it"}
 
 
 # `kill -9`, at drawn moments: what was finished is kept, and the rest is done by the next run.

@@ -66,6 +66,7 @@ def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
         (b"", "cannot be read as a picture"),
         (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
         (png_bomb(9000), f"81,000,000 pixels, at most {PICTURE_PIXELS['PNG']:,} are decoded"),
+        (png_bomb(2**31 - 1), "Make it smaller"),
         (np.zeros((0, 4, 3), np.uint8), r"expected \(height, width, 3\) uint8"),
     ],
 )
