@@ -92,6 +92,7 @@ class TestTables:
         [
             ("a.csv", b"x.mp4,a dog\ny.mp4,a cat\n", "a.csv: header: no video and no text among ['x.mp4'"),
             ("a.csv", b"video,text\n", "no captions"),
+            ("a.csv", b"video,file,text\nx,y,z\n", "a.csv: header: two columns could be the video"),
             ("a.csv", b'video,text\nx,"never closed\n', "Line 2: not readable as CSV"),
             ("a.csv", b"video,text\ny,caf\xe9\n", "line 2: not UTF-8"),
             ("a.jsonl", b'["x", "a"]\n', "Line 1: expected an object"),
