@@ -152,3 +152,28 @@ def test_random_normal_uses_std_around_the_origin() -> None:
     x = manifold.random_normal(20000, 3, std=0.2)
     assert abs(float(manifold.logmap0(x)[:, 1:].std()) - 0.2) < 0.01
     assert float(manifold.dist0(manifold.origin(3))) == 0.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
+    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
+    ours = inspect.signature(getattr(Lorentz, name)).parameters
+    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
+    for argument, parameter in theirs.items():
+        if argument == "kwargs":
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
+            assert list(ours).index(argument) == list(theirs).index(argument)
+        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
+            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
+
+
+def test_scaled_by_geoopt() -> None:
+    plain, doubled = Lorentz(k=2.0), geoopt.Scaled(Lorentz(k=2.0), 2.0)
+    x, y = points(2, 5, 4)
+    torch.testing.assert_close(doubled.dist(x, y), 2.0 * plain.dist(x, y))
+    torch.testing.assert_close(doubled.dist0(x), 2.0 * plain.dist0(x))
+    for manifold in (plain, doubled):
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
+        torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))

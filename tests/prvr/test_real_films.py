@@ -1,7 +1,8 @@
-"""Real films, and odd forms that FFmpeg makes of one: pictures, times and clips are right."""
+"""Real films, and odd forms that FFmpeg makes of one: pictures, times, clips, search and parts of files are right."""
 
 import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -10,10 +11,16 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
+pytest.importorskip("fastapi")
 
 import av
-from real_films import FILMS, make, program, real_film
+from real_films import FILMS, FOLDER, make, program, real_film
+from serving import HOST, keys_of
+from starlette.testclient import TestClient
+from video_files import cut
 
+from prvr_search import Library
+from prvr_search.serve import create_app
 from prvr_search.video import clip_name, open_video, write_clip
 
 RATE = 2.0
@@ -88,6 +95,45 @@ def test_a_real_film(name: str, tmp_path: Path) -> None:
     check_clip(film, tmp_path, frames, min(0.4 * seconds, 2.5) if seconds > 2 else 0.0)
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """All films, searched by the toy encoder."""
+    for name in FILMS:
+        real_film(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with Library(FOLDER, encoder="toy") as library:
+            report = library.update()
+            assert set(report.encoded) == set(FILMS)
+            assert report.unreadable == ()
+            yield library
+
+
+def test_real_films_are_searched(library: Library) -> None:
+    hits = library.search("a red square", len(FILMS)).hits
+    grouped = {video.id for hit in hits for video in hit.alike}  # one of them is there in two containers
+    assert {hit.video_id for hit in hits} | grouped == set(FILMS)
+    for hit in hits:
+        seconds = FILMS[hit.video_id].seconds
+        assert hit.video.duration == pytest.approx(seconds, abs=0.1)
+        assert hit.video.frames == pytest.approx(RATE * seconds, abs=1)
+        assert all(0 <= moment.start < moment.end <= hit.video.duration + 1 / RATE for moment in hit.moments)
+        assert hit.video.warnings == ()
+
+
+def test_real_films_are_served(library: Library) -> None:
+    app = create_app(library, update=False)
+    with TestClient(app, base_url=HOST) as client:
+        for name, key in keys_of(client).items():
+            content = (FOLDER / name).read_bytes()
+            address = f"/api/videos/{key}"
+            for first in (0, len(content) // 2, len(content) - 7):
+                part = client.get(f"{address}/file", headers={"Range": f"bytes={first}-{first + 999}"})
+                assert part.status_code == 206
+                assert part.content == content[first : first + 1000]
+            assert client.get(f"{address}/thumbnail", params={"t": 0.5}).content.startswith(b"\xff\xd8")
+
+
 @dataclass(frozen=True)
 class Form:
     """What FFmpeg is told to make of 6 seconds of `bikes.mp4` with a tone.
@@ -115,13 +161,20 @@ FAST = "-c:v libx264 -preset ultrafast -c:a copy"
 SOUND_FIRST = "-map 1:v -map 0:a -c copy"
 FORMS = {
     "vp9.webm": Form("-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -b:v 1M -c:a libopus"),
+    "av1.mp4": Form("-c:v libsvtav1 -preset 12 -crf 35 -c:a aac"),
     "hevc.mp4": Form("-c:v libx265 -preset ultrafast -crf 20 -tag:v hvc1 -c:a copy"),
     "turned.mov": Form(f"-vf transpose=clock {FAST}", turned=90),
     "variable.mp4": Form(f"-vf select='lt(t,2)+gte(t,2)*not(mod(n,5))' -fps_mode vfr {FAST}", near=5, seconds=5.84),
+    "ntsc.mkv": Form(f"-vf fps=30000/1001 {FAST} -bf 3"),
+    "broadcast.ts": Form("-c copy"),
     "clock-turns-over.m2ts": Form("-c copy -output_ts_offset 95440 -f mpegts"),
+    "mpeg4.avi": Form("-c:v mpeg4 -q:v 4 -bf 2 -c:a libmp3lame"),
     "h264.avi": Form("-c copy", near=3),  # AVI has no times of its own
+    "windows.wmv": Form("-c:v wmv2 -b:v 2M -c:a wmav2"),
+    "phone.3gp": Form("-vf scale=352:288 -c:v h263 -b:v 2M -c:a copy"),
     "interlaced.mpg": Form("-c:v mpeg2video -flags +ilme+ildct -top 1 -b:v 2M -c:a mp2"),
     "sizes.mp4": Form("-vf scale=321:137 -pix_fmt yuv444p -c:v libx264 -preset ultrafast -an", sound=False),
+    "sound-first.mp4": Form(SOUND_FIRST, "-i {base} -itsoffset 3", late=3.0, seconds=9.0),
     "sound-first.ts": Form(SOUND_FIRST, "-i {base} -itsoffset 3", late=3.0, seconds=9.0),
     "fragments.mp4": Form("-c copy -movflags frag_keyframe+empty_moov"),
     "bare.h264": Form("-c copy -an", sound=False),
@@ -171,3 +224,26 @@ def test_an_odd_form(name: str, original: Original, tmp_path: Path) -> None:
     for frame in found:
         frames.check(frame.time - form.late, frame.pixels, form.near)
     check_clip(film, tmp_path, frames, form.late + 1.3, form.late, max(2, form.near))
+
+
+@pytest.mark.parametrize("name", ["broken.mkv", "broken.avi", "broken.ts"])
+def test_a_film_that_breaks_off(name: str, original: Original, tmp_path: Path) -> None:
+    whole = make(original.film, tmp_path / f"whole{Path(name).suffix}", "-c copy")
+    film = cut(whole, tmp_path / name, 0.6)
+    with open_video(film) as video:
+        for frame in video.sample(RATE):
+            original.frames.check(frame.time, frame.pixels, near=3)
+    assert 2.5 < (video.duration or 0) < 4.5
+    check_clip(film, tmp_path, original.frames, 1.3, near=3)
+
+
+def test_a_film_of_20_minutes(original: Original, tmp_path: Path) -> None:
+    options = "-vf fps=5,scale=160:68 -c:v libx264 -preset ultrafast -g 10 -an"
+    film = make(make(original.film, tmp_path / "6s.mp4", options), tmp_path / "long.mkv", "-c copy", "-stream_loop 199")
+    with open_video(film) as video:
+        found = [frame for frame in video.sample(RATE) if round(frame.time) % 41 == 0]
+    assert video.duration == pytest.approx(1200, abs=0.2)
+    for frame in found:
+        original.frames.check(frame.time % 6, frame.pixels, near=5)
+    assert len(found) > 40
+    check_clip(film, tmp_path, original.frames, 1102.2, 1098.0, near=5)
