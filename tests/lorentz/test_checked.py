@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from accelerator import DEVICE, Accelerator
-from layers import EXAMPLES, build
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -27,7 +26,6 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "another curvature": (lambda x: lf.project(x[..., 1:], 2.0), r"they fit the curvature -2: pass c=2"),
     "not a number": (lambda x: x * math.nan, "they are not finite"),
 }
-LAYERS = [name for name in EXAMPLES if name not in ("ExpMap0", "LorentzEmbedding")]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -39,13 +37,6 @@ def test_points_off_the_hyperboloid_are_refused_with_a_remedy(wrong: str) -> Non
     if wrong != "not a number":
         with lorentz.checked(False):  # only the space part is read
             assert lf.dist(x, change(x)).isfinite().all()
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_layers_of_different_curvature_do_not_compose(layer: str) -> None:
-    points = nn.ExpMap0(0.5)(torch.randn(2, 5, 4))
-    with pytest.raises(ValueError, match=r"they fit the curvature -0\.5: pass c=0\.5, or build all layers with one c"):
-        build(layer, 2.0)(*EXAMPLES[layer].arguments(points))
 
 
 def test_the_maps_at_the_origin_notice_the_time_part() -> None:
@@ -69,7 +60,6 @@ def test_good_points_pass_in_every_dtype_and_after_a_conversion() -> None:
     lf.dist(x.double(), x.double().flip(0))
     far = lf.expmap0(torch.nn.functional.normalize(torch.randn(50, 4), dim=-1) * 80.0)
     lf.dist(far, far.flip(0))
-    lf.dist(x.reshape(10, 5, 5), x[:5], torch.ones(10, 1, 1))
 
 
 def test_what_cannot_be_read_runs_unchecked() -> None:
@@ -77,7 +67,6 @@ def test_what_cannot_be_read_runs_unchecked() -> None:
     c = torch.tensor([0.5, 1.0, 2.0])
     assert torch.vmap(lf.dist)(x, y).shape == (6,)
     assert torch.vmap(lambda c: lf.dist(x, y, c))(c).shape == (3, 6)
-    assert torch.vmap(lambda v: lf.expmap(v, v))(x).shape == torch.vmap(lf.expmap0)(x[:, 1:]).shape
     assert lf.dist(x.to("meta"), y.to("meta"), torch.tensor(1.0, device="meta")).shape == (6,)
     number = c[1].clone()
     with FakeTensorMode() as mode:
@@ -100,12 +89,8 @@ def test_derivatives_go_through_the_checks(transform: Callable[..., Any]) -> Non
 def test_blocks_nest_and_the_call_alone_switches() -> None:
     x = torch.ones(2, 4)
     with lorentz.checked(False):
-        lf.dist0(x)
-        with lorentz.checked():
-            with pytest.raises(ValueError, match=r"^x: "):
-                lf.dist0(x)
-            with lorentz.checked(False):
-                lf.dist0(x)
+        with lorentz.checked(), pytest.raises(ValueError, match=r"^x: "):
+            lf.dist0(x)
         lf.dist0(x)
         lorentz.checked()
         with pytest.raises(ValueError, match=r"^x: "):
@@ -122,7 +107,6 @@ def test_values_on_a_card_are_checked_where_asked_and_never_read_else() -> None:
             (lambda: lf.dist(x, off), "^y: .* off the hyperboloid"),
             (lambda: lf.dist(x, x, c), "^x: .* off the hyperboloid of curvature -2"),
             (lambda: lf.expmap0(off[:, 1:], negative), "^c: got -2"),
-            (lambda: lf.expmap0(x), "^v: got points of shape"),
             (lambda: layer(off), "^x: .* off the hyperboloid"),
         ):
             with lorentz.checked(False):

@@ -43,33 +43,6 @@ def test_compiles_with_other_numbers_for_c_and_other_batch_sizes(plain: ModuleTy
         torch.testing.assert_close(compiled(x[:n], y, c), plain.pairwise_dist(x[:n], y, c, exact=True))
 
 
-def test_compiled_functions_follow_the_block_of_a_precision(plain: ModuleType) -> None:
-    precision = importlib.import_module("lorentz").precision  # of the same import
-    x = 1000.0 * torch.randn(20, 4)  # close points far out, where the two precisions differ
-    x, y = plain.project(x), plain.project(x * (1.0 + 1e-4 * torch.randn(20, 4)))
-    native, wide = plain.pairwise_dist(x, y, precision="native"), plain.pairwise_dist(x, y, precision="float64")
-
-    def same(got: Tensor, expected: Tensor) -> bool:
-        return torch.allclose(got, expected, rtol=1e-4, atol=0)  # compiled code may round otherwise
-
-    assert not same(native, wide)
-
-    def blocks(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        outer = plain.pairwise_dist(x, y)
-        with precision("native"):
-            first = plain.pairwise_dist(x, y)
-            with precision("float64"):
-                second = plain.pairwise_dist(x, y)
-            return outer, first, second, plain.pairwise_dist(x, y)
-
-    compiled = torch.compile(blocks, fullgraph=True, backend="eager")
-    for got, expected in zip(compiled(x, y), (wide, native, wide, native), strict=True):
-        assert same(got, expected)
-    with precision("native"):
-        assert same(compiled(x, y)[0], native)
-    assert same(compiled(x, y)[0], wide)
-
-
 def build(name: str, count: int = 3) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A layer in eval mode and its arguments, `count` of each; called where `plain` is."""
     lnn, points = importlib.import_module("lorentz.nn"), importlib.import_module("lorentz").expmap0
@@ -124,3 +97,30 @@ def test_vmap_of_a_layer_is_the_batch(name: str) -> None:
     else:
         expected = layer(*arguments)
     torch.testing.assert_close(torch.vmap(layer)(*arguments), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_functions_follow_the_block_of_a_precision(plain: ModuleType) -> None:
+    precision = importlib.import_module("lorentz").precision  # of the same import
+    x = 1000.0 * torch.randn(20, 4)  # close points far out, where the two precisions differ
+    x, y = plain.project(x), plain.project(x * (1.0 + 1e-4 * torch.randn(20, 4)))
+    native, wide = plain.pairwise_dist(x, y, precision="native"), plain.pairwise_dist(x, y, precision="float64")
+
+    def same(got: Tensor, expected: Tensor) -> bool:
+        return torch.allclose(got, expected, rtol=1e-4, atol=0)  # compiled code may round otherwise
+
+    assert not same(native, wide)
+
+    def blocks(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        outer = plain.pairwise_dist(x, y)
+        with precision("native"):
+            first = plain.pairwise_dist(x, y)
+            with precision("float64"):
+                second = plain.pairwise_dist(x, y)
+            return outer, first, second, plain.pairwise_dist(x, y)
+
+    compiled = torch.compile(blocks, fullgraph=True, backend="eager")
+    for got, expected in zip(compiled(x, y), (wide, native, wide, native), strict=True):
+        assert same(got, expected)
+    with precision("native"):
+        assert same(compiled(x, y)[0], native)
+    assert same(compiled(x, y)[0], wide)

@@ -54,13 +54,6 @@ def test_samples_have_the_scale_asked_for() -> None:
     torch.testing.assert_close(v.mean(0), torch.zeros(2), rtol=0, atol=0.03)
 
 
-def test_expands_like_a_torch_distribution_and_samples_empty_batches() -> None:
-    normal = WrappedNormal(lf.project(torch.zeros(3, 1, 2)), torch.ones(4, 2)).expand((5, 3, 4))
-    assert normal.batch_shape == (5, 3, 4)
-    assert normal.sample((2,)).shape == (2, 5, 3, 4, 3)
-    assert WrappedNormal(lf.project(torch.zeros(0, 2)), torch.ones(2)).sample((2,)).shape == (2, 0, 3)
-
-
 def test_draws_in_float64_have_all_its_digits() -> None:
     v = lf.logmap0(WrappedNormal(lf.origin(50, 4, dtype=torch.float64), 1.0).sample())  # the draws themselves
     assert (v - v.float()).abs().gt(1e-10).double().mean() > 0.9
@@ -75,17 +68,6 @@ def test_the_mean_is_the_frechet_mean_and_the_mode_has_the_largest_density() -> 
     for mean in means:
         assert float(lf.dist(mean, normal.mean, 0.8)) < 0.02
     assert (normal.log_prob(x) <= normal.log_prob(normal.mode)).all()
-
-
-@pytest.mark.parametrize("scale", [0.3, 2])
-def test_a_scale_may_be_one_number(scale: float) -> None:
-    loc = lf.expmap0(torch.randn(5, 3, dtype=torch.float64))
-    one, each = WrappedNormal(loc, scale), WrappedNormal(loc, torch.full((5, 3), float(scale), dtype=torch.float64))
-    x = one.sample()
-    assert one.scale.shape == (5, 3)
-    assert torch.equal(one.log_prob(x), each.log_prob(x))
-    with pytest.raises(ValueError, match="scale"):
-        WrappedNormal(loc, -0.3, validate_args=True)
 
 
 def test_the_divergence_is_the_integral_on_average() -> None:

@@ -42,15 +42,6 @@ def test_gradcheck_through_the_origin_and_coincident_points() -> None:
         assert gradgradcheck(lambda x, z, c, function=function: function(x, x + z, c), (x, zero, c), atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
-def test_jacobian_at_the_origin_is_the_identity(c: float, dtype: torch.dtype) -> None:
-    zero = torch.zeros(3, dtype=dtype)
-    identity = torch.eye(3, dtype=dtype)
-    assert torch.equal(torch.func.jacrev(lambda v: lf.expmap0(v, c)[1:])(zero), identity)
-    assert torch.equal(torch.func.jacrev(lambda x: lf.logmap0(x, c))(torch.zeros(4, dtype=dtype))[:, 1:], identity)
-
-
 def test_zero_subgradient_at_coincident_points() -> None:
     x = torch.randn(5, 4).requires_grad_()
     y = x.detach().clone().requires_grad_()

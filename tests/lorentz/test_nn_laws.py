@@ -5,7 +5,6 @@ import io
 
 import pytest
 import torch
-from functions import Operators
 from layers import EXAMPLES, OTHERS, POINTS, build, call
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -18,17 +17,6 @@ from lorentz.nn import Curvature, LorentzActivation, LorentzDropout, LorentzLaye
 def test_every_layer_has_an_example() -> None:
     modules = {name for name in lorentz.nn.__all__ if issubclass(getattr(lorentz.nn, name), nn.Module)}
     assert {name.split()[0] for name in EXAMPLES} == modules - OTHERS.keys(), "add an example of it to layers.py"
-
-
-@pytest.mark.parametrize("layer", POINTS)
-@pytest.mark.parametrize("c", [0.1, 10.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_outputs_are_points_of_the_input_dtype(layer: str, c: float, dtype: torch.dtype) -> None:
-    y = call(layer, build(layer, c).to(dtype), lf.expmap0(torch.randn(2, 5, 4, dtype=dtype), c))
-    assert y.dtype == dtype
-    assert y.shape == (2, 5, 5)
-    tolerance = 40 * torch.finfo(dtype).eps
-    torch.testing.assert_close(y[..., 0], (1 / c + y[..., 1:].square().sum(-1)).sqrt(), rtol=tolerance, atol=0.0)
 
 
 @pytest.mark.parametrize("layer", EXAMPLES)
@@ -73,16 +61,6 @@ def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) ->
         assert torch.autograd.gradgradcheck(loss, leaves, fast_mode=True)
 
 
-@pytest.mark.usefixtures("any_time")
-@pytest.mark.parametrize(
-    "layer", ["LorentzLayerNorm", "LorentzActivation", "LorentzDropout", "LorentzResidual"]
-)  # a linear layer reads the time
-def test_the_incoming_time_part_is_not_trusted(layer: str) -> None:
-    module, x = build(layer, 1.0).eval(), lf.expmap0(torch.randn(2, 5, 4))
-    broken = torch.cat([torch.full_like(x[..., :1], 7.0), x[..., 1:]], -1)
-    assert torch.equal(call(layer, module, x), call(layer, module, broken))
-
-
 def test_layers_share_one_learned_curvature() -> None:
     curvature = Curvature(1.5)
     parts = {name: build(name, curvature) for name in EXAMPLES}
@@ -121,16 +99,6 @@ def test_the_weights_decide_and_autocast_gives_float32(
 
 
 @pytest.mark.usefixtures("any_time")
-@pytest.mark.parametrize("layer", EXAMPLES)
-def test_only_what_needs_it_computes_in_float64(layer: str) -> None:
-    module = build(layer, Curvature(0.8))
-    x = lf.expmap0(torch.randn(2, 5, 4), 0.8).requires_grad_()
-    with Operators() as seen:
-        call(layer, module, x).sum().backward()
-    assert (torch.float64 in seen.dtypes) == (layer in ("LorentzMLR", "LorentzResidual"))
-
-
-@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("layer", ["LorentzLayerNorm", "LorentzLinear bounded"])
 @pytest.mark.parametrize("radius", [1e-6, 1.0, 8.0, 30.0, 60.0])
 def test_native_layers_are_accurate_near_and_far(layer: str, radius: float) -> None:
@@ -147,7 +115,7 @@ def test_native_layers_are_accurate_near_and_far(layer: str, radius: float) -> N
     assert error.max() < 1e-4
 
 
-def test_layer_norm_is_torchs_on_the_space_part_and_forgets_the_radius() -> None:
+def test_layer_norm_is_torchs_on_the_space_part() -> None:
     norm, plain = LorentzLayerNorm(6, c=0.5), nn.LayerNorm(6)
     with torch.no_grad():
         for ours, theirs in ((norm.weight, plain.weight), (norm.bias, plain.bias)):
@@ -156,9 +124,6 @@ def test_layer_norm_is_torchs_on_the_space_part_and_forgets_the_radius() -> None
     torch.testing.assert_close(norm(x), lf.project(plain(x[..., 1:]), 0.5))
     assert dict(LorentzLayerNorm(6, affine=False).named_parameters()) == {}
     assert list(dict(LorentzLayerNorm(6, bias=False).named_parameters())) == ["weight"]
-    norm, v = LorentzLayerNorm(6, eps=0.0, affine=False), torch.randn(7, 6)
-    for factor in (1e-6, 1e3, 1e25):  # squares of the last overflow float32
-        torch.testing.assert_close(norm(lf.project(factor * v)), norm(lf.project(v)), rtol=1e-5, atol=1e-5)
 
 
 def test_activation_acts_on_the_space_part_and_registers_its_parameters() -> None:
@@ -191,5 +156,3 @@ def test_residual_is_the_centroid_and_lies_on_the_geodesic(c: float, share: floa
     # Law of the lever: (1 - w) sinh(d(x, m)) = w sinh(d(m, y)).
     root = c**0.5
     torch.testing.assert_close((1 - share) * torch.sinh(root * first), share * torch.sinh(root * second))
-    x = lf.expmap0(3.0 * torch.randn(50, 8))
-    assert torch.equal(LorentzResidual(share)(x, x)[:, 1:], x[:, 1:])

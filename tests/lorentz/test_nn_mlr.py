@@ -33,12 +33,6 @@ def test_logits_are_signed_distances_by_reflection(c: float) -> None:
     torch.testing.assert_close(classifier(z, a, c)(x.squeeze(1)), expected)
 
 
-def test_small_curvature_gives_the_linear_classifier_of_euclidean_space() -> None:
-    z, a, v = torch.randn(5, 3).double(), torch.randn(5).double(), torch.randn(9, 3).double()
-    flat = v @ z.mT - z.norm(dim=-1) * a
-    torch.testing.assert_close(classifier(z, a, 1e-10)(lf.project(v, 1e-10)), flat, rtol=1e-7, atol=1e-7)
-
-
 @pytest.mark.usefixtures("any_time")
 def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
     z, a = torch.randn(5, 3), torch.linspace(-6.0, 6.0, 5)
@@ -47,10 +41,6 @@ def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
     x = torch.cat([along, lf.expmap0(torch.nn.functional.normalize(torch.randn(200, 3), dim=-1) * 9.0)])
     exact = classifier(z.double(), a.double(), 1.0)(x.double())
     torch.testing.assert_close(classifier(z, a, 1.0)(x).double(), exact, rtol=1e-6, atol=1e-6)
-    # The paper's bracket in float32, what the stable form replaces, is off by more than ten per cent on such points.
-    w = normal(z, a, 1.0)
-    plain = z.norm(dim=-1) * torch.asinh(x[:, 1:] @ w[:, 1:].mT - x[:, :1] * w[:, 0])
-    assert ((plain.double() - exact).abs() / exact.abs()).max() > 0.1
 
 
 def test_vanishing_normal_gives_zero_logits_and_finite_gradients() -> None:

@@ -1,12 +1,10 @@
-"""Layers and the attention of the README learn small tasks.
+"""Layers learn small tasks.
 
 `HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates, as the table of benchmarks/studies/lorentz.md was
 made; its Euclidean twins solve the same tasks.
 """
 
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,48 +18,6 @@ import lorentz.nn as lnn
 
 Batch = tuple[Tensor, Tensor]
 TOKENS, WORDS, WIDTH = 16, 16, 32
-
-
-def documented() -> type[nn.Module]:
-    """The class `HyperbolicAttention` of the README of lorentz."""
-    namespace: dict[str, Any] = {}
-    text = (Path(__file__).parents[2] / "packages/lorentz/README.md").read_text(encoding="utf-8")
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(block, namespace)
-        if "HyperbolicAttention" in namespace:
-            return namespace["HyperbolicAttention"]
-    raise AssertionError("the README has no class HyperbolicAttention")
-
-
-class Block(nn.Module):
-    """A pre-norm transformer block around an attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention, self.norms = documented()(WIDTH, 4), nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
-        self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norms[0](x))
-        return x + self.feed(self.norms[1](x))
-
-
-class Reverser(nn.Module):
-    """Token and position, two blocks, a word for each token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
-        self.blocks = nn.Sequential(Block(), Block())
-        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
-
-    def forward(self, words: Tensor) -> Tensor:
-        return self.head(self.blocks(self.words(words) + self.places.weight)).mT
-
-
-def reversed_words() -> Batch:
-    words = torch.randint(WORDS, (32, TOKENS))
-    return words, words.flip(1)
 
 
 def rings(scale: float = 1.0, centre: tuple[float, float] = (0.0, 0.0)) -> Batch:
@@ -113,7 +69,6 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "attention of README": Recipe(reversed_words, Reverser, 800),
     "linear": Recipe(rings, mlp),
     "bounded linear": Recipe(rings, lambda: mlp(magnitude="bounded")),
     "residual": Recipe(rings, deep),

@@ -38,8 +38,7 @@ for d in (1, 5, 127, 200):
 fused.KERNELS = True
 views = x.detach().T.contiguous().T.requires_grad_()  # rows that are not side by side
 torch.testing.assert_close(dist(views, y), dist(x, y), rtol=0, atol=0)
-empty = dist(x[:0], y[:0])
-assert empty.shape == (0,)
+assert dist(x[:0], y[:0]).shape == (0,)
 near, wide = expmap0(0.1 * torch.randn(4, 3)).requires_grad_(), torch.randn(2, 4, 4)
 assert saved(dist(near, wide[0])) == 2
 for value in (dist(near, wide), dist(near.double(), wide[0].double()), dist(near, wide[0], precision="native")):
@@ -89,10 +88,4 @@ def test_the_references_of_dist_hold_for_kernels() -> None:
 
 def test_kernels_compile_for_a_card_without_short_forms_of_roots_and_logarithms() -> None:
     child = run("-c", COMPILE)
-    assert child.returncode == 0, child.stderr
-
-
-def test_without_the_variable_triton_is_not_imported() -> None:
-    script = "import sys, lorentz; x = lorentz.project(__import__('torch').ones(2, 3)); lorentz.dist(x, x)"
-    child = run("-c", f"{script}; sys.exit('triton' in sys.modules)", LORENTZ_TRITON="0", TRITON_INTERPRET="1")
     assert child.returncode == 0, child.stderr

@@ -1,6 +1,5 @@
 """Bad input: every public function and layer names the argument and what it got (run-time checks of the tests off)."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -84,8 +83,6 @@ def test_layers_of_points_refuse_what_is_none(layer: str) -> None:
     module = build(layer, 1.0)
     with pytest.raises(TypeError, match=r"x: got int64 tensor of shape \(2, 5\), expected floating point"):
         module(torch.ones(2, 5, dtype=torch.int64))
-    with pytest.raises(TypeError, match="x: got list"):
-        module([[1.0, 0.0, 0.0, 0.0, 0.0]])
     with pytest.raises(ValueError, match=r"x: got shape \(2, 1\)"):
         module(torch.ones(2, 1))
     assert module(torch.ones(0, 5)).shape[0] == 0
@@ -102,98 +99,40 @@ def test_layers_of_points_refuse_what_is_none(layer: str) -> None:
 X, POINTS = lf.project(torch.zeros(2, 5, 3)), lf.project(torch.zeros(3, 6, 4))
 IMAGE, EDGES, FEATURES = lf.project(torch.zeros(2, 5, 5, 2)), torch.ones(6, 6), torch.ones(2, 4)
 attend, bend = partial(lf.lorentz_attention, X, X), partial(lf.dist, X, X)
-attention, join, norm = lnn.LorentzMultiheadAttention(4, 2), lnn.LorentzResidual(), lnn.LorentzBatchNorm(4)
+attention, norm = lnn.LorentzMultiheadAttention(4, 2), lnn.LorentzBatchNorm(4)
 convolve, spread, contrast = lnn.LorentzConv2d(2, 3, 3), lnn.LorentzGraphConv(4, 3), lnn.LorentzContrastiveLoss(4)
 disk = partial(poincare_disk, ax=Figure().subplots())
 histogram = partial(origin_distances, ax=Figure().subplots())
 REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: lf.dist(torch.tensor(1.0), X), ValueError, r"x: got shape \(\)"),
-    (lambda: lf.dist(X, X.double()), TypeError, "y: got float64 tensor"),
-    (lambda: lf.dist(X, X.to("meta")), ValueError, "y: got .*meta"),
     (lambda: lf.dist(X, POINTS), ValueError, "y: got .*a last axis of length 4 as that of x"),
-    (lambda: lf.dist(X.long(), X), TypeError, r"x: got int64 tensor of shape \(2, 5, 4\), .* call \.float\(\) on it"),
     (lambda: bend(torch.ones(5)), ValueError, r"c: got shape \(5,\), .*; reshape it to \(5, 1\)"),
-    (lambda: bend(torch.ones(7, 1, 1)), ValueError, "c: got shape"),  # meets no batch axis
-    (lambda: bend(math.nan), ValueError, "c: got nan"),
-    (lambda: bend(-1.0), ValueError, "c: got .*geoopt's k is 1/c"),
     (lambda: bend(torch.tensor([[1.0], [-1.0]])), ValueError, "c: got numbers from -1 to 1, expected"),
     (lambda: bend(lnn.Curvature(1.0)), TypeError, r"c: got Curvature, expected .*; call it: c\(\)$"),  # type: ignore[arg-type]
     (lambda: bend(precision="double"), ValueError, "precision: got 'double', expected 'auto', 'native' or 'float64'"),
     (lambda: lf.centroid(X, torch.ones(5)), ValueError, r"weights: got shape \(5,\)"),
-    (lambda: lf.frechet_mean(X, torch.ones(3, 5)), ValueError, "weights: got shape"),
     (lambda: attend(X, temperature=0.0), ValueError, "temperature: got .* expected a finite number > 0"),
     (lambda: attend(X, temperature=1.0, mask=torch.ones(5, 5)), TypeError, "mask: got float32 .*booleans"),
-    (lambda: attend(X, temperature=1.0, mask=torch.ones(5, 4).bool()), ValueError, r"mask: got shape \(5, 4\)"),
-    (lambda: attend(X, temperature=1.0, attn_bias=torch.zeros(3, 5, 5)), ValueError, "attn_bias: got shape"),
-    (lambda: attend(X[:, :4], temperature=1.0), ValueError, "v: got shape .*, expected 5 points as in k"),
-    (lambda: lf.geodesic(X, X, "half"), TypeError, "t: got"),  # type: ignore[arg-type]
-    (lambda: lf.gyro_scale(torch.rand(3), X), ValueError, r"r: got shape \(3,\), expected a scalar"),
     (lambda: lf.split_heads(torch.zeros(5, 6), 4), ValueError, "heads: .*a divisor of the space dimension 6"),
-    (lambda: lf.origin(3, 1), ValueError, "size: got"),
-    (lambda: lf.horospherical_projection(X, torch.eye(3)[:0]), ValueError, "directions: got shape"),
     (lambda: lorentz.topk(X[0], X[0], 6), ValueError, "k: got 6, expected 1 to 5"),
-    (lambda: lorentz.topk(X[0], X[0], 2.0), TypeError, "k: got float, expected an int"),  # type: ignore[arg-type]
-    (lambda: lorentz.topk(X, X[0], 2), ValueError, r"queries: got shape \(2, 5, 4\), expected rows"),
-    (lambda: WrappedNormal(X, 1.0).log_prob(X[..., :3]), ValueError, "value: got shape"),
-    (lambda: Lorentz(c=torch.ones(2)), ValueError, r"c: got shape \(2,\), expected a scalar"),
     (lambda: Lorentz(c=0.5, k=2.0), ValueError, "c, k: got 0.5 and 2.0, expected one of them"),
-    (lambda: Lorentz(lnn.Curvature(1.0), learnable=True), ValueError, "learnable: got True and a Curv"),
-    (lambda: Lorentz().norm(), TypeError, "u: got None"),
-    (lambda: Lorentz().projx(X.long()), TypeError, "x: got int64 tensor"),
-    *(
-        (lambda method=method: getattr(Lorentz(), method)(X, X[..., :3]), ValueError, rf"{name}: .*length 4")
-        for method, name in {"dist": "y", "inner": "u", "expmap": "v", "transp0": "v", "egrad2rgrad": "u"}.items()
-    ),
+    (lambda: Lorentz().expmap(X, X[..., :3]), ValueError, "v: .*length 4"),
     (lambda: lorentz.nothing, AttributeError, "module 'lorentz' has no attribute 'nothing'"),
-    (lambda: lnn.LorentzLayerNorm(4, eps=-1.0), ValueError, "eps: got -1.0"),
-    (lambda: lnn.LorentzBatchNorm(3, momentum=2.0), ValueError, "momentum: got 2.0"),
-    (lambda: lnn.LorentzDropout(1.0), ValueError, "p: got 1.0"),
-    (lambda: lnn.LorentzResidual(math.nan), ValueError, "share: got nan"),
-    (lambda: lnn.LorentzLinear(0, 4), ValueError, "in_features: got 0"),
     (lambda: lnn.LorentzLinear(2, 2, magnitude="unbounded"), ValueError, ".*bounded"),  # type: ignore[arg-type]
     (lambda: lnn.LorentzActivation("relu"), TypeError, "activation: got str"),  # type: ignore[arg-type]
-    (lambda: lnn.LorentzMultiheadAttention(8, 5), ValueError, ".*divides neither"),
-    (lambda: lnn.LorentzMultiheadAttention(3, 4), ValueError, "head_dim"),
-    (lambda: lnn.LorentzMultiheadAttention(8, 2, dropout=1.0), ValueError, "dropout"),
-    (lambda: lnn.LorentzConv2d(3, 3, (3, 3, 3)), ValueError, "kernel_size: got"),  # type: ignore[arg-type]
-    (lambda: lnn.LorentzConv2d(3, 3, 3, padding=-1), ValueError, "padding: got -1, expected a number >= 0"),
     (lambda: lnn.LorentzConv2d(4, 3, 3, groups=2), ValueError, "groups: got 2, expected a divisor of 4 and 3"),
     (lambda: lnn.LorentzEmbedding(4, 4, 4), ValueError, "padding_idx: got 4, expected one of the 4 numbers"),
     (lambda: lnn.LorentzEmbedding(4, 4)(FEATURES), TypeError, "numbers: got .*, expected integers"),
-    (lambda: lnn.LorentzContrastiveLoss(1), ValueError, "embed_dim: got 1"),
-    (lambda: lnn.LorentzContrastiveLoss(4, temperature=0.01), ValueError, r"temperature: got 0\.01"),
-    (lambda: lnn.LorentzContrastiveLoss(4, entailment_weight=-1.0), ValueError, "entailment_weight: got -1"),
     (lambda: lnn.ExpMap0(max_norm=0), ValueError, "max_norm: got 0, expected a positive number, or None"),
     (lambda: lnn.Curvature(0.05), ValueError, ".*expected 0 < lo < init < hi"),
-    (lambda: join(POINTS, POINTS[:2]), ValueError, r"y: got shape \(2, 6, 5\)"),
     (lambda: attention(POINTS, POINTS, POINTS[:, :2]), ValueError, "v: got shape .*, expected one value for each key"),
-    (lambda: attention(POINTS, POINTS[:2], POINTS[:2]), ValueError, r"k: got shape \(2, 6, 5\), whose leading axes"),
-    (lambda: attention(POINTS[0, 0], POINTS, POINTS), ValueError, r"q: got shape \(5,\), expected \(\*b, length, 5\)"),
-    (lambda: attention(*(POINTS,) * 3, key_padding_mask=EDGES.bool()), ValueError, "key_padding_mask: got shape"),
-    (lambda: convolve(IMAGE[0, 0]), ValueError, r"x: got shape \(5, 3\), expected \(\*b, h, w, 3\)"),
     (lambda: convolve(IMAGE[:, :2]), ValueError, r"x: got shape .* at least \(3, 3\) points"),
-    (lambda: spread(POINTS[0], EDGES.long()), TypeError, "adjacency: got int64 tensor"),
-    (lambda: spread(POINTS[0], EDGES[:, :4]), ValueError, r"adjacency: got .*, expected \(\*b, i, n\)"),
-    (lambda: spread(POINTS, EDGES.expand(2, 6, 6)), ValueError, r"adjacency: got .*, whose leading axes"),
     (lambda: spread(POINTS, EDGES.to_sparse()), ValueError, "adjacency: got a sparse matrix for 1 batch axes of x"),
     (lambda: norm(POINTS[:1, :1]), ValueError, r"x: got one point, .* expected more in training; call \.eval"),
     (lambda: norm(POINTS, EDGES[:3]), TypeError, "mask: got float32 tensor .*booleans, True where a point counts"),
-    (lambda: contrast(FEATURES[:, :3], FEATURES[:, :3]), ValueError, r"general: got shape \(2, 3\)"),
     (lambda: contrast(FEATURES, FEATURES.repeat(2, 1)), ValueError, "specific: got shape .* general_of"),
-    (lambda: contrast(FEATURES, FEATURES, FEATURES[:, 0] > 0), TypeError, "general_of: got bool .* integers"),
-    (lambda: HoroPCA(0), ValueError, "n_components: got 0, expected at least 1"),
-    (lambda: HoroPCA(2).fit(X[0] * math.nan), ValueError, "x: got shape .* n_components = 2"),
     (lambda: HoroPCA(2).transform(X[0]), ValueError, "HoroPCA: not fitted"),
-    (lambda: HoroPCA(2, starts=1).fit(X[0]).transform(POINTS[0]), ValueError, r"x: got .*, expected \(n, 4\)"),
-    (lambda: disk(torch.ones(4, 2)), ValueError, ".*d >= 2"),
-    (lambda: disk(X[0] * math.nan), ValueError, ".*expected finite"),
-    (lambda: disk(X[0], labels=["a"]), ValueError, "labels: got 1 for 5 points"),
     (lambda: disk(X[0], edges=[(0, 5)]), ValueError, "edges: got row numbers 0 to 5, expected 0 to 4"),
-    (lambda: poincare_disk(X[0], ax=[]), TypeError, "ax: got list, expected a matplotlib Axes"),  # type: ignore[arg-type]
     (lambda: histogram({}), ValueError, "x: got an empty mapping"),
-    (lambda: histogram({"texts": X[0, :0]}), ValueError, r"x\['texts'\]: got no points"),
-    (lambda: histogram(X[0] + math.inf), ValueError, "x: got a point whose distance is not finite"),
-    (lambda: histogram(X[0], bins=0), ValueError, "bins: got 0"),
 ]
 
 
@@ -214,37 +153,16 @@ def test_half_precision_mixes_with_float32_and_c_takes_any_dtype() -> None:
         assert torch.equal(lf.dist(x, x.flip(0), c), lf.dist(x, x.flip(0), 2.0))
 
 
-def test_centroid_and_attention_of_no_points_are_the_origin() -> None:
-    x, origin = lf.expmap0(torch.randn(2, 5, 3)), lf.project(torch.zeros(2, 3, 3))
-    for precision in ("auto", "native"):
-        assert torch.equal(lf.centroid(x[:, :0], torch.ones(2, 3, 0), precision=precision), origin)
-    assert torch.equal(lf.lorentz_attention(x[:, :3], x[:, :0], x[:, :0], temperature=1.0), origin)
-
-
 def test_check_point_says_by_how_much() -> None:
     x = lf.expmap0(torch.randn(3, 5, 4), 0.5)
     assert lf.check_point(x, 0.5) is x
     off = x.clone()
     off[1, 2, 0] += 0.25
     assert lf.check_point(off, 0.5, atol=0.3) is off
-    assert lf.check_point(off, 0.5, rtol=0.3) is off
     for points, c, message in (
         (off, 0.5, r"x: 1 of 15 points .* curvature -0\.5: .* at index \(1, 2\), .* off by 0\.25"),
-        (x, 2.0, "x: 15 of 15"),
         (-x, 0.5, "x: 15 of 15"),  # the other sheet
         (x, torch.tensor([0.5, 0.5, 4.0]).reshape(3, 1, 1), r"x: 5 of 15 points .* curvature -4"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             lf.check_point(points, c)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_check_point_in_every_dtype(dtype: torch.dtype) -> None:
-    x = lf.expmap0(torch.randn(50, 4).to(dtype)).to(dtype)
-    x = torch.cat([(1.0 + x[..., 1:].double().square().sum(-1, keepdim=True)).sqrt().to(dtype), x[..., 1:]], dim=-1)
-    assert lf.check_point(x) is x
-    for bad in (torch.nan, torch.inf):
-        broken = x.clone()
-        broken[7, 2] = bad
-        with pytest.raises(ValueError, match=r"1 of 50 points .* index \(7,\)"):
-            lf.check_point(broken)

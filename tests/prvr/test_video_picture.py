@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kills import growth
-from nightly import NIGHTLY
-from PIL import Image, features
+from PIL import Image
 from video_files import png_bomb
 
 from prvr.errors import InputError
@@ -65,7 +64,6 @@ def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
     ("content", "said"),
     [
         (b"", "cannot be read as a picture"),
-        (encoded(square("red"), "PNG")[:120], "cannot be read as a picture"),
         (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
         (png_bomb(9000), f"81,000,000 pixels, at most {PICTURE_PIXELS['PNG']:,} are decoded"),
         (png_bomb(2**31 - 1), "Make it smaller"),
@@ -107,12 +105,11 @@ def test_the_largest_pictures_take_little_memory(tmp_path: Path) -> None:
         ("JPEG", {"progressive": True}),
         ("PNG", {"compress_level": 1}),
         ("WEBP", {"lossless": True, "method": 0, "quality": 0}),
-        *([("AVIF", {"speed": 10})] if features.check("avif") and NIGHTLY else []),  # seconds to write
     ]
     for kind, options in cases:
         mode = "CMYK" if kind == "JPEG" else "RGBA"
         most = 28_000_000 if kind == "JPEG" else PICTURE_PIXELS[kind]
-        if kind in ("WEBP", "AVIF"):
+        if kind == "WEBP":
             with pytest.raises(InputError, match=f"at most {most:,} are decoded"):
                 read_picture(plain(kind, most + 20_000, mode, **options))
         (tmp_path / kind).write_bytes(plain(kind, most, mode, **options))

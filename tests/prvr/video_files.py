@@ -101,11 +101,8 @@ def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: 
             times = (np.arange(SOUND_RATE // 10) + number * SOUND_RATE // 10) / SOUND_RATE
             wave = 0.5 * np.sin(2 * np.pi * (200 + 100 * (number // 10)) * times)
             heard = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), format="fltp", layout="mono")
-            heard.sample_rate, heard.pts, heard.time_base = (
-                SOUND_RATE,
-                number * SOUND_RATE // 10,
-                Fraction(1, SOUND_RATE),
-            )
+            heard.sample_rate, heard.time_base = SOUND_RATE, Fraction(1, SOUND_RATE)
+            heard.pts = number * SOUND_RATE // 10
             container.mux(voice.encode(heard))
         container.mux(pictures.encode(None))
         container.mux(voice.encode(None))
@@ -137,19 +134,6 @@ def move_stamps(source: Path, path: Path, numbers: Sequence[int]) -> Path:
             if number in numbers:
                 packet.pts += int(3600 / packet.time_base)
             container.mux(packet)
-    return path
-
-
-def call_all_key_frames(source: Path, path: Path) -> Path:
-    """The picture of a video, in which every frame is called one that can be decoded alone."""
-    import av
-
-    with av.open(str(source)) as file, av.open(str(path), "w") as container:
-        stream = container.add_stream_from_template(file.streams.video[0])
-        for packet in file.demux(video=0):
-            if packet.size:
-                packet.stream, packet.is_keyframe = stream, True
-                container.mux(packet)
     return path
 
 

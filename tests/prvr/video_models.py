@@ -86,7 +86,7 @@ def _random(model: Any) -> Any:
     return model.eval()
 
 
-def _save(model: Any, folder: Path, most: int = 16) -> Path:
+def _save(model: Any, folder: Path) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -95,32 +95,12 @@ def _save(model: Any, folder: Path, most: int = 16) -> Path:
     ends = [("<s>", 12), ("</s>", 13)]
     cutter.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=most, **names).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=16, **names).save_pretrained(folder)
     model.save_pretrained(folder)
     return folder
 
 
 _AFTER_PAD: dict[str, Any] = {"pad_token_id": 1, "max_position_embeddings": 10}  # 8 follow the padding token
-
-
-def _tiny_align() -> Any:
-    from transformers import AlignConfig, AlignModel
-
-    vision = {
-        "image_size": 32,
-        "width_coefficient": 0.1,
-        "depth_coefficient": 0.1,
-        "in_channels": [32, 16],
-        "out_channels": [16, 24],
-        "kernel_sizes": [3, 3],
-        "strides": [1, 2],
-        "num_block_repeats": [1, 1],
-        "expand_ratios": [1, 2],
-        "depthwise_padding": [],
-        "hidden_dim": 12,
-    }
-    config: Any = AlignConfig(text_config=_TEXT, vision_config=vision, projection_dim=8)
-    return AlignModel(config)
 
 
 def _tiny_dual() -> Any:
@@ -144,7 +124,6 @@ def _tiny_siglip2() -> Any:
 
 _SQUARE: dict[str, Any] = {"size": {"height": 32, "width": 32}, "resample": 3}
 _JOINT: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
-    "align": (_tiny_align, "EfficientNetImageProcessor", _SQUARE | {"include_top": False}),
     "vision-text-dual-encoder": (_tiny_dual, "ViTImageProcessor", _SQUARE),
     "siglip2": (_tiny_siglip2, "Siglip2ImageProcessor", {"patch_size": 8, "max_num_patches": 16}),
 }
@@ -155,12 +134,12 @@ JOINT = ("clip", "siglip", *_JOINT)
 def tiny_joint(kind: str, folder: Path) -> Path:
     """A model of one of these types, with its tokenizer and its own image processor.
 
-    CLIP, SigLIP and SigLIP 2 read 16 tokens, the others 8.
+    A dual encoder reads 8 tokens, the others 16.
     """
     if kind in ("clip", "siglip"):
         return tiny_clip(folder) if kind == "clip" else tiny_siglip(folder)
     make, processor, about = _JOINT[kind]
-    _save(_random(make()), folder, most=16 if kind == "vision-text-dual-encoder" else 8)
+    _save(_random(make()), folder)
     if kind == "siglip2":
         from transformers import Siglip2Tokenizer
 

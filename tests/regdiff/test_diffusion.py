@@ -3,7 +3,6 @@
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 
 from regdiff import ConditionalDiffusion, make_scheduler
 
@@ -124,15 +123,10 @@ def test_another_sampler_for_the_same_denoiser():
     torch.testing.assert_close(other.sample(x, None, 5), euler, rtol=1e-4, atol=1e-4)
     for scheduler, message in (
         (make_scheduler("ddim", 21), "has num_train_timesteps 21, expected 20"),
-        (make_scheduler("ddim", 20, prediction_type="sample"), "has prediction_type 'sample', expected 'epsilon'"),
         (make_scheduler("ddim", 20, beta_schedule="linear"), "noise schedule of DDIMScheduler differs"),
-        (make_scheduler("flow", 20), "has prediction_type 'flow'"),
     ):
         with pytest.raises(ValueError, match=message):
             diffusion.with_scheduler(scheduler)
-    euler = EulerDiscreteScheduler.from_config(diffusion.scheduler.config)  # what the message about schedules says
-    assert isinstance(euler, EulerDiscreteScheduler)
-    assert diffusion.with_scheduler(euler).capabilities.name == "euler"
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -98,41 +98,14 @@ def test_kl_trains_a_distribution_over_candidates():
     assert not target.grad[~mask].any()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_losses_per_row_register_and_element_agree(depth, weighted):
-    """Where every register is valid, the mean is the same at whatever depth the loss function stops."""
-    target, noise, times = torch.randn(4, 3, 2), torch.randn(4, 3, 2), torch.tensor([0, 2, 3, 5])
-    options = {"weighting": "min_snr"} if weighted else {}
-
-    def loss_fn(prediction, target):
-        values = (prediction - target) ** 2
-        return values.mean(tuple(range(depth, 3))) if depth < 3 else values
-
-    losses = [
-        ConditionalDiffusion(half, make_scheduler("ddim", 6), loss_fn=function, **options).loss(
-            target, None, noise, times
-        )
-        for function in (mse, loss_fn)
-    ]
-    torch.testing.assert_close(*losses)
-
-
 def test_losses_that_say_too_little_are_refused():
     target, mask = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
     scheduler = make_scheduler("ddim", 4)
     scalar = ConditionalDiffusion(half, scheduler, loss_fn=F.l1_loss)
-    assert scalar.loss(target, None).ndim == 0
     with pytest.raises(
         ValueError, match=r"loss_fn: returned shape \(\), .*a scalar can be neither masked nor weighted"
     ):
         scalar.loss(target, None, mask=mask)
-    with pytest.raises(ValueError, match="a scalar can be neither"):
-        ConditionalDiffusion(half, scheduler, loss_fn=F.l1_loss, weighting="min_snr").loss(target, None)
     rows = ConditionalDiffusion(half, scheduler, loss_fn=lambda p, t: (p - t).abs().mean((1, 2)))
-    assert rows.loss(target, None).ndim == 0
     with pytest.raises(ValueError, match="one value per row, in which padding has its share"):
         rows.loss(target, None, mask=mask)
-    odd = ConditionalDiffusion(half, scheduler, loss_fn=lambda p, t: (p - t).mean(1))
-    with pytest.raises(ValueError, match=r"returned shape \(2, 4\), expected \(2,\) .*up to \(2, 3, 4\)"):
-        odd.loss(target, None)

@@ -9,7 +9,7 @@ from diffusers.models.unets.unet_1d import UNet1DOutput
 from torch import nn
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.registers import RegisterDenoiser, make_register_generator
+from regdiff.registers import RegisterDenoiser
 
 
 def zero(sample, timestep, condition):
@@ -45,25 +45,15 @@ def test_a_scheduler_by_name_has_the_timesteps_of_the_denoiser():
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_default_device_changes_no_step(name):
     x, expected = torch.randn(2, 3), ConditionalDiffusion(zero, make_scheduler(name, 17))
-    for made in (expected.scheduler, None):
-        with torch.device("meta"):
-            diffusion = ConditionalDiffusion(nn.Linear(3, 3), made or make_scheduler(name, 17), data_range=(-1.0, 1.0))
-            assert diffusion.stages(7) == expected.stages(7)
-            diffusion.denoiser = zero
-            assert diffusion.add_noise(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2).long()).is_meta
-        plain = diffusion.with_scheduler(name)
-        plain.data_low = plain.data_high = None
-        generators = [torch.Generator().manual_seed(0) for _ in range(2)]
-        assert torch.equal(
-            plain.sample(x, None, 7, generator=generators[0]), expected.sample(x, None, 7, generator=generators[1])
-        )
-
-
-def test_a_default_device_holds_all_of_a_generator():
     with torch.device("meta"):
-        generator = make_register_generator(8, 3, 2, steps=5)
-        terms = generator.loss(torch.zeros(2, 3, 8), generator(torch.zeros(2, 6, 8)))
-    assert all(value.is_meta for value in (*generator.parameters(), *generator.buffers(), *terms.values()))
+        diffusion = ConditionalDiffusion(nn.Linear(3, 3), make_scheduler(name, 17), data_range=(-1.0, 1.0))
+        assert diffusion.stages(7) == expected.stages(7)
+        diffusion.denoiser = zero
+        assert diffusion.add_noise(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2).long()).is_meta
+    plain = diffusion.with_scheduler(name)
+    plain.data_low = plain.data_high = None
+    ends = [each.sample(x, None, 7, generator=torch.Generator().manual_seed(0)) for each in (plain, expected)]
+    assert torch.equal(*ends)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -91,8 +81,6 @@ def test_data_beyond_what_samples_are_clipped_to_warn_once():
         diffusion.loss(torch.full((2, 1), 2.8), None)
         build().loss(torch.full((2, 1), 2.8), None, check_range=False)
         build().loss(torch.full((2, 1), 1.0), None)
-        nothing = torch.tensor([[0.5, torch.nan]])
-        build(lambda s, t, c, mask: s).loss(nothing, None, mask=torch.tensor([[True, False]]))
     with pytest.warns(UserWarning, match=r"target: got values up to 2 after data_range is mapped to \[-1, 1\]"):
         build(data_range=(-1.0, 3.0)).loss(torch.full((2, 1), 5.0), None)
 
@@ -112,20 +100,14 @@ def test_a_range_maps_targets_samples_and_chains_and_is_saved(tmp_path):
     chain = diffusion.sample(start, None, 3, return_chain=True, callback=lambda i, t, x: seen.append(x))
     torch.testing.assert_close(chain, (torch.stack(seen) * (high - low) + low + high) / 2)
     assert diffusion.loss(clean, None) < 1e-12
-    noise = torch.randn(1, 1, 3)
-    late = diffusion.add_noise(clean, noise, torch.tensor([4]))
-    mapped = ConditionalDiffusion(oracle, scheduler).add_noise(oracle(noise, None, None), noise, torch.tensor([4]))
-    torch.testing.assert_close(late, mapped)
-    for shape in ((2, 3), (2, 3, 3), (2, 3, 4, 3)):
-        mask = torch.tensor([[True, False, True], [False, True, True]])
-        chain = diffusion.sample(torch.randn(shape), None, 3, mask=mask, return_chain=True)
-        assert not chain[:, ~mask].any()
-        torch.testing.assert_close(chain[-1][mask], clean.flatten().expand(shape)[mask])
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    chain = diffusion.sample(torch.randn(2, 3, 3), None, 3, mask=mask, return_chain=True)
+    assert not chain[:, ~mask].any()
+    torch.testing.assert_close(chain[-1][mask], clean.flatten().expand(2, 3, 3)[mask])
     torch.testing.assert_close(diffusion.with_scheduler("euler").sample(start, None), clean)
     diffusion.save_pretrained(tmp_path)
     loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=oracle)
     assert all(torch.equal(*ends) for ends in zip(loaded.data_range, (low, high), strict=True))
-    assert loaded.state_dict().keys() == {"data_low", "data_high"}
 
 
 def test_constant_coordinates_are_zero_and_come_back_exactly(tmp_path):
@@ -147,6 +129,5 @@ def test_constant_coordinates_are_zero_and_come_back_exactly(tmp_path):
         assert clean[:, [0, 2, 4]].abs().amax(0).min() > 0.9
         samples = each.sample(torch.randn(8, 5), None)
         assert torch.equal(samples[:, [1, 3]], data[:8, [1, 3]])
-        assert torch.isfinite(each.loss(data, None))
     with pytest.warns(UserWarning, match="target: got values up to 4 after data_range is mapped"):
         diffusion.loss(data + torch.tensor([0.0, 2.0, 0.0, 0.0, 0.0]), None)  # no longer constant

@@ -4,11 +4,9 @@ import json
 
 import pytest
 import torch
-from huggingface_hub import constants
-from safetensors import SafetensorError
 from saved_modules import in_hub_cache, spread_weights
 
-from regdiff.registers import RegisterDenoiser, RegisterGenerator, Sampling, make_register_generator
+from regdiff.registers import RegisterDenoiser, RegisterGenerator, make_register_generator
 from regdiff.transformer import TransformerDenoiser
 
 DIM, NUM, ROWS, LENGTH = 8, 3, 4, 6
@@ -67,16 +65,10 @@ def test_every_argument_and_number_is_restored(case, tmp_path, capsys):
     loaded = type(saved).from_pretrained(tmp_path)
     assert not loaded.training
     assert loaded._hub_mixin_config == saved._hub_mixin_config
-    plain = (bool, int, float, str, type(None), Sampling)
-    simple = {name for name, value in vars(saved).items() if isinstance(value, plain)} - {"training"}
-    assert {name: getattr(loaded, name) for name in simple} == {name: getattr(saved, name) for name in simple}
     if getattr(saved, "diffusion", None) is not None:
         assert dict(loaded.diffusion.scheduler.config) == dict(saved.diffusion.scheduler.config)
-    for (name, value), (other_name, other) in zip(
-        [*saved.named_parameters(), *saved.named_buffers()],
-        [*loaded.named_parameters(), *loaded.named_buffers()],
-        strict=True,
-    ):
+    before, after = ([*module.named_parameters(), *module.named_buffers()] for module in (saved, loaded))
+    for (name, value), (other_name, other) in zip(before, after, strict=True):
         assert name == other_name
         assert torch.equal(value, other)
     with torch.no_grad():
@@ -113,14 +105,3 @@ def test_an_interrupted_save_leaves_the_old_files(tmp_path):
         broken.save_pretrained(target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-
-
-def test_bad_files_say_what_is_wrong(tmp_path):
-    RegisterDenoiser(DIM, 5).save_pretrained(tmp_path)
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        RegisterDenoiser.from_pretrained(tmp_path, dim=4)
-    with pytest.raises(RuntimeError, match="Missing key"):
-        RegisterDenoiser.from_pretrained(tmp_path, layers=3)
-    (tmp_path / constants.SAFETENSORS_SINGLE_FILE).write_bytes(b"garbage")
-    with pytest.raises(SafetensorError):
-        RegisterDenoiser.from_pretrained(tmp_path)

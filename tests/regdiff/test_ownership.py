@@ -41,9 +41,6 @@ def test_a_denoiser_that_is_put_in_takes_effect():
     for network in (other, lambda sample, timestep, condition: other(sample, timestep, condition)):
         expected.denoiser = network
         assert torch.equal(expected(x).tokens, after)
-    assert not [name for name, _ in expected.named_parameters() if "denoiser" in name]
-    names = [name for name, _ in ours.named_parameters() if "denoiser" in name]
-    assert names == [f"diffusion.denoiser.{name}" for name, _ in other.named_parameters()]
     with pytest.raises(ValueError, match="assembled from parts"):
         ours.save_pretrained("nowhere")  # its options describe the one that was there
     with pytest.raises(ValueError, match="has no diffusion"):
@@ -77,26 +74,10 @@ def test_a_weighting_that_is_set_weighs_and_is_saved(tmp_path, unchecked):
         loss = each.eval().loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0))
         losses.append(loss.item())
     assert len(set(losses)) == 1, losses
-    ours.weighting = "uniform"
-    assert ours.loss(x, condition, timesteps="all", generator=torch.Generator().manual_seed(0)).item() != losses[0]
     with pytest.raises(ValueError, match="snr_gamma: got 0"):
         ours.snr_gamma = 0
-    for name in ("prediction_type", "schedule"):
-        with pytest.raises(AttributeError, match=name):
-            setattr(ours, name, getattr(ours, name))
-
-
-def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
-    null = nn.Parameter(torch.randn(1, NUM, DIM))
-    ours = parts(null_condition=null, condition_dropout=0.1, data_range=(-2.0, 2.0))
-    denoiser, other = ours.denoiser, ours.with_scheduler("euler")
-    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
-    other.denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
-    other.null_condition = nn.Parameter(torch.zeros(1, NUM, DIM))
-    other.data_low = torch.tensor(-5.0)
-    assert ours.denoiser is denoiser
-    assert ours.null_condition is null
-    assert ours.data_range[0] == -2
+    with pytest.raises(AttributeError, match="schedule"):
+        ours.schedule = ours.schedule
 
 
 def test_what_a_generator_was_set_to_is_saved_or_refused(tmp_path):
@@ -108,49 +89,35 @@ def test_what_a_generator_was_set_to_is_saved_or_refused(tmp_path):
     assert torch.equal(loaded(x).tokens, ours(x).tokens)
     assert loaded.loss_timesteps == "all"
     copy.deepcopy(ours).save_pretrained(tmp_path / "copy")
-    for name, value in (("diffusion", parts()), ("prior", PriorSampler(DIM, None)), ("noise", object())):
-        other = generator()
-        setattr(other, name, value)
-        with pytest.raises(ValueError, match="assembled from parts"):
-            other.save_pretrained(tmp_path)
-    changes = generator().with_scheduler("euler"), generator()
+    changes = generator().with_scheduler("euler"), generator(), generator()
     changes[1].diffusion.eta = 0.0
+    changes[2].prior = PriorSampler(DIM, None)
     for changed in changes:
         with pytest.raises(ValueError, match="assembled from parts"):
             changed.save_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("null", ["parameter", "tensor", "tree"])
-def test_parameters_of_the_denoiser_and_the_null_condition_are_its_own(null):
-    values = {
-        "parameter": nn.Parameter(torch.randn(1, NUM, DIM)),
-        "tensor": torch.randn(1, NUM, DIM),
-        "tree": (nn.Parameter(torch.randn(1, NUM, DIM)), None),
-    }
-    diffusion = parts(null_condition=values[null], condition_dropout=0.5)
-    if null == "tree":
-        own = diffusion.denoiser.double()
-        diffusion.denoiser = lambda x, t, c: own(x, t, c[0]) if c[1] is not None else x
-        condition = (torch.randn(2, NUM, DIM), torch.ones(2))
-    else:
-        condition = torch.randn(2, NUM, DIM)
+@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.clone, lambda value: (nn.Parameter(value), None)])
+def test_the_null_condition_is_its_own(kind):
+    diffusion = parts(null_condition=kind(torch.randn(1, NUM, DIM)), condition_dropout=0.5)
+    own, (x, condition) = diffusion.denoiser, torch.randn(2, 2, NUM, DIM, dtype=torch.float64)
     tensors = dict(diffusion.named_parameters()) | dict(diffusion.named_buffers())
-    assert sorted(name for name in tensors if "null" in name) == [
-        "null_condition_0" if null == "tree" else "null_condition"
-    ]
+    (name,) = (name for name in tensors if "null" in name)
     diffusion.double()
-    moved = copy.deepcopy(diffusion)
-    x = torch.randn(2, NUM, DIM, dtype=torch.float64)
-    condition = torch.utils._pytree.tree_map(lambda leaf: leaf.double(), condition)
-    end = diffusion.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0))
-    for loaded in (moved, ConditionalDiffusion.with_scheduler(diffusion, make_scheduler("ddim", STEPS))):
-        again = loaded.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0))
-        assert torch.equal(again, end)
+    if name == "null_condition_0":  # of a tree
+        diffusion.denoiser = lambda x, t, c: own(x, t, c[0])
+        condition = (condition, torch.ones(2))
+
+    def end(diffusion):
+        seed = torch.Generator().manual_seed(0)
+        return diffusion.sample(x, condition, guidance_scale=3.0, generator=seed)
+
+    before = end(diffusion)
+    for other in (copy.deepcopy(diffusion), diffusion.with_scheduler(make_scheduler("ddim", STEPS))):
+        assert torch.equal(end(other), before)
     with torch.no_grad():
-        getattr(diffusion, "null_condition_0" if null == "tree" else "null_condition").mul_(-2)
-    assert not torch.equal(
-        diffusion.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0)), end
-    )
+        getattr(diffusion, name).mul_(-2)
+    assert not torch.equal(end(diffusion), before)
 
 
 @pytest.mark.parametrize("case", ["plain", "options", "flow"])
@@ -185,8 +152,7 @@ def test_it_saves_itself(case, tmp_path):
         for each in (ours, loaded)
     ]
     assert torch.equal(*calls)
-    few = ConditionalDiffusion.from_pretrained(tmp_path, eta=0.25)
-    assert (few.eta, few.loss_fn.__class__) == (0.25, ours.loss_fn.__class__)
+    assert ConditionalDiffusion.from_pretrained(tmp_path, eta=0.25).eta == 0.25
 
 
 def test_what_it_cannot_describe_must_be_given_again(tmp_path):
@@ -222,14 +188,21 @@ def test_a_state_dict_keeps_the_names_that_every_version_wrote():
     state = ours.state_dict()
     assert not [name for name in state if name.startswith("diffusion")]
     assert {"denoiser.time_table", "denoiser.layers.0.proj_in.weight", "null_condition"} <= state.keys()
-    inside = nn.ModuleDict({"registers": ours})
-    assert {name.removeprefix("registers.") for name in inside.state_dict()} == state.keys()
     for names in (state, {f"diffusion.{n}" if n.startswith(("denoiser", "null")) else n: v for n, v in state.items()}):
-        for assign in (False, True):
-            other = generator(condition_dropout=0.2)
-            given = {f"registers.{name}": value.clone() for name, value in names.items()}
-            missing, unexpected = nn.ModuleDict({"registers": other}).load_state_dict(given, assign=assign)
-            assert (missing, unexpected) == ([], [])
-            assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
-    with pytest.raises(RuntimeError, match="Unexpected key"):
-        ours.load_state_dict(state | {"denoiser.other": torch.zeros(1)})
+        other = generator(condition_dropout=0.2)
+        given = {f"registers.{name}": value.clone() for name, value in names.items()}
+        nn.ModuleDict({"registers": other}).load_state_dict(given)
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
+
+
+def test_another_scheduler_shares_tensors_but_not_what_is_put_in_afterwards():
+    null = nn.Parameter(torch.randn(1, NUM, DIM))
+    ours = parts(null_condition=null, condition_dropout=0.1, data_range=(-2.0, 2.0))
+    denoiser, other = ours.denoiser, ours.with_scheduler("euler")
+    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+    other.denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
+    other.null_condition = nn.Parameter(torch.zeros(1, NUM, DIM))
+    other.data_low = torch.tensor(-5.0)
+    assert ours.denoiser is denoiser
+    assert ours.null_condition is null
+    assert ours.data_range[0] == -2

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regdiff import ConditionalDiffusion, KLToTarget, capabilities, karras_timesteps, make_scheduler
+from regdiff import ConditionalDiffusion, KLToTarget, karras_timesteps, make_scheduler
 from regdiff.registers import (
     GeneralizedPooling,
     RegisterDenoiser,
@@ -55,74 +55,37 @@ def returns(output: Callable[[Tensor], object]) -> Callable[[], Tensor]:
     ("make", "message"),
     [
         (lambda: build(eta=2.0), "eta: got 2"),
-        (lambda: build(snr_gamma=0.0), "snr_gamma: got"),
         (lambda: build(condition_dropout=1.5), "condition_dropout: got 1.5, expected a probability"),
         (lambda: build(weighting="snr"), "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
-        (lambda: build(loss_fn="mse"), "loss_fn: got"),
         (lambda: build(3), "denoiser: got int, expected a network"),
         (lambda: build(RegisterDenoiser(4, steps=12)), r"denoiser: is for 12 timesteps \(`steps`\), .* has 5"),
         (lambda: ConditionalDiffusion(torch.tanh, "ddim"), r"got the name 'ddim' for a denoiser without `steps`"),
-        (lambda: KLToTarget(0.0), r"temperature: got 0\.0"),
         (lambda: build(loss_fn=KLToTarget()), "KLToTarget .*prediction_type 'epsilon', expected 'sample'"),
         (lambda: make_scheduler("pndm", 10), r"name: got 'pndm', expected one of ddpm, ddim, dpmsolver\+\+"),
-        (lambda: capabilities("pndm"), "scheduler: got pndm, expected one of ddim, ddpm"),
-        (lambda: make_scheduler("ddim", 2.5), "steps: got 2.5, expected an integer of at least 1"),
         (lambda: make_scheduler("ddim", 9, etta=1), r"options: got etta, expected some of .*beta_schedule"),
-        (lambda: make_scheduler("euler", 9, beta_schedule="foo"), r"options: got some that diffusers does not know"),
         (lambda: make_scheduler("euler", 9, use_karras_sigmas=True), "use_karras_sigmas: got True.*karras_timesteps"),
         (lambda: ladder(6), "num_steps: got 6, expected 2 to 5"),
-        (lambda: ladder(3, rho=0.0), "expected rho > 0 and 0 < smallest < largest"),
-        (lambda: karras_timesteps(build().scheduler, 3), "schedule: got DDIMScheduler, expected the `schedule` of"),
-        (lambda: RegisterDenoiser(6, steps=0), "dim, steps, layers: got 6, 0, 2"),
-        (lambda: TransformerDenoiser(8, 5, mlp_ratio=0), "mlp_ratio: got 0, expected an integer of at least 1"),
         (lambda: TransformerDenoiser(8, 5, num_heads=3), "num_heads: got 3 with dim 8, expected a divisor of dim"),
-        (lambda: make_register_generator(8, 0, 2), "num_registers: got 0"),
         (lambda: registers(kind="pool"), "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
         (lambda: registers(kind="prior", start="gaussian"), "start: got 'gaussian' with kind 'prior'"),
-        (lambda: registers(start="mean"), "start: got 'mean', expected one of 'prior_mean', 'prior_sample'"),
-        (lambda: registers(loss_timesteps="some"), "loss_timesteps: got 'some', expected one of 'all', 'random'"),
-        (lambda: registers(prediction_type="noise"), "prediction_type: got 'noise', expected one of epsilon, sample"),
         (lambda: registers(scheduler="flow"), "it predicts the flow"),
-        (lambda: registers(denoiser="unet"), "denoiser: got 'unet', expected one of 'mlp', 'transformer'"),
         (lambda: registers(guidance_scale=2.0), "guidance_scale: got 2.0 with condition_dropout 0"),
         (lambda: theirs("DPMSolverSinglestep"), "DPMSolverSinglestepScheduler, expected one of .* DDIMScheduler, DDPM"),
         (lambda: theirs("DDPM", variance_type="learned"), r"variance_type: got 'learned', expected .*'fixed_small'"),
         (lambda: theirs("DDIM", thresholding=True), "thresholding: got True, expected False.*clip_sample does not"),
-        (lambda: theirs("DDIM", prediction_type="score"), "prediction_type: got 'score', expected one of epsilon"),
         (lambda: theirs("DDIM", rescale_betas_zero_snr=True), "rescale_betas_zero_snr: got True with prediction_type"),
-        (lambda: theirs("DDIM", clip_sample_range=0.0), "clip_sample_range: got 0.0, expected a positive number"),
-        (lambda: multistep(use_flow_sigmas=True), "use_flow_sigmas: got True.*FlowMatchEuler"),
         (lambda: multistep(lambda_min_clipped=-5.1), "lambda_min_clipped: .*list the timesteps"),
         (lambda: multistep(final_sigmas_type="sigma_min"), "final_sigmas_type: got 'sigma_min'"),
-        (lambda: multistep(algorithm_type="sde-dpmsolver++", solver_order=3), "solver_order: got 3"),
-        (
-            lambda: multistep(final_sigmas_type="sigma_min", algorithm_type="sde-dpmsolver"),
-            "algorithm_type: got 'sde",
-        ),
         (lambda: theirs("UniPCMultistep", predict_x0=False), "predict_x0: got False, expected True: its last step"),
-        (lambda: theirs("HeunDiscrete", use_karras_sigmas=True), "use_karras_sigmas: got True"),
-        (lambda: theirs("EulerDiscrete", interpolation_type="log_linear"), "interpolation_type: got 'log_linear'"),
-        (lambda: theirs("EulerDiscrete", timestep_type="continuous"), "timestep_type: got 'continuous'"),
-        (lambda: theirs("LCM", num_train_timesteps=10), "original_inference_steps: got 50, expected at most 10"),
         (lambda: theirs("FlowMatchEulerDiscrete", stochastic_sampling=True), "stochastic_sampling: .*the generator"),
-        (lambda: theirs("FlowMatchEulerDiscrete", shift_terminal=0.1), "shift_terminal: got 0.1"),
         *(
             (lambda ends=ends: build(data_range=ends), r"data_range: got .*expected \(low, high\) with low below high")
-            for ends in (
-                (0.0, 0.0),
-                (-math.inf, 1.0),
-                (1.0,),
-                3.0,
-                (None, 1.0),
-                (torch.zeros(2), torch.tensor([1, -1])),
-            )
+            for ends in ((-math.inf, 1.0), 3.0, (torch.zeros(2), torch.tensor([1, -1])))
         ),
         (
             lambda: build(prediction_type="sample", loss_fn=KLToTarget(), data_range=(0.0, 1.0)),
             "data_range: KLToTarget compares distributions",
         ),
-        (lambda: TextualPerturbation(-1), "gamma: got -1"),
-        (lambda: TextualPerturbation()(FEATURES[0], 0), "num >= 1"),
         (lambda: TextualPerturbation()(FEATURES[0, :, :1], 3), r"d >= 2"),
         (lambda: GeneralizedPooling(8)(FEATURES), "features: got length 10, the rank table holds 8; raise `length`"),
         (lambda: GeneralizedPooling(10)(FEATURES, FEATURES[..., 0] > 0), "mask: row 0 has no valid position"),
@@ -138,34 +101,20 @@ def test_construction(make: Callable[[], object], message: str) -> None:
     [
         (lambda: build().sample(X, None, num_steps=6), r"num_steps: got 6, expected 1 to 5"),
         (lambda: build().sample(X, None, timesteps=[1, 3]), r"strictly descending integers in \[0, 5\)"),
-        (lambda: build().sample(X, None, timesteps=[3.5, 1]), r"timesteps: got \[3.5, 1\], expected .*integers"),
         (lambda: build().sample(X, None, num_steps=2, timesteps=[1, 0]), r"not both"),
         (lambda: build().sample(X, None, noise=X[:1]), r"noise: got shape \(1, 2, 4\), expected \(3, 2, 4\)"),
         (lambda: build(eta=0.0).sample(X, None, noise=X), "eta=0 is deterministic"),
         (lambda: build().sample(X, {"a": C[:2]}), r"condition: got a tensor of shape \(2, 2, 4\)"),
-        (lambda: build().sample(X * torch.nan, None), r"initial: got nan or infinite values"),
         (lambda: build().sample((2, 3), None), r"initial: got tuple, .*torch.randn\(\(2, 3\)\) is a start"),
         (lambda: build().sample(X, None, callback=lambda i, t, y: y[:1]), r"callback: returned shape \(1, 2, 4\)"),
-        (lambda: build().sample(X, None, generator=7), r"generator: got 7, expected a torch.Generator"),
-        (lambda: build().sample(X, C, guidance_scale=math.nan), "guidance_scale: got nan, expected a finite number"),
         (lambda: build().sample(X, C, guidance_scale=3.0), r"guidance_scale: got 3.0, but without"),
         (lambda: build().loss(X.numpy(), None), r"target: got ndarray, expected a tensor of floating point"),
-        (lambda: build().loss(X, None, timesteps="every"), r"timesteps: got 'every'"),
-        (lambda: build().loss(X, None, timesteps=[0, 1]), r"timesteps: got shape \(2,\), expected one per row"),
         (lambda: build().loss(X, None, timesteps=TIMES + 3), r"timesteps: got 5, expected .* \[0, 5\)"),
-        (lambda: build().loss(X, None, timesteps=TIMES.float()), r"timesteps: got torch.float32"),
-        (lambda: build().add_noise(X, X, TIMES - 1), r"timesteps: got -1, expected .* \[0, 5\)"),
         (lambda: build().loss(X, None, mask=torch.ones(3, 2)), r"mask: got torch\..*expected bool of shape \(3, 2\)"),
         (returns(lambda x: x[..., :1]), r"denoiser: returned shape \(3, 2, 1\), expected \(3, 2, 4\)"),
-        (returns(lambda x: (x, x)), "denoiser: returned tuple, expected a tensor like the sample"),
         (lambda: registers()(FEATURES[..., 1:]), r"features: got shape \(5, 10, 7\), expected \(b, l >= 1, 8\)"),
-        (lambda: registers()(FEATURES, FEATURES[:4, :, 0] == 0), r"mask: got torch.bool of shape \(4, 10\)"),
         (lambda: registers()(FEATURES, register_mask=FEATURES[:, :2, 0] == 0), "register_mask: got .*expected bool"),
-        (lambda: registers().loss(FEATURES[:, :2], registers()(FEATURES)), r"targets: got shape \(5, 2, 8\), expected"),
-        (lambda: RegisterDenoiser(4, 5)(X, TIMES, C[:, :, 1:]), r"condition: got shape .*, expected \(3, 2, 4\)"),
-        (lambda: TransformerDenoiser(4, 5, num_heads=2)(X[:, 0], TIMES, C), r"sample: got shape \(3, 4\)"),
         (lambda: TransformerDenoiser(4, 5, 1, 2, num_registers=1)(X, TIMES, C), "sample: got 2 registers, .*at most 1"),
-        (lambda: TransformerDenoiser(4, 5, num_heads=2)(X, TIMES, C[:2]), r"condition: got .*, expected \(3, m >= 1"),
         (lambda: TransformerDenoiser(4, 5, num_heads=2)(X, TIMES, (C, C[:, :1, 0] == 0)), "condition mask: got"),
     ],
 )
@@ -189,5 +138,3 @@ def test_two_precisions_are_explained(double: str) -> None:
     for call in (diffusion.loss, diffusion.sample):
         with pytest.raises(ValueError, match=message):
             call(given["sample"], given["condition"])
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):  # other errors stay as they are
-        build(lambda s, t, c: s @ torch.zeros(3, 7)).loss(X, None)

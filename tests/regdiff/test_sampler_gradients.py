@@ -70,18 +70,6 @@ def test_checkpoint_gives_the_same_gradients_from_fewer_saved_bytes(name, guidan
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_predictions_in_half_precision_leave_x_in_its_own(name):
-    """As under autocast: the denoiser's output is bfloat16, the chain stays float32 and close to what it was."""
-    x = torch.randn(3, 2, 4)
-    wide, narrow = (
-        build(name, function, 10).sample(x, None, timesteps=[6, 4, 1], generator=torch.Generator().manual_seed(0))
-        for function in (lambda x, t, c: 0.5 * x, lambda x, t, c: (0.5 * x).bfloat16())
-    )
-    assert narrow.dtype == torch.float32
-    torch.testing.assert_close(narrow, wide, rtol=0.03, atol=0.03)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_no_call_waits_for_an_accelerator(name):
     """Nothing is read back from it and, once the tables of the schedule lie there, nothing is copied to it."""
     with Accelerator() as device:
@@ -131,19 +119,10 @@ def test_checked_looks_at_values_of_an_accelerator():
         with checked():
             with pytest.raises(ValueError, match=r"timesteps: got 10, expected integers in \[0, 10\)"):
                 diffusion.loss(x, x, timesteps=outside)
-            with pytest.raises(ValueError, match=r"timesteps: got -11, expected integers"):
-                diffusion.add_noise(x, x, outside - 11)
             with pytest.raises(ValueError, match="initial: got nan or infinite values"):
                 diffusion.sample(x / 0, x)
             with pytest.raises(ValueError, match="features: the condition of row 0 is not finite"):
                 generator(nan)
-            diffusion.loss(x, x, timesteps=outside.clamp(max=9))
-        assert device.reads
-        device.reads.clear()
-        diffusion.loss(x, x, timesteps=outside.clamp(max=9))
-        assert not device.reads
     with checked():  # what has no values passes
         double = torch.vmap(lambda x: diffusion.sample(x[None], None, 2, noise=x[None]))
         assert double(torch.randn(3, 4)).shape == (3, 1, 4)
-        meta = torch.empty(2, 3, device="meta")
-        assert diffusion.sample(meta, None, 2, noise=meta).is_meta

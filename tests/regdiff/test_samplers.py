@@ -77,12 +77,6 @@ def test_every_chain_is_the_textbook_one(name, options, steps, count):
         torch.testing.assert_close(ours, torch.stack(theirs), rtol=limit, atol=limit)
 
 
-def test_lcm_keeps_its_boundary_condition():
-    """At timestep 0 a consistency model is the identity, whatever the network says."""
-    x = torch.randn(2, 3, dtype=torch.float64)
-    assert torch.equal(build("lcm", 10, lambda x, a, s: 0 * x).sample(x, None, timesteps=[0]), x)
-
-
 @given(
     name=st.sampled_from(["ddim", "dpmsolver++", "unipc", "deis", "euler", "heun", "tcd", "flow"]),
     steps=st.integers(1, 12),
@@ -161,9 +155,6 @@ def test_a_graph_sees_new_weights_and_is_made_again_for_others() -> None:
             module.eta = 0.0 if module.eta else 0.5
             module.scheduler = "euler"
         check(3)
-        x, start = x[:1], start[:1]
-        c, condition = c[:1], condition[:1]
-        check(4)
 
 
 def test_a_module_with_graphs_is_pickled_without_them() -> None:
@@ -192,12 +183,3 @@ def test_where_python_code_has_to_run_there_is_no_graph() -> None:
             hook.remove()
         assert steps == 3 * [0, 1, 2, 3, 4, 4, 4, 4]
         assert device.graphs == 0
-        plain = ConditionalDiffusion(lambda x, t, c: x, make_scheduler("ddim", 10)).eval()
-        with torch.no_grad():
-            for _ in range(3):
-                plain.sample(x, x, 4)
-            assert device.graphs == 0
-            plain.cuda_graph = True
-            for _ in range(3):
-                plain.sample(x, x, 4)
-        assert device.graphs == 1

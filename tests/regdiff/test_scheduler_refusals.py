@@ -84,7 +84,6 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
     first, second = (each.sample(x, None, generator=torch.Generator().manual_seed(0)) for each in (ours, plain))
     assert torch.equal(first, second)
     assert plain.capabilities.name == "ddim"
-    assert torch.equal(plain.with_scheduler("euler").sample(x, None), ours.with_scheduler("euler").sample(x, None))
     plain.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="the scheduler is not part of diffusers and was not saved; pass scheduler="):
         ConditionalDiffusion.from_pretrained(tmp_path, denoiser=half)
@@ -95,11 +94,7 @@ def test_a_derived_scheduler_is_what_it_is_derived_from(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda x: x.clamp(-50, 50),
-        lambda x: x + 1e-3,
-        lambda x: x + 1e-3 * torch.rand(x.shape),
-    ],
+    [lambda x: x.clamp(-50, 50), lambda x: x + 1e-3 * torch.rand(x.shape)],
 )
 @pytest.mark.parametrize("name", ["ddim", "euler", "dpmsolver++"])
 def test_a_derived_step_that_is_not_linear_is_refused(name, change):
