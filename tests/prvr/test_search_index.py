@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
