@@ -100,9 +100,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """All films, searched by the toy encoder."""
     for name in FILMS:
         real_film(name)
+    home = tmp_path_factory.mktemp("library")  # another worker may do the same
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with Library(FOLDER, encoder="toy") as library:
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        with Library(FOLDER, encoder="toy", home=home) as library:
             report = library.update()
             assert set(report.encoded) == set(FILMS)
             assert report.unreadable == ()

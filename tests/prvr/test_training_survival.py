@@ -80,6 +80,16 @@ def test_one_process_owns_a_run_folder_until_it_dies(runs: Runs, cache: str, str
     assert same_end(straight.output, run)
 
 
+def test_what_was_killed_while_its_first_file_was_written_is_trained_anew(runs: Runs, straight: RunResult) -> None:
+    runs.path.mkdir(parents=True)
+    (runs.path / f"environment.yaml.{0:016x}.prvr-tmp").write_text("half")
+    assert losses(runs.train().history) == losses(straight.history)
+    assert not half_written(runs.path)
+    (runs.path / "notes.txt").write_text("mine")
+    with pytest.raises(TrainingError, match="run: already holds best, "):
+        runs.train()
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that users other than ours can reach: pytest's own are closed to them."""

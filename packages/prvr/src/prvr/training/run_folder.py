@@ -24,7 +24,7 @@ from accelerate import Accelerator
 
 from prvr.config import Config, ConfigError, config_to_dict, dump_config, expect_readable, flat, validated
 from prvr.data import DataError
-from prvr.data.atomic import LOCK, owned
+from prvr.data.atomic import HALF_WRITTEN, LOCK, owned
 from prvr.data.on_device import matrix_products
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
@@ -105,10 +105,9 @@ class RunFolder:
             TrainingError: it is not empty, and not resumed; another process trains there; or it cannot be written.
         """
         if not resume:
-            files = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
-            if (
-                set(files) - {"config.yaml", RECORD} or self.path.is_file()
-            ):  # these alone: failed before its first epoch
+            files = sorted(p.name for p in self.path.glob("*") if p.name != LOCK and p.suffix != HALF_WRITTEN)
+            # These alone: it failed before its first epoch.
+            if set(files) - {"config.yaml", RECORD} or self.path.is_file():
                 raise TrainingError(
                     f"{self.path}: already holds {', '.join(files[:4]) or 'a file'}. Resume that run (--resume), or "
                     "choose another folder."
@@ -119,8 +118,7 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 busy = f"{self.path}: another process is training there. Wait for it, or choose another folder."
                 stack.enter_context(owned(self.path, busy, TrainingError))
-                if resume:
-                    recover(self.path)
+                recover(self.path)
             except OSError as error:
                 raise TrainingError(f"{self.path}: cannot be written ({error}). Choose another folder.") from error
             if is_new:
