@@ -130,6 +130,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: norm(POINTS[:1, :1]), ValueError, r"x: got one point, .* expected more in training; call \.eval"),
     (lambda: norm(POINTS, EDGES[:3]), TypeError, "mask: got float32 tensor .*booleans, True where a point counts"),
     (lambda: contrast(FEATURES, FEATURES.repeat(2, 1)), ValueError, "specific: got shape .* general_of"),
+    (lambda: HoroPCA(2, starts=1).fit(X[0]).transform(POINTS[0]), ValueError, r"x: got .*, expected \(n, 4\)"),
     (lambda: HoroPCA(2).transform(X[0]), ValueError, "HoroPCA: not fitted"),
     (lambda: disk(X[0], edges=[(0, 5)]), ValueError, "edges: got row numbers 0 to 5, expected 0 to 4"),
     (lambda: histogram({}), ValueError, "x: got an empty mapping"),

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from prvr import load_released_reranker
 from prvr.evaluation import EvaluationConfig
+from prvr.models import TokenWeights
 from prvr.stages import (
     CandidateReranker,
     DiffusionSettings,
@@ -26,22 +30,31 @@ PLAIN = EvaluationConfig(bootstrap=0)
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "prvr_diffusionret.npz"
 
 
+@dataclass(frozen=True)
 class Golden:
-    """The authors' numbers of their denoiser of videos to texts."""
+    """The packed subset, or the whole reference that DIFFUSIONRET_REFERENCE names."""
 
-    def __init__(self) -> None:
-        with np.load(FIXTURE) as file:
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        with np.load(os.environ.get("DIFFUSIONRET_REFERENCE") or FIXTURE) as file:
             stored = dict(file)
+        if "index" not in stored:
+            return {k: json.loads(str(v)) if k.endswith("config") else v for k, v in stored.items()}
         # Many small arrays in one of each type: a third of the size.
-        used, self.arrays = dict.fromkeys(stored, 0), {}
+        used, arrays = dict.fromkeys(stored, 0), {}
         for name, entry in json.loads(str(stored["index"])).items():
             if isinstance(entry, dict):
-                self.arrays[name] = entry
+                arrays[name] = entry
                 continue
             kind, shape = entry
             first = used[kind]
             used[kind] += math.prod(shape)
-            self.arrays[name] = stored[kind][first : used[kind]].reshape(shape)
+            arrays[name] = stored[kind][first : used[kind]].reshape(shape)
+        return arrays
+
+    @property
+    def directions(self) -> list[Direction]:
+        return [d for d in ("t2v", "v2t") if f"sd/{d}/q_proj.weight" in self.arrays]
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         value = torch.from_numpy(np.array(self.arrays[name]))
@@ -49,15 +62,29 @@ class Golden:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        return {name.removeprefix("sd/"): self.tensor(name) for name in self.arrays if name.startswith("sd/")}
+        return {name[3:]: self.tensor(name) for name in self.arrays if name.startswith("sd/")}
 
-    def reranker(self, dtype: torch.dtype) -> CandidateReranker:
+    def reranker(self, direction: Direction, dtype: torch.dtype) -> CandidateReranker:
         options = {**self.arrays["config"], **self.arrays["rerank/config"]}
-        return load_released_reranker(self.state, options, "v2t").to(dtype)
+        return load_released_reranker(self.state, options, direction).to(dtype)
 
-    def inputs(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        text, frames = (self.tensor(f"in/v2t_{name}", dtype) for name in ("text_emb", "video_emb"))
-        return text, frames, self.tensor("in/v2t_video_mask") > 0
+    def inputs(self, direction: Direction, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        prefix = "in/" if direction == "t2v" else "in/v2t_"
+        text, frames = (self.tensor(f"{prefix}{name}", dtype) for name in ("text_emb", "video_emb"))
+        return text, frames, self.tensor(f"{prefix}video_mask") > 0
+
+    def initial(self, direction: Direction, dtype: torch.dtype) -> Tensor:
+        return self.tensor("in/ddim_init" if direction == "t2v" else "in/ddim_init_v", dtype)
+
+    def token_weights(self, side: str, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Of the stored network, or what it gave."""
+        if f"wti/{side}_weights" in self.arrays:
+            return self.tensor(f"wti/{side}_weights", tokens.dtype)
+        prefix = f"sd/wti/{side}_weight_fc."
+        weights = TokenWeights(tokens.shape[-1]).to(tokens.dtype)
+        own = {name: value for name, value in self.arrays.items() if name.startswith(prefix)}
+        weights.net.load_state_dict({name.removeprefix(prefix): torch.from_numpy(v) for name, v in own.items()})
+        return weights(tokens, mask)
 
 
 GOLDEN = Golden()

@@ -9,10 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from reports import make_report, printed
 
 from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.metrics import chance_recall, count_ranks, ranks, recall_at_k, text_to_text_ranks
 from prvr.evaluation.streaming import stream_counts, stream_set_counts
+from prvr.evaluation.tables import text_video_table
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_metrics.npz"
 
@@ -155,3 +157,17 @@ def test_set_ranks_agree_with_a_loop_whatever_the_blocks(problem, queries, video
     scores[0, owner[0]] = torch.nan
     with pytest.raises(ValueError, match="NaN"):
         stream_set_counts(lambda q, v: scores[q, v], owner, *blocks)
+
+
+def test_the_table_has_the_columns_of_papers_and_says_what_video_to_text_is():
+    def table(sets=None):
+        report = make_report((1, 2, 11), [0, 0, 1], video_to_sets=sets)
+        return [line.split() for line in printed(text_video_table(report)).splitlines()]
+
+    lines = table(RetrievalMetrics.from_ranks(torch.tensor([1, 1])))
+    assert ["R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"] in lines
+    assert ["text", "to", "video", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in lines
+    assert ["video", "to", "text", "100.0", "100.0", "100.0", "300.0", "1", "1.0"] in lines
+    assert any("sets" in line for line in lines)
+    assert ["video", "to", "text", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in table()
+    assert any("best" in line for line in table())

@@ -69,3 +69,10 @@ def test_parts_of_a_batch_are_the_batch(size: int) -> None:
         assert torch.equal(part.query_to_video + first, batch.query_to_video[rows])
         assert torch.equal(part.relevant, batch.relevant[rows][:, first : first + len(part.clips)])
         first += len(part.clips)
+
+
+def test_embeddings_of_different_models_are_not_joined() -> None:
+    clips, frames = VideoEmbedding(clips=torch.ones(1, 3, 2)), VideoEmbedding(frames=torch.ones(1, 3, 2))
+    for other in (frames, VideoEmbedding(clips=torch.ones(1, 4, 2))):
+        with pytest.raises(ValueError, match="videos differ in their clips"):
+            VideoEmbedding.cat([clips, other])

@@ -343,3 +343,11 @@ def test_high_dynamic_range_looks_like_standard_range(transfer: int, signal: Any
     assert lamps.min() >= 235
     assert (np.diff(lamps[:, 0]) >= 0).all()
     assert np.abs(shown[1][:, :48] - picture[:, :48]).mean() > 10  # what would be shown without
+
+
+@given(st.lists(st.fractions(0, 7200, max_denominator=50), max_size=40).map(sorted))
+def test_time_stamps_that_never_go_back_stay(stamps: list[Fraction]) -> None:
+    items = list(enumerate(stamps))
+    assert list(interpolate_stamps((stamp, number) for number, stamp in items)) == [
+        (stamp, number, False) for number, stamp in items
+    ]

@@ -116,6 +116,7 @@ def test_construction(make: Callable[[], object], message: str) -> None:
         (lambda: registers()(FEATURES, register_mask=FEATURES[:, :2, 0] == 0), "register_mask: got .*expected bool"),
         (lambda: TransformerDenoiser(4, 5, 1, 2, num_registers=1)(X, TIMES, C), "sample: got 2 registers, .*at most 1"),
         (lambda: TransformerDenoiser(4, 5, num_heads=2)(X, TIMES, (C, C[:, :1, 0] == 0)), "condition mask: got"),
+        (lambda: RegisterDenoiser(4, 5)(X, TIMES, C[:, :, 1:]), r"condition: got shape .*, expected \(3, 2, 4\)"),
     ],
 )
 def test_calls(call: Callable[[], object], message: str) -> None:
