@@ -71,9 +71,9 @@ def test_the_second_stage_gives_the_authors_numbers(made: SimpleNamespace) -> No
     rerankers = load_rerankers(next((made.out / "stages").iterdir()))
     assert torch.equal(rerankers["t2v"].denoiser.query.weight, made.plain.diffusion_model["q_proj"].weight)
     x, timesteps = GOLDEN.tensor("in/x", torch.float32), GOLDEN.tensor("in/timesteps")
-    reranker, given = rerankers["v2t"], GOLDEN.inputs(torch.float32)
-    check_close(reranker.denoise(x, timesteps, *given), GOLDEN.arrays["out64/denoiser_v2t"], 1e-5, "denoise")
-    sampled = reranker.sample(*given, initial=GOLDEN.tensor("in/ddim_init_v", torch.float32))
+    reranker, conditions = rerankers["v2t"], GOLDEN.inputs("v2t", torch.float32)
+    check_close(reranker.denoise(x, timesteps, *conditions), GOLDEN.arrays["out64/denoiser_v2t"], 1e-5, "denoise")
+    sampled = reranker.sample(*conditions, initial=GOLDEN.tensor("in/ddim_init_v", torch.float32))
     check_close(sampled, GOLDEN.arrays["out64/ddim50_v2t"], 1e-5, "sample")
 
 
