@@ -119,14 +119,6 @@ def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
         Lorentz(c=0.5).load_state_dict({})
 
 
-def test_earlier_names_load() -> None:
-    learned = Lorentz(learnable=True)
-    learned.load_state_dict({"log_c": torch.tensor(0.5)})
-    assert learned.c.item() == pytest.approx(1.6487, rel=1e-4)
-    with pytest.raises(RuntimeError, match=r"_c: the checkpoint has c = 3, this manifold has c = 0.5"):
-        Lorentz(c=0.5).load_state_dict({"_c": torch.tensor(3.0)})
-
-
 def test_the_first_argument_without_a_name_says_how_it_is_read() -> None:
     with pytest.warns(
         UserWarning, match=r"Lorentz\(2\): read as c, .* geoopt.Lorentz reads its first argument as k = 1/c"

@@ -89,6 +89,3 @@ class TestShow:
         error = explained(["data", "show", "tset0003", "--data-root", str(toy_root), "--size", "tiny"], capsys)
         assert "did you mean test0003" in error
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
-        command = ["data", "show", "test0003", "--size", "tiny", "--look"]
-        assert "expected one of day, dusk, haze" in explained([*command, "night"], capsys)
-        assert "--data-root ROOT" in explained([*command, "dusk"], capsys)

@@ -4,20 +4,27 @@ import io
 import json
 import re
 import shlex
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from commands import SMALL
+from rich.console import Console
 
 from prvr.cli import main
 from prvr.data import open_corpus, pack
+from prvr.data.hashes import hash_file
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
+from prvr_search import Library
 from prvr_search.cli import demo
+from prvr_search.toy_videos import write_short_videos
+from prvr_search.video.storage import encoder_key
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +53,32 @@ def shown(quick: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
     assert not any((folder / "runs" / "demo").iterdir())
     run = folder / "runs" / "demo-1"
     return SimpleNamespace(out=out.getvalue(), err=err.getvalue(), drawn=drawn, folder=folder, run=run)
+
+
+def test_a_demo_waits_for_another_one_that_encodes_the_same_videos(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    write_short_videos(tmp_path / "videos", demo._FIRST_VIDEOS, demo._FIRST_SEED)
+    with Library(tmp_path / "videos", model="toy-world") as library:
+        library.prepare()
+        assert library.spec is not None
+        key, claimed, waited = encoder_key(library.spec), threading.Event(), threading.Event()
+
+        def other() -> None:
+            with ExitStack() as stack:
+                for video in (tmp_path / "videos").glob("*.mp4"):
+                    assert stack.enter_context(library.storage.claimed(key, hash_file(video)))
+                claimed.set()
+                waited.wait()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        claimed.wait()
+        monkeypatch.setattr(time, "sleep", lambda seconds: waited.set())
+        demo._search_first(Console(), tmp_path / "demo")
+        thread.join()
+    assert "by chance, for" in capsys.readouterr().out
 
 
 def numbers(out: str, row: str) -> list[float]:

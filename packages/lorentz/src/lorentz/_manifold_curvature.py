@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from ._precision import Scalar
 from ._validation import MEANING_OF_C, check_positive
 
-# The names of a curvature in checkpoints: ours (fixed and learned), our earlier one, and geoopt's.
+# The names of a curvature in checkpoints: ours (fixed and learned), and geoopt's.
 _TO_C: dict[str, Callable[[Tensor], Tensor]] = {
     "c": lambda c: c,
     "log_c": torch.exp,
-    "_c": lambda c: c,
     "k": lambda k: 1.0 / k,
 }
 

@@ -1,5 +1,6 @@
 """`prvr demo`: search with the model that ships with prvr, then train one on the toy corpus and show its results."""
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -108,7 +109,8 @@ def _search_first(console: Console, folder: Path) -> None:
     videos = folder / "videos"
     films = write_short_videos(videos, _FIRST_VIDEOS, _FIRST_SEED)
     with Library(videos, model=_SHIPPED) as library:
-        library.update()
+        while (report := library.update()).waiting and not report.problem:
+            time.sleep(0.1)  # another demo encodes the same videos
         results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_VIDEOS)
     relevant = relevance(films.claims, films.videos)
     right = [{*relevant[sentence.id], sentence.video_id} for sentence in films.sentences]
