@@ -138,6 +138,7 @@ class Accelerator(TorchDispatchMode):
             (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),
             (torch.cuda, "set_rng_state", lambda *_: None),
             (torch.backends.cuda, "is_built", lambda: True),
+            (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
             (torch.cuda, "current_stream", lambda: None),
             (torch.cuda, "is_current_stream_capturing", lambda: False),
             (torch.cuda, "make_graphed_callables", _captured),

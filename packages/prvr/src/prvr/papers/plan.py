@@ -10,7 +10,6 @@ import torch
 from rich.table import Table as RichTable
 from rich.text import Text
 from torch import Tensor
-from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 from prvr.config import AnyModelConfig, LossConfig
@@ -184,6 +183,8 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
 
 def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
     """The mean time of a few training steps on random numbers, videos and queries as long as the model reads."""
+    from torch.utils.benchmark import Timer  # here, since it may print what it finds of CUDA
+
     model = run.config.model
     batch = _longest(model, run.config.train.batch_size, captions, device)
     retriever = build_retriever(model).to(device).train()
