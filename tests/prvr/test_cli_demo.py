@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shlex
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -60,24 +59,13 @@ def test_a_demo_waits_for_another_one_that_encodes_the_same_videos(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     write_short_videos(tmp_path / "videos", demo._FIRST_VIDEOS, demo._FIRST_SEED)
-    with Library(tmp_path / "videos", model="toy-world") as library:
+    with Library(tmp_path / "videos", model="toy-world") as library, ExitStack() as other:
         library.prepare()
         assert library.spec is not None
-        key, claimed, waited = encoder_key(library.spec), threading.Event(), threading.Event()
-
-        def other() -> None:
-            with ExitStack() as stack:
-                for video in (tmp_path / "videos").glob("*.mp4"):
-                    assert stack.enter_context(library.storage.claimed(key, hash_file(video)))
-                claimed.set()
-                waited.wait()
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        claimed.wait()
-        monkeypatch.setattr(time, "sleep", lambda seconds: waited.set())
+        for video in (tmp_path / "videos").glob("*.mp4"):
+            assert other.enter_context(library.storage.claimed(encoder_key(library.spec), hash_file(video)))
+        monkeypatch.setattr(time, "sleep", lambda seconds: other.close())
         demo._search_first(Console(), tmp_path / "demo")
-        thread.join()
     assert "by chance, for" in capsys.readouterr().out
 
 
