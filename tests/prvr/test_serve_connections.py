@@ -1,5 +1,6 @@
 """Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
 
+import logging
 import re
 import socket
 import sys
@@ -75,6 +76,33 @@ HALF_SENT = (
 def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: dict[str, int]) -> None:
     with listening(served, limited(head_seconds=60.0, **limits)) as address, silent(address, 300, begin):
         assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
+
+
+def serve_with_few_files(films: Path, home: Path, say: Callable[[str], object]) -> None:
+    """A server in a process that may open 250 files more."""
+    import resource
+
+    most = len(list(Path("/dev/fd").iterdir())) + 250
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    log = logging.getLogger("asyncio")
+    log.addFilter(lambda record: say(record.getMessage()))
+    serve(Served(films, home).library(), port=0, settings=limited(client_connections=0), started=say)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of open files")
+def test_more_connections_than_open_files_stop_nobody_and_fill_no_log(served: Served) -> None:
+    context = get_context(START)
+    receiver, sender = context.Pipe()
+    process = context.Process(target=serve_with_few_files, args=(served.films, served.home, sender.send))
+    process.start()
+    try:
+        assert receiver.poll(60)
+        with silent(address := receiver.recv(), 300, b"GET /hea"):
+            assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
+            assert not receiver.poll()
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_few_pictures_are_received_at_once(served: Served) -> None:

@@ -5,6 +5,7 @@ import math
 import socket
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, cast
 
 import h11
@@ -13,8 +14,30 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from prvr_search.serve.middleware import OVERLOADED
 from prvr_search.serve.settings import ServeLimits
 
+BACKLOG = 128
+"""Connections that are accepted at once, before others are closed for them."""
+_SPARE_FILES = 64  # for searches, pictures and previews
 _UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
 _PATIENCE = 5.0  # seconds before a client that takes nothing of an answer may be closed for another one
+
+
+def room_for(connections: int) -> int:
+    """How many of so many connections may be open beside the files of the process.
+
+    The soft limit of open files is raised as far as needed and allowed: that of macOS is 256.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return connections
+    others = len(list(Path("/dev/fd").iterdir())) + BACKLOG + _SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    if soft < connections + others:
+        soft = connections + others if hard == resource.RLIM_INFINITY else min(connections + others, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(connections, soft - others))
 
 
 class Connection(H11Protocol):

@@ -14,7 +14,7 @@ import uvicorn
 from prvr.config import ConfigError
 from prvr_search import Library
 from prvr_search.serve.app import CLOSING, create_app
-from prvr_search.serve.connections import Connection
+from prvr_search.serve.connections import BACKLOG, Connection, room_for
 from prvr_search.serve.security import EVERYWHERE, is_loopback
 from prvr_search.serve.service import Service
 from prvr_search.serve.settings import ServeSettings
@@ -60,10 +60,12 @@ class Server(uvicorn.Server):
         app, self.limits = create_app(library, settings, update=update), settings.limits
         self.service: Service = app.state.service
         self._endpoint = None if answers is None else Endpoint(library, self.service, answers)
+        limits = replace(self.limits, connections=room_for(self.limits.connections))
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(Connection, self.limits),  # pyright: ignore[reportArgumentType]
+                http=partial(Connection, limits),  # pyright: ignore[reportArgumentType]
+                backlog=BACKLOG,
                 ws="none",
                 lifespan="on",
                 log_config=None,

@@ -27,8 +27,8 @@ class ServeLimits:
         body_bytes: maximum size of a request body, but for pictures.
         picture_bytes: maximum size of an uploaded picture.
         pictures: pictures that may be received and decoded at the same time.
-        connections: maximum number of open connections. For another one, the one that has kept the server waiting for
-            longest is closed.
+        connections: maximum number of open connections, fewer where the system lets fewer files be open. For another
+            one, the one that has kept the server waiting for longest is closed.
         client_connections: maximum number of connections from one address; 0: no limit of its own. A reverse proxy is
             one address.
         head_seconds: time for the head of a request, and how long an unused connection is kept open.

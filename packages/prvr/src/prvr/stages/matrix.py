@@ -71,10 +71,6 @@ class ScoreMatrix:
         videos = sum(len(part) for part in self.encoded.videos)
         return (texts, videos) if direction == "t2v" else (videos, texts)
 
-    def column_ids(self, direction: Direction) -> Sequence[str]:
-        """Ids of the columns; empty if unknown."""
-        return self.encoded.video_ids if direction == "t2v" else self.encoded.query_ids
-
     def blocks(self, direction: Direction, size: int) -> Iterator[slice]:
         """Consecutive slices of `size` rows."""
         rows, _ = self.shape(direction)
