@@ -229,7 +229,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from prvr_search.backends import BACKENDS
 
     for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_entries", dict(registry._all))
     add_commands()
     commands = set(app)
     yield

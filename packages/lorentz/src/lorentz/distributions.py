@@ -95,7 +95,7 @@ class WrappedNormal(Distribution):
     ) -> None:
         check_curvature(c)
         (space,) = point_spaces(c, loc=loc)
-        if isinstance(scale, int | float):
+        if isinstance(scale, (int, float)):
             scale = space.new_tensor(scale)
         check_float("scale", scale)
         check_alike(loc=loc, scale=scale.to(loc.dtype))

@@ -598,7 +598,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         key = self._key(num_steps, values)
         if key in self._stages:
             return self._stages[key]
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():  # up to torch 2.10 it is both
             raise RuntimeError(
                 "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
                 "traced; call diffusion.stages(num_steps, timesteps) once before exporting"
