@@ -20,6 +20,7 @@ Scalar = float | int | Float[Tensor, "..."]
 
 # Devices known to have float64; everywhere else "auto" stays native (Apple's MPS has none).
 _FLOAT64_DEVICES = ("cpu", "cuda")
+_AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 # What the innermost `precision` block asks for. torch.compile cannot read a ContextVar; it can read, and guard on, a
 # thread's own attribute.
@@ -93,6 +94,8 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 
 def in_autocast(device_type: str) -> bool:
     """Whether autocast is on for `device_type`."""
+    if torch.compiler.is_compiling():  # torch 2.10 cannot trace the question whether there is one
+        return device_type in _AUTOCAST_DEVICES and torch.is_autocast_enabled(device_type)
     return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
