@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
+from multiprocessing.connection import Connection as PipeConnection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -78,6 +80,21 @@ def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: di
         assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
 
 
+@contextmanager
+def in_a_process(serving: Callable[..., None], served: Served) -> Iterator[tuple[BaseProcess, PipeConnection, str]]:
+    """A server in a process of its own: the process, what it sends, and its address."""
+    context = get_context(START)
+    receiver, sender = context.Pipe()
+    process = context.Process(target=serving, args=(served.films, served.home, sender.send))
+    process.start()
+    try:
+        assert receiver.poll(60)
+        yield process, receiver, receiver.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
 def serve_with_few_files(films: Path, home: Path, say: Callable[[str], object]) -> None:
     """A server in a process that may open 250 files more."""
     import resource
@@ -91,18 +108,9 @@ def serve_with_few_files(films: Path, home: Path, say: Callable[[str], object]) 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of open files")
 def test_more_connections_than_open_files_stop_nobody_and_fill_no_log(served: Served) -> None:
-    context = get_context(START)
-    receiver, sender = context.Pipe()
-    process = context.Process(target=serve_with_few_files, args=(served.films, served.home, sender.send))
-    process.start()
-    try:
-        assert receiver.poll(60)
-        with silent(address := receiver.recv(), 300, b"GET /hea"):
-            assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
-            assert not receiver.poll()
-    finally:
-        process.kill()
-        process.join()
+    with in_a_process(serve_with_few_files, served) as (_, receiver, address), silent(address, 300, b"GET /hea"):
+        assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30).status_code == 200
+        assert not receiver.poll()
 
 
 def test_few_pictures_are_received_at_once(served: Served) -> None:
@@ -198,36 +206,30 @@ def serve_slowly(films: Path, home: Path, started: Callable[[str], object]) -> N
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
     """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
-    context = get_context(START)
-    receiver, sender = context.Pipe()
-    process = context.Process(target=serve_slowly, args=(served.films, served.home, sender.send))
-    process.start()
     found: dict[str, httpx2.Response] = {}
 
     def search(query: str) -> None:
         found[query] = httpx2.get(f"{address}/api/search", params={"q": query}, timeout=60)
 
-    try:
-        assert receiver.poll(60)
-        address = receiver.recv()
-        with httpx2.Client(base_url=address) as client, ExitStack() as stack:  # a connection that is kept open
-            key = keys_of(client)["large.mp4"]
-            stalled = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
-            for begin in (stalled, HALF_SENT, b""):
-                stack.enter_context(connect(address)).sendall(begin)
-            threads = [threading.Thread(target=search, args=[f"a {one} red one"]) for one in ("short", "long")]
-            for thread in threads:
-                thread.start()
-                time.sleep(0.4)  # the short one runs already when the long one comes
-            process.terminate()
-            began = time.monotonic()
-            for thread in threads:
-                thread.join(60)
-            process.join(60)
-            assert time.monotonic() - began < 15
-    finally:
-        process.kill()
-        process.join()
+    with (
+        in_a_process(serve_slowly, served) as (process, _, address),
+        httpx2.Client(base_url=address) as client,  # a connection that is kept open
+        ExitStack() as stack,
+    ):
+        key = keys_of(client)["large.mp4"]
+        stalled = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        for begin in (stalled, HALF_SENT, b""):
+            stack.enter_context(connect(address)).sendall(begin)
+        threads = [threading.Thread(target=search, args=[f"a {one} red one"]) for one in ("short", "long")]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.4)  # the short one runs already when the long one comes
+        process.terminate()
+        began = time.monotonic()
+        for thread in threads:
+            thread.join(60)
+        process.join(60)
+        assert time.monotonic() - began < 15
     assert process.exitcode == 0
     assert found["a short red one"].status_code == 200
     late = found["a long red one"]

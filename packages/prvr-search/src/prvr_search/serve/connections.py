@@ -5,6 +5,7 @@ import math
 import socket
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +23,9 @@ _PATIENCE = 5.0  # seconds before a client that takes nothing of an answer may b
 
 
 def room_for(connections: int) -> int:
-    """How many of so many connections may be open beside the files of the process.
+    """The maximum number of open connections for which the limit of open files leaves room.
 
-    The soft limit of open files is raised as far as needed and allowed: that of macOS is 256.
+    Raises the soft limit, which is 256 on macOS, as far as needed and allowed.
     """
     try:
         import resource
@@ -35,8 +36,10 @@ def room_for(connections: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return connections
     if soft < connections + others:
-        soft = connections + others if hard == resource.RLIM_INFINITY else min(connections + others, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wanted = connections + others if hard == resource.RLIM_INFINITY else min(connections + others, hard)
+        with suppress(ValueError, OSError):  # macOS allows fewer than its hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
     return max(1, min(connections, soft - others))
 
 
