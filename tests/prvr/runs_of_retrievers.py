@@ -15,9 +15,10 @@ def write_run(
 ) -> tuple[Path, "prvr.Retriever"]:
     """A run folder as `prvr train` leaves it, for a corpus of the toy encoder; and its retriever."""
     torch.manual_seed(seed)
-    cache = cache or folder.parent / "cache"
-    data = {"data.root": str(root), "data.collection": collection, "data.cache_dir": str(cache)}
-    config = prvr.load_config("hybrid-toy", SMALL | data | changes)
+    data = {"data.root": str(root), "data.collection": collection, "data.feature": "frames"}
+    config = prvr.load_config(
+        "hybrid-toy", SMALL | data | {"data.cache_dir": str(cache or folder.parent / "cache")} | changes
+    )
     assert isinstance(config.model, ModelConfig)
     retriever = prvr.Retriever(config.model)
     retriever.save_pretrained(folder / "best")

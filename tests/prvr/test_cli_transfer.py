@@ -58,6 +58,7 @@ def test_source_and_targets_stand_in_one_table(source: tuple[str, Path], capsys:
 def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run, root = source
     other = corpus(root, "msvd")
+    (other / "FeatureData" / "frames").rename(other / "FeatureData" / "clip")
     command = ["evaluate", run, "--data-root", str(other.parent), "--collection", "msvd", "--device", "cpu"]
     assert main(command) == 0
     out = capsys.readouterr().out

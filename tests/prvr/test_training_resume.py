@@ -143,8 +143,11 @@ def test_a_run_says_what_made_it_and_is_not_continued_on_other_features(
     tmp_path: Path, cache: str, toy_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(toy_root / "toy-tiny", tmp_path / "data" / "toy-tiny")
+    folder = tmp_path / "data" / "toy-tiny" / "FeatureData"
+    (folder / "frames").rename(folder / "clip")
     config = make_config(cache, data__root=str(tmp_path / "data"))
     train(config, output=tmp_path / "run", device="cpu", on_epoch=lambda line: True)  # stops after the first
+    (folder / "frames").mkdir()  # other features beside them
     record = read_yaml_file(tmp_path / "run" / "environment.yaml")
     assert (record["prvr"], record["torch"], record["device"]) == (prvr.__version__, torch.__version__, "cpu")
     resume(tmp_path / "run", device="cpu")
@@ -152,8 +155,7 @@ def test_a_run_says_what_made_it_and_is_not_continued_on_other_features(
     with caplog.at_level("WARNING"):
         resume(tmp_path / "run", device="cpu")
     assert f"continued with another environment: torch 1.0 -> {torch.__version__}" in caplog.text
-    (features,) = (tmp_path / "data" / "toy-tiny" / "FeatureData").rglob("feature.hdf5")
-    with h5py.File(features, "r+") as file:
+    with h5py.File(folder / "clip" / "feature.hdf5", "r+") as file:
         for rows in file.values():
             rows[:] = -rows[:]
     with pytest.raises(TrainingError, match="was begun on other features of toy-tiny than those in its folder now"):

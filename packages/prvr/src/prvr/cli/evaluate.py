@@ -162,10 +162,12 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     from prvr.evaluation.transfer import check_features
 
     trained, split = system.config or config, args.split or config.data.eval_split
+    is_other = config.data.collection != trained.data.collection
+    if is_other and args.preset is None:  # the name of the features belongs to the corpus of the run
+        config = replace(config, data=replace(config.data, feature=None))
     check_features(trained, config)
     evaluation, console = evaluated(args, system, config, split), stdout()
-    differs = [config.data.collection] * (config.data.collection != trained.data.collection)
-    differs += [split] * (split != config.data.eval_split)
+    differs = [config.data.collection] * is_other + [split] * (split != config.data.eval_split)
     written = write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed)
     for labels, reports in evaluation.items():
         if len(evaluation) > 1:
@@ -177,7 +179,7 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
         (report,) = reports.values()
         show_report(console, report, text_to_video=_ranks_sets(args, config))
         if labels == "original":
-            is_own = system.config is not None and system.config.data.collection == config.data.collection
+            is_own = system.config is not None and not is_other
             fit = config.fit if is_own else replace(config.fit, baseline="never")
             first, device = system.pipeline.first, device_of(args.device)
             here = replace(config, model=first.config, fit=fit)

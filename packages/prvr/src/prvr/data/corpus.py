@@ -154,8 +154,8 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
     Args:
         root: folder that holds the collections.
         collection: ``tvr``, ``activitynet``, ``charades``, or any other name.
-        feature: folder or HDF5 file under ``FeatureData``; default: the only folder, or the one that the public code
-            uses; without a folder, the only file.
+        feature: folder or HDF5 file under ``FeatureData``; default: the only folder, the one that the public code
+            uses, or ``frames``; without a folder, the only file.
         query: the encoder in the name of the query features, ``{query}_{collection}_query_feat.hdf5``; where no such
             file exists, the one with the name of the file of frame features, or the only one.
 
@@ -210,9 +210,9 @@ def _choose_feature(folder: Path, collection: str) -> str:
     names = _folders(folder) or _matrices(folder)
     if len(names) == 1:
         return names[0]
-    for name in (PUBLIC_FEATURES.get(collection), *PUBLIC_FEATURES.values()):
+    for name in (PUBLIC_FEATURES.get(collection, "frames"), "frames", *PUBLIC_FEATURES.values()):
         if name in names:
-            return str(name)
+            return name
     raise DataError(
-        f"{folder}: expected one folder or HDF5 file of frame features, got {names}. Name one with feature=."
+        f"{folder}: expected one folder or HDF5 file of frame features, got {names}. Set data.feature to one of them."
     )

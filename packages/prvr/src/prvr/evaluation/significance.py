@@ -214,13 +214,8 @@ def _chunks(videos: int, samples: int) -> Iterator[int]:
         yield min(size, samples - start)
 
 
-def _resamples(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
-    """The number of draws of each video, chunk by chunk."""
-    for counts in (_cached_draws if videos * samples <= _CACHED else _draws)(videos, samples, seed):
-        yield counts.astype(np.float64)
-
-
 def _draws(videos: int, samples: int, seed: int) -> Iterator[UInt32[np.ndarray, "s v"]]:
+    """The number of draws of each video, chunk by chunk."""
     generator, even = np.random.default_rng(seed), np.full(videos, 1 / videos)
     for size in _chunks(videos, samples):
         yield generator.multinomial(videos, even, size=size).astype(np.uint32)
@@ -243,7 +238,8 @@ def _resampled(
     sums: Float[np.ndarray, "v m"], sizes: Float[np.ndarray, " v"], samples: int, seed: int
 ) -> Float[np.ndarray, "s m"]:
     """The metrics of each resample, in percent."""
-    parts = [n @ sums / (n @ sizes)[:, None] for n in _resamples(len(sizes), samples, seed)]
+    draws = _cached_draws if len(sizes) * samples <= _CACHED else _draws
+    parts = [n @ sums / (n @ sizes)[:, None] for n in draws(len(sizes), samples, seed)]
     return 100 * np.concatenate(parts)
 
 

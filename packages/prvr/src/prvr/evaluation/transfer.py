@@ -17,18 +17,6 @@ from prvr.evaluation.tables import metric_cells, new_table
 logger = logging.getLogger(__name__)
 
 
-def target_split(corpus: Corpus, name: str | None = None) -> str:
-    """The split of a target to report: `name`, by default test, or else val.
-
-    Raises:
-        DataError: the corpus has no such split.
-    """
-    for split in (name,) if name else ("test", "val"):
-        if split in corpus.splits:
-            return split
-    raise DataError(f"{corpus.folder}: no split {name or 'test or val'}, only {', '.join(corpus.splits)}.")
-
-
 def corpus_on_disk(config: Config) -> Corpus | None:
     """The corpus of a configuration; None if it is drawn into the cache, or does not exist."""
     root = config.data.root
@@ -80,7 +68,10 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
     corpus = open_corpus(folder.parent, folder.name)
     data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
     check_features(trained, config := replace(trained, data=data))
-    return config, target_split(corpus, split)
+    for name in (split,) if split else ("test", "val"):
+        if name in corpus.splits:
+            return config, name
+    raise DataError(f"{corpus.folder}: no split {split or 'test or val'}, only {', '.join(corpus.splits)}.")
 
 
 def _encoders(config: Config) -> CorpusEncoders | None:

@@ -111,14 +111,14 @@ def _capital(text: str) -> str:
 
 
 def linear_preset(collection: str) -> str:
-    """The `linear-*` preset of a collection; where none is its own, `linear-tvr`, which reads features of any width.
+    """The `linear-*` preset of a collection; where none is its own, `linear-tvr` on whatever features it has.
 
     Examples:
         >>> linear_preset("toy-tiny"), linear_preset("films")
-        ('linear-toy', 'linear-tvr')
+        ('linear-toy', 'linear-tvr --data.feature null')
     """
     name = f"linear-{re.split('[- ]', collection, maxsplit=1)[0]}"
-    return name if name in preset_names() else "linear-tvr"
+    return name if name in preset_names() else "linear-tvr --data.feature null"
 
 
 def zero_shot_scores(

@@ -36,7 +36,16 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.record import keep_record
 from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits, Teacher, fitted, open_splits, teacher_scores, training_batches, with_widths
+from prvr.training.splits import (
+    Splits,
+    Teacher,
+    fitted,
+    open_splits,
+    teacher_scores,
+    training_batches,
+    with_feature,
+    with_widths,
+)
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
@@ -104,7 +113,7 @@ def train(
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
-    config = with_widths(config)
+    config = with_widths(config if splits else with_feature(config))
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))

@@ -123,6 +123,13 @@ def with_widths(config: Config) -> Config:
     return replace(config, model=model)
 
 
+def with_feature(config: Config) -> Config:
+    """A configuration that names the features it reads, so that a run reads the same when others lie beside them."""
+    data = config.data
+    name = data.feature if data.root is None else run_corpus(config).feature_folder.name
+    return replace(config, data=replace(data, feature=name))
+
+
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
