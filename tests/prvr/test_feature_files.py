@@ -92,10 +92,10 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
     own = {test.own_ids[caption.id]: caption for caption in test.captions}
     assert list(own) == [f"q{number}-{caption}" for number in (9, 10, 11) for caption in (0, 1)]
     assert test.moments[own["q9-1"].id] == Moment(1.0, 3.0, 9.5, ((4.0, 6.5), (7.0, 8.0)))
-    labels = [{"query_id": "q10-0", "gt_video_ids": [own["q10-0"].video_id, own["q11-0"].video_id]}]
+    labels = [{"query_id": "q10-0", "gt_video_ids": ["day 0/v.10", own["q11-0"].video_id]}]
     (made / "labels.json").write_text(json.dumps(labels))
     assert main(["convert", "labels", str(corpus.folder), str(made / "labels.json")]) == 0
-    assert set(corpus.dense_labels()) == {own["q10-0"].id}
+    assert corpus.dense_labels() == {own["q10-0"].id: {own[name].video_id: 1 for name in ("q10-0", "q11-0")}}
     sizes = ["--model.video_dim", "24", "--model.query_dim", "6", "--model.hidden", "16", "--model.heads", "2"]
     sizes += ["--model.lorentz_dim", "15", "--train.epochs", "0", "--device", "cpu", "--data.cache_dir"]
     data = ["--data.root", str(made / "data"), "--data.collection", "mine", "--output", str(made / "run"), "-q"]

@@ -176,6 +176,24 @@ def _named_splits(lines: Sequence["CaptionLine"], store: VideoFeatures, problems
     return split_of
 
 
+def source_videos(corpus: Corpus) -> list[tuple[str, str, str]]:
+    """The id, the name and the file of each video of a corpus of `prvr convert`; nothing for another corpus.
+
+    Raises:
+        DataError: the list of its videos cannot be read.
+    """
+    path, videos = corpus.folder / VIDEOS, []
+    for number, line in enumerate(read_text(path, LARGE).splitlines() if path.is_file() else (), 1):
+        match parse_json(line, f"{path}, line {number}"):
+            case {"id": str(name), "video": str(video), "path": str(file)}:
+                videos.append((name, video, Path(file).as_posix()))
+            case _:
+                raise DataError(
+                    f"{path}, line {number}: expected an object with id, video and path. Make the corpus again."
+                )
+    return videos
+
+
 def videos_folder(corpus: Corpus) -> Path | None:
     """The folder of the videos of a corpus of `prvr convert captions`, which was searched or exported.
 
@@ -184,19 +202,9 @@ def videos_folder(corpus: Corpus) -> Path | None:
     Raises:
         DataError: the list of its videos cannot be read.
     """
-    path = corpus.folder / VIDEOS
-    if not path.is_file():
-        return None
-    folders = set[str]()
-    for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
-        match parse_json(line, f"{path}, line {number}"):
-            case {"video": str(video), "path": str(file)}:
-                file = Path(file).as_posix()
-                folders.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
-            case _:
-                raise DataError(
-                    f"{path}, line {number}: expected an object with video and path. Make the corpus again."
-                )
+    folders = {
+        file.removesuffix(video) if file.endswith(f"/{video}") else "" for _, video, file in source_videos(corpus)
+    }
     folder = Path(folders.pop()).resolve() if len(folders) == 1 and "" not in folders else None
     return folder if folder is not None and folder.is_dir() else None
 

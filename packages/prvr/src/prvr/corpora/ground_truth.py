@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prvr.corpora.annotations import Conversion, lengths, read_json, read_lines, read_text
+from prvr.corpora.caption_corpus import source_videos
 from prvr.data.atomic import write_file
 from prvr.data.corpus import Corpus, open_texts
 from prvr.data.layout import Caption, Moment, moment_row, read_captions, read_own_ids
@@ -82,9 +83,9 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
 
     Args:
         folder: `ROOT/COLLECTION`.
-        files: JSON lines, or a JSON array, of objects with `query_id`, a caption id of the corpus or of the table it
-            comes from, and `gt_video_ids`, videos of the same split; optionally `levels`, the relevance of each from
-            0 (none) to 30. A query without a relevant video counts as one without a label.
+        files: JSON lines, or a JSON array, of objects with `query_id`, a caption id, and `gt_video_ids`, videos of
+            the same split, by their ids in the corpus or in the table it comes from; optionally `levels`, the relevance
+            of each from 0 (none) to 30. A query without a relevant video counts as one without a label.
 
     Raises:
         DataError: the corpus has no captions, or such labels already; a file is missing or of another form; it names
@@ -98,35 +99,36 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     captions_of = defaultdict[str, list[str]](list)
     for caption_id, own_id in (read_own_ids(own) if own.is_file() else {}).items():
         captions_of[own_id].append(caption_id)
+    ids = {video: name for name, video, _ in source_videos(corpus)}
     labels, repeated = dict[str, dict[str, int]](), list[str]()
     for query, videos in (label for file in files for label in _labels(Path(file).expanduser())):
         for name in captions_of.get(query, [query]):
             repeated += [query] * (name in labels)
-            labels[name] = videos
+            labels[name] = {ids.get(video, video): level for video, level in videos.items()}
     labels = {query: videos for query, videos in labels.items() if videos}
-    unknown = set(labels)
-    misplaced = set[str]()
-    labelled = defaultdict[str, list[Caption]](list)
-    for split, captions in splits.items():
-        gallery = {caption.video_id for caption in captions}
-        unknown -= {caption.id for caption in captions}
-        for caption in captions:
-            if caption.id in labels:
-                misplaced.update(set(labels[caption.id]) - gallery)
-                labelled[split].append(caption)
+    queries = {split: [caption for caption in captions if caption.id in labels] for split, captions in splits.items()}
+    labelled = {split: captions for split, captions in queries.items() if captions}
+    misplaced = {
+        video
+        for split, captions in labelled.items()
+        for gallery in [{caption.video_id for caption in splits[split]}]
+        for caption in captions
+        for video in labels[caption.id].keys() - gallery
+    }
     problems = {
-        "query ids that are in no split": sorted(unknown),
+        "query ids that are in no split": sorted(labels.keys() - {c.id for lines in labelled.values() for c in lines}),
         "video ids that are not in the split of their query": sorted(misplaced),
         "repeated query ids": repeated,
     }
     messages = [f"{kind}: {len(ids)}, among them {short(ids[:3], 200)}" for kind, ids in problems.items() if ids]
     if messages or not labels:
         raise DataError(f"{_names(files)}: {'; '.join(messages) or 'no label'}. Are these labels of {folder}?")
-    rows = [(query, dict(sorted(videos.items()))) for query, videos in labels.items()]
-    _write_lines(
-        target,
-        ({"cap_id": query, "vids": [*videos]} | _written(videos.values()) for query, videos in rows),
+    rows = (
+        {"cap_id": query, "vids": sorted(videos)}
+        | ({} if {*videos.values()} == {1} else {"levels": [videos[video] for video in sorted(videos)]})
+        for query, videos in labels.items()
     )
+    _write_lines(target, rows)
     right = {split: sum(len(labels[c.id]) for c in lines) for split, lines in labelled.items()}
     counts = {
         "queries": {split: len(splits[split]) for split in labelled},
@@ -137,10 +139,6 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
         "right videos, on average": {split: round(right[split] / len(lines), 2) for split, lines in labelled.items()},
     }
     return Conversion(target, counts)
-
-
-def _written(levels: Iterable[int]) -> dict[str, list[int]]:
-    return {} if {*levels} == {1} else {"levels": [*levels]}
 
 
 def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[Caption, ...]]]:
