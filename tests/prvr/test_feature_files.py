@@ -101,6 +101,9 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
     data = ["--data.root", str(made / "data"), "--data.collection", "mine", "--output", str(made / "run"), "-q"]
     assert main(["train", "--preset", "hybrid-clip", *sizes, str(made / "cache"), *data]) == 0
     assert main(["evaluate", str(made / "run"), "--run-file", str(made / "run.txt"), "-q"]) == 0
+    for query in ("q10-0", own["q10-0"].id):
+        picture = ["--query", query, "--output", str(made / f"{query}.svg"), "-q"]
+        assert main(["plot", "examples", str(made / "run"), *picture]) == 0
     assert list(dict.fromkeys(line.split()[0] for line in (made / "run.txt").read_text().splitlines())) == list(own)
     with pack(corpus, "test", cache_dir=made / "cache") as split:
         assert split.windows[:, 1].tolist() == [[1, 3], [4, 6.5], [7, 8]]

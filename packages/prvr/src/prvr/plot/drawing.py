@@ -111,23 +111,25 @@ def draw(
     return entry.part(PlotInput(system, config, split or config.data.eval_split, torch.device(device)), options)
 
 
-def number_of(name: str, names: tuple[str, ...], what: str) -> int:
+def number_of(name: str, what: str, names: tuple[str, ...], *others: tuple[str, ...]) -> int:
     """The position of an id, or the number itself.
 
     Args:
         name: an id, or a number from 0.
+        what: what it is of, for the message.
         names: the ids.
-        what: what they are, for the message.
+        others: other ids of the same, in the same order.
 
     Raises:
         InputError: there is no such id or number.
 
     Examples:
-        >>> number_of("b", ("a", "b"), "query"), number_of("0", ("a", "b"), "query")
+        >>> number_of("b", "query", ("a", "b")), number_of("0", "query", ("a", "b"))
         (1, 0)
     """
-    if name in names:
-        return names.index(name)
+    for ids in (names, *others):
+        if name in ids:
+            return ids.index(name)
     if name.isdecimal() and int(name) < len(names):
         return int(name)
     raise InputError(f"{what} {name}: expected an id such as {names[0]}, or a number from 0 to {len(names) - 1}")

@@ -114,7 +114,7 @@ def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int
         if rows is None or rows.shape[1] < len(frames):
             raise InputError(
                 f"{inputs.system.folder}: its first stage gives {'no' if rows is None else rows.shape[1]} frames of a "
-                f"video of {len(frames)}; expected one embedding for each"
+                f"video of {len(frames)}; expected one embedding for each, as with model.frame_pooling none"
             )
         spaces[name] = rows[0, : len(frames)].float().cpu().numpy()
     return spaces
@@ -130,7 +130,7 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         MissingExtraError: scikit-learn is not installed.
     """
     with inputs.opened() as packed:
-        video = number_of(settings.video, packed.video_ids, "video")
+        video = number_of(settings.video, "video", packed.video_ids)
         spaces, name = frame_spaces(inputs, packed, video, seed=settings.seed), packed.video_ids[video]
         inside, moments = moments_of_frames(packed, video, packed.frame_counts[video])
     longest_first = np.argsort([start - end for start, end in moments], kind="stable")

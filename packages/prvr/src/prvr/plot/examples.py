@@ -103,7 +103,7 @@ def _draw_line(axes: "Axes", example: ExampleQuery, hit: Hit, duration: float) -
 def draw_examples(inputs: PlotInput, settings: ExamplesSettings) -> "Figure":
     """The best videos of a split for one query, after all stages of a system."""
     with inputs.encoded() as (packed, encoded):
-        query = number_of(settings.query, packed.query_ids, "query")
+        query = number_of(settings.query, "query", packed.query_names, packed.query_ids)
         seed = inputs.config.train.seed
         (example,) = find_moments(
             inputs.system.pipeline, packed, [query], settings.top, encoded=encoded, device=inputs.device, seed=seed

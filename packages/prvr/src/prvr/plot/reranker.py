@@ -33,7 +33,7 @@ def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> "Figure"
     if config.process != "diffusion":
         raise InputError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
     with inputs.encoded() as (packed, encoded):
-        query = number_of(settings.query, packed.query_ids, "query")
+        query = number_of(settings.query, "query", packed.query_names, packed.query_ids)
         caption, relevant = packed.captions[query], packed.relevant[query]
         ((_, scores),) = ranked_rows(before, encoded, "t2v", only=[query])
         top_k = settings.candidates or min(stage.top_k or len(packed), len(packed))
@@ -77,7 +77,7 @@ def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> "Figure":
 
     reranker = inputs.diffusion()[0].rerankers["t2v"].to(inputs.device)
     with inputs.encoded() as (packed, encoded):
-        video = number_of(settings.video, packed.video_ids, "video")
+        video = number_of(settings.video, "video", packed.video_ids)
         embeddings = reranker_inputs(encoded, reranker.config)
         queries = packed.queries_of(video)
         frames, mask = embeddings.frames[video][None], embeddings.mask[video][None]
