@@ -165,7 +165,7 @@ def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, dev
         raise DataError(
             f"{name}: its model is of kind {retriever.config.kind!r}; an index holds one vector for a query, and "
             "compares it with clips and frames. Pass a retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, "
-            f"gmmformer-*), with this one as a stage: --stage retriever:{name}"
+            f"gmmformer-*), with this one as a stage: prvr pipeline OTHER --stage retriever:{name} --output FOLDER"
         )
     config = retriever.config
     if config.video_dim != encoder.dim:
