@@ -422,6 +422,9 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["study.yaml"]
     assert main(["papers", "plan", str(few), "--output", str(done.study.folder), *keys]) == 0
     assert "2 runs, 0 not finished" in capsys.readouterr().out
+    streams = DOCS.parent / "benchmarks" / "studies" / "stream-toy.yaml"
+    assert main(["papers", "plan", str(streams), "--output", str(tmp_path / "other")]) == 0
+    assert "3 runs, 3 not finished" in capsys.readouterr().out
 
 
 def test_every_table_is_in_the_document_and_every_command_there_builds() -> None:

@@ -101,7 +101,8 @@ def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdic
     """
     assert table.rule is not None
     base, *arms = [row for row in table.rows if row.is_arm]
-    judged = {row.name: Verdict("", ()) for row in table.rows if row.kind is not None and row.judged}
+    judged = {row.control: Verdict("", ()) for row in arms if row.control}  # which need seeds, judged or not
+    judged |= {row.name: Verdict("", ()) for row in table.rows if row.kind is not None and row.judged}
     judged |= {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
     p_values = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}
     for name, p_value in zip(p_values, holm(list(p_values.values()), len(arms)), strict=True):
