@@ -214,12 +214,14 @@ def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
         "pipeline straight --stage qb_norm --output system",
         "evaluate system",
         "papers run table.yaml --output study --data-root data",
+        "papers plan table.yaml --output study --data-root data --measure",
     )
     for command in commands:
         forget_it()
         if "table" not in command:
             assert re.search(f"uses parts of {module}", explained(shlex.split(command), capsys))
         assert main([*shlex.split(command), *([] if "table" in command else ["--import", module]), "-q"]) == 0, command
+    assert ("?" in capsys.readouterr().out) == (module == "own_query_encoder")  # whose operations are not counted
     assert same_end(tmp_path / "straight", tmp_path / "broken")
     assert len(list((tmp_path / "study" / "results").glob("*.json"))) == 2
 

@@ -1,5 +1,6 @@
 """What the runs of tables would cost: parameters, operations, steps, and hours at a step that is timed here."""
 
+import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from rich.text import Text
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from prvr.config import AnyModelConfig, LossConfig
+from prvr.config import AnyModelConfig, Config, LossConfig
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
 from prvr.models import build_retriever
@@ -21,9 +22,10 @@ from prvr.papers.runs import Cell, Run
 from prvr.papers.study import Study
 from prvr.papers.table import DataSet
 from prvr.training import build_optimizer
-from prvr.training.splits import run_corpus
+from prvr.training.splits import run_corpus, with_widths
 from prvr.types import Batch
 
+logger = logging.getLogger(__name__)
 _TIMED = 3  # steps, after two that warm up
 
 
@@ -32,14 +34,14 @@ class Cost(NamedTuple):
 
     Args:
         parameters: of the retriever and its losses.
-        operations: of a step, 2 for each multiplication with its addition.
+        operations: of a step, 2 for each multiplication with its addition; None where a part reads values.
         steps: of all epochs; None where the size of the training split is not known.
         seconds: of a step, as timed on a device; None where none was timed.
         hours: of all steps; evaluation is not counted.
     """
 
     parameters: int
-    operations: int
+    operations: int | None
     steps: int | None
     seconds: float | None
     hours: float | None
@@ -55,12 +57,16 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     """
     videos, queries = _sizes(run, data)
     captions = max(1, round(queries / videos)) if videos and queries else 5
-    train, read = run.config.train, run.config.data.captions_per_video
-    counts = _counts(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
+    config = run.config
+    if config.data.root is not None:
+        with suppress(PrvrError):
+            config = with_widths(config)
+    train, read = config.train, config.data.captions_per_video
+    counts = _counts(config.model, config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
     seconds = None
     if device is not None:
-        seconds = _seconds_of_a_step(run, captions, torch.device(device)) if train.epochs else 0.0
+        seconds = _seconds_of_a_step(config, captions, torch.device(device)) if train.epochs else 0.0
     return Cost(*counts, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
 
 
@@ -87,7 +93,8 @@ def plan_table(
                 costs[run.arm] = cost_of(run, users[0].data, device if measure else None)
             cost, base = costs[run.arm], next(iter(costs.values()))
             steps = "?" if cost.steps is None else f"{cost.steps:,}"
-            numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.operations / 1e12:.3g} T", steps]
+            operations = "?" if cost.operations is None else f"{cost.operations / 1e12:.3g} T"
+            numbers = [f"{cost.parameters / 1e6:.2f} M", operations, steps]
             if measure:
                 ratio = (cost.seconds or 0) / (base.seconds or 1)
                 numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
@@ -164,32 +171,38 @@ def _longest(model: AnyModelConfig, videos: int, captions: int, device: torch.de
 
 
 @lru_cache
-def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int]:
-    """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates."""
+def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int | None]:
+    """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates.
+
+    They are counted by shapes alone, which is not possible for a part that reads values.
+    """
     with torch.random.fork_rng(devices=[]):
         retriever = build_retriever(model).to("meta")
     backbone: Any = retriever.backbone
     if hasattr(backbone, "set_attn_implementation"):
         backbone.set_attn_implementation("eager")  # others look at numbers of the mask
     objective = Objective(loss, model, retriever.registers).to("meta")
-    batch = _longest(model, videos, captions, "meta")
-    with FlopCounterMode(display=False) as counter:
-        total = objective(retriever(batch), batch, negatives="hard")["total"]
-        if total.requires_grad:  # a map in closed form has no weights to train
-            total.backward()
-    parameters = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
-    return parameters, counter.get_total_flops()
+    batch, operations = _longest(model, videos, captions, "meta"), None
+    try:
+        with FlopCounterMode(display=False) as counter:
+            total = objective(retriever(batch), batch, negatives="hard")["total"]
+            if total.requires_grad:  # a map in closed form has no weights to train
+                total.backward()
+        operations = counter.get_total_flops()
+    except RuntimeError as error:
+        logger.warning("the operations of a step are unknown, since a part reads values: %s", error)
+    return sum(p.numel() for module in (retriever, objective) for p in module.parameters()), operations
 
 
-def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
+def _seconds_of_a_step(config: Config, captions: int, device: torch.device) -> float:
     """The mean time of a few training steps on random numbers, videos and queries as long as the model reads."""
     from torch.utils.benchmark import Timer  # here, since it may print what it finds of CUDA
 
-    model = run.config.model
-    batch = _longest(model, run.config.train.batch_size, captions, device)
+    model = config.model
+    batch = _longest(model, config.train.batch_size, captions, device)
     retriever = build_retriever(model).to(device).train()
-    objective = Objective(run.config.loss, model, retriever.registers).to(device).train()
-    optimizer, _ = build_optimizer(run.config, retriever, objective, 2 * _TIMED, retriever.backbone)
+    objective = Objective(config.loss, model, retriever.registers).to(device).train()
+    optimizer, _ = build_optimizer(config, retriever, objective, 2 * _TIMED, retriever.backbone)
 
     def step() -> None:
         optimizer.zero_grad()
