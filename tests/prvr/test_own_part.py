@@ -239,6 +239,7 @@ def test_a_run_is_not_resumed_on_another_stream_and_not_searched(
     example, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "--config", "own.yaml", "--output", "run", "--train.epochs", "1", "-q"]) == 0
+    assert main(["plot", "frames", "run", "--output", "frames.png", "--import", "own_stream", "-q"]) == 0
     with pytest.raises(DataError, match=r"reads the stream 'subtitles' beside frames, which no library"):
         open_model(tmp_path / "run", TOY)
     with h5py.File("data/toy-tiny/FeatureData/subtitles/feature.hdf5", "a") as file:

@@ -102,15 +102,15 @@ def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int
         InputError: the first stage gives no frames, or one for the whole video.
     """
     first: Any = inputs.system.pipeline.first
-    clips, frames = split.video(video)
+    *batch, _ = next(split.subset([video]).video_batches(1))
+    frames = batch[1][0]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         untrained = type(first)(first.config)
     spaces = {"input features": frames.numpy()}
     for name, model in (("untrained weights", untrained), ("trained", first)):
         with evaluation_mode(model, inputs.device, inputs.config.train.seed):
-            every = torch.ones(1, len(frames), dtype=torch.bool)
-            rows = model.encode_video(*(x.to(inputs.device) for x in (clips[None], frames[None], every))).frames
+            rows = model.encode_video(*(x.to(inputs.device) for x in batch)).frames
         if rows is None or rows.shape[1] < len(frames):
             raise InputError(
                 f"{inputs.system.folder}: its first stage gives {'no' if rows is None else rows.shape[1]} frames of a "
