@@ -312,10 +312,13 @@ class TestStudy:
         self, done: Done, toy_root: Path, tmp_path: Path
     ) -> None:
         corpus = shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
-        rooted = by_row(done.table, replace(done.choices, root=str(tmp_path)))
-        study = Study(tmp_path / "study")
+        choices = replace(done.choices, root=str(tmp_path))
+        rooted, study = by_row(done.table, choices), Study(tmp_path / "study")
         study.save(rooted["full"], None, diverged=True)  # a record without a training
-        study.expect_same_inputs([rooted["full"], rooted["clips"]])
+        shutil.copytree(corpus / "FeatureData" / "frames", corpus / "FeatureData" / "lines")
+        row = {"name": "stream", "keys": {"model.stream": {"feature": "lines", "dim": 4}}}
+        (stream,) = by_row(written(tmp_path, rows=[row]), choices).values()
+        study.expect_same_inputs([rooted["full"], rooted["clips"], stream])
         with h5py.File(corpus / "FeatureData" / "frames" / "feature.hdf5", "r+") as file:
             for rows in file.values():
                 rows[...] = rows[()] * 1.5

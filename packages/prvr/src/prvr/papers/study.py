@@ -247,13 +247,13 @@ class Study:
             DataError: one was, or a seed of one of them with another checkpoint.
         """
         digests = {_data_key(run.settings): (run.config, corpus_digest(run.config)) for run in runs}
-        features = {key[:2]: features_digest(config) for key, (config, _) in digests.items()}
+        features = {key[:3]: features_digest(config) for key, (config, _) in digests.items()}
         checkpoints = {run.arm: run.folder for run in runs if run.folder is not None and run.folder.is_dir()}
         for path in sorted(self.results.glob("*.yaml")):
             record = _read_record(path)
             key = _data_key(record["settings"])
             config, captions = digests.get(key, (None, None))
-            before, now = record.get("features"), features.get(key[:2])
+            before, now = record.get("features"), features.get(key[:3])
             if config is not None and record.get("corpus") != captions:
                 raise DataError(
                     f"{path}: was measured on another corpus than {config.data.collection} in "
@@ -334,8 +334,9 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _data_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names the data of a run: the corpus, its features, and the split that is reported."""
-    return tuple(settings.get(f"data.{key}") for key in ("collection", "feature", "eval_split"))
+    """What names the data of a run: the corpus, its features, those of a second stream, and the reported split."""
+    names = ("data.collection", "data.feature", "model.stream.feature", "data.eval_split")
+    return tuple(settings.get(name) for name in names)
 
 
 def weights_digest(folder: Path) -> str:
