@@ -16,9 +16,8 @@ def write_run(
     """A run folder as `prvr train` leaves it, for a corpus of the toy encoder; and its retriever."""
     torch.manual_seed(seed)
     data = {"data.root": str(root), "data.collection": collection, "data.feature": "frames"}
-    config = prvr.load_config(
-        "hybrid-toy", SMALL | data | {"data.cache_dir": str(cache or folder.parent / "cache")} | changes
-    )
+    data["data.cache_dir"] = str(cache or folder.parent / "cache")
+    config = prvr.load_config("hybrid-toy", SMALL | data | changes)
     assert isinstance(config.model, ModelConfig)
     retriever = prvr.Retriever(config.model)
     retriever.save_pretrained(folder / "best")

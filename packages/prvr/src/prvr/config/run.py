@@ -53,7 +53,7 @@ class DataConfig:
     collection: str = "toy-demo"
     root: str | None = None
     feature: str | None = None
-    """Folder or HDF5 file under FeatureData; None = the only one, the public configurations', or `frames`."""
+    """Folder or HDF5 file under FeatureData; None = the only one, that of the public configurations, or `frames`."""
     cache_dir: str | None = None
     """Where packed features are kept; None = the user's cache folder."""
     keep_last_frame: bool = True

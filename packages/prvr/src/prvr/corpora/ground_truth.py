@@ -106,29 +106,29 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
             repeated += [query] * (name in labels)
             labels[name] = {ids.get(video, video): level for video, level in videos.items()}
     labels = {query: videos for query, videos in labels.items() if videos}
-    queries = {split: [caption for caption in captions if caption.id in labels] for split, captions in splits.items()}
-    labelled = {split: captions for split, captions in queries.items() if captions}
-    misplaced = {
-        video
-        for split, captions in labelled.items()
-        for gallery in [{caption.video_id for caption in splits[split]}]
-        for caption in captions
-        for video in labels[caption.id].keys() - gallery
-    }
+    unknown = set(labels)
+    misplaced = set[str]()
+    labelled = defaultdict[str, list[Caption]](list)
+    for split, captions in splits.items():
+        gallery = {caption.video_id for caption in captions}
+        unknown -= {caption.id for caption in captions}
+        for caption in captions:
+            if caption.id in labels:
+                misplaced.update(set(labels[caption.id]) - gallery)
+                labelled[split].append(caption)
     problems = {
-        "query ids that are in no split": sorted(labels.keys() - {c.id for lines in labelled.values() for c in lines}),
+        "query ids that are in no split": sorted(unknown),
         "video ids that are not in the split of their query": sorted(misplaced),
         "repeated query ids": repeated,
     }
     messages = [f"{kind}: {len(ids)}, among them {short(ids[:3], 200)}" for kind, ids in problems.items() if ids]
     if messages or not labels:
         raise DataError(f"{_names(files)}: {'; '.join(messages) or 'no label'}. Are these labels of {folder}?")
-    rows = (
-        {"cap_id": query, "vids": sorted(videos)}
-        | ({} if {*videos.values()} == {1} else {"levels": [videos[video] for video in sorted(videos)]})
-        for query, videos in labels.items()
+    rows = [(query, dict(sorted(videos.items()))) for query, videos in labels.items()]
+    _write_lines(
+        target,
+        ({"cap_id": query, "vids": [*videos]} | _written(videos.values()) for query, videos in rows),
     )
-    _write_lines(target, rows)
     right = {split: sum(len(labels[c.id]) for c in lines) for split, lines in labelled.items()}
     counts = {
         "queries": {split: len(splits[split]) for split in labelled},
@@ -139,6 +139,10 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
         "right videos, on average": {split: round(right[split] / len(lines), 2) for split, lines in labelled.items()},
     }
     return Conversion(target, counts)
+
+
+def _written(levels: Iterable[int]) -> dict[str, list[int]]:
+    return {} if {*levels} == {1} else {"levels": [*levels]}
 
 
 def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[Caption, ...]]]:

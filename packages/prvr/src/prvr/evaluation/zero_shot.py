@@ -111,7 +111,7 @@ def _capital(text: str) -> str:
 
 
 def linear_preset(collection: str) -> str:
-    """The `linear-*` preset of a collection; where none is its own, `linear-tvr` on whatever features it has.
+    """The value of `--preset` that trains the linear map on a collection, and the options that it needs.
 
     Examples:
         >>> linear_preset("toy-tiny"), linear_preset("films")

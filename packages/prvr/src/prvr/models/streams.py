@@ -48,7 +48,7 @@ class SecondStream(nn.Module):
             raise InputError(f"model.stream reads rows of {self.name!r}, {self.width} wide: these videos have none")
         read = mask.clone()
         read[:, 0] |= ~mask.any(1)  # of a video without rows one of zeros, so that attention has a key; none counts
-        sequences = (Sequences.packed if read.is_cpu else Sequences.padded)(read)  # a GPU would have to count first
+        sequences = (Sequences.padded if read.is_meta else Sequences.packed)(read)  # shapes do not say what is valid
         encoded = self.branch(self.branch.embed(rows, sequences), sequences)
         return VideoEmbedding(frames=encoded.masked_fill(~read[..., None], 0), frame_mask=mask)
 

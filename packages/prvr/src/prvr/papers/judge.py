@@ -101,7 +101,7 @@ def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdic
     """
     assert table.rule is not None
     base, *arms = [row for row in table.rows if row.is_arm]
-    judged = {row.control: Verdict("", ()) for row in arms if row.control}  # which need seeds, judged or not
+    judged = {row.control: Verdict("", ()) for row in arms if row.control}  # they need seeds, judged or not
     judged |= {row.name: Verdict("", ()) for row in table.rows if row.kind is not None and row.judged}
     judged |= {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
     p_values = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}

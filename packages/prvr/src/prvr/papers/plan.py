@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
     Args:
         parameters: of the retriever and its losses.
-        operations: of a step, 2 for each multiplication with its addition; None where a part reads values.
+        operations: of a step, 2 for each multiplication with its addition; None if they cannot be counted by shapes.
         steps: of all epochs; None where the size of the training split is not known.
         seconds: of a step, as timed on a device; None where none was timed.
         hours: of all steps; evaluation is not counted.
@@ -174,7 +174,7 @@ def _longest(model: AnyModelConfig, videos: int, captions: int, device: torch.de
 def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int | None]:
     """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates.
 
-    They are counted by shapes alone, which is not possible for a part that reads values.
+    Operations are counted by shapes alone; None if a part of the model reads values.
     """
     with torch.random.fork_rng(devices=[]):
         retriever = build_retriever(model).to("meta")
@@ -190,7 +190,7 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
                 total.backward()
         operations = counter.get_total_flops()
     except RuntimeError as error:
-        logger.warning("the operations of a step are unknown, since a part reads values: %s", error)
+        logger.warning("the operations of a step cannot be counted: %s", error)
     return sum(p.numel() for module in (retriever, objective) for p in module.parameters()), operations
 
 

@@ -116,9 +116,9 @@ def number_of(name: str, what: str, names: tuple[str, ...], *others: tuple[str, 
 
     Args:
         name: an id, or a number from 0.
-        what: what it is of, for the message.
+        what: "query" or "video", for the message.
         names: the ids.
-        others: other ids of the same, in the same order.
+        others: alternative ids, in the order of `names`.
 
     Raises:
         InputError: there is no such id or number.

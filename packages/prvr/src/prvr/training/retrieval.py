@@ -113,7 +113,7 @@ def train(
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
-    config = with_widths(config if splits else with_feature(config))
+    config = with_widths(with_feature(config) if splits is None else config)
     with open_run(config, output, **options) as run, ExitStack() as stack:
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
