@@ -11,7 +11,7 @@ from prvr.data.sampling import growing_means
 from prvr.encoders import FeatureSpec, Identity, VideoEntry, VideoFeatures
 from prvr.errors import InputError
 from prvr_search import ModelIdentity, RowSet, VideoIndex
-from prvr_search.model import WindowVectors
+from prvr_search.vectors.model import WindowVectors
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
 

@@ -130,7 +130,7 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
 def extraction(work: Path, seconds: float) -> Callable[[], object]:
     encoder = first_of("prvr.encoders:open_encoder", "prvr.video:open_encoder")(toy())
     film = write_film(work / "film.mp4", seconds, 360)
-    encode, opened = (first_of(f"prvr_search.video:{x}", f"prvr.video:{x}") for x in ("encode_video", "open_video"))
+    encode, opened = (first_of(f"prvr_search.films:{x}", f"prvr.video:{x}") for x in ("encode_video", "open_video"))
 
     def run() -> None:
         with opened(film) as video:

@@ -12,7 +12,8 @@ import numpy as np
 
 from _harness import Contender, compare, parse_options, show
 from prvr.encoders import open_encoder
-from prvr_search.video import encode_video, open_video
+from prvr_search.films import open_video
+from prvr_search.store.encoding import encode_video
 
 
 def plain(path: Path, encoder: Any) -> np.ndarray:

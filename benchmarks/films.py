@@ -17,12 +17,12 @@ from scipy.stats import rankdata
 from _harness import environment, option, parse_options, show, write_figures
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_encoder, open_featurizer
-from prvr_search.centre import SENTENCES
-from prvr_search.embedding import cut_windows
-from prvr_search.ranking import mean_lines
-from prvr_search.results import WindowTimeline, merged_moments
-from prvr_search.vectors import unit
-from prvr_search.video import open_video
+from prvr_search.films import open_video
+from prvr_search.ranking.results import WindowTimeline, merged_moments
+from prvr_search.ranking.scores import mean_lines
+from prvr_search.vectors.centre import SENTENCES
+from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.rows import unit
 
 RATE, WINDOW = 2.0, 120.0
 PARTS = ((0, 1, 0, 1), (0, 0.75, 0, 0.75), (0.25, 1, 0.25, 1), (0.15, 0.85, 0.15, 0.85))  # of a picture: other views

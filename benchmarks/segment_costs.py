@@ -26,7 +26,7 @@ from prvr.segments import (
     segment_features,
     unit_frames,
 )
-from prvr_search.video import open_video
+from prvr_search.films import open_video
 from training_free import MIDDLE, RATE, directions, disturbed, events, unit
 
 QUERIES = 200

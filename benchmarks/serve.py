@@ -18,7 +18,7 @@ import httpx2
 
 from _harness import environment, option, parse_options, show, write_figures
 from prvr.toy import write_corpus
-from prvr_search.toy_videos import write_videos
+from prvr_search.films.toy_videos import write_videos
 
 QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape in ("circle", "square", "star")
            for does in ("rises", "spins", "moves to the left")]  # fmt: skip

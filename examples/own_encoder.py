@@ -40,7 +40,7 @@ class Colours:
 
 def main() -> None:
     from prvr_search import Library
-    from prvr_search.toy_videos import write_mp4
+    from prvr_search.films.toy_videos import write_mp4
 
     with tempfile.TemporaryDirectory() as folder:
         videos = Path(folder) / "videos"

@@ -17,7 +17,7 @@ from prvr.toy import render
 from prvr.toy.scenes import draw_split
 from prvr.training import train
 from prvr_search import Library
-from prvr_search.toy_videos import write_mp4
+from prvr_search.films.toy_videos import write_mp4
 
 SENTENCE = "a small blue circle rises"
 SMALL = {

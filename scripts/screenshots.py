@@ -18,8 +18,8 @@ from playwright.sync_api import sync_playwright
 
 from prvr.toy import write_corpus
 from prvr_search import Library
+from prvr_search.films.toy_videos import write_videos
 from prvr_search.serve import serve
-from prvr_search.toy_videos import write_videos
 
 SIZES = {"results": (1280, 860, "light"), "playing": (1280, 860, "light"), "phone": (390, 844, "dark")}
 

@@ -226,7 +226,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from prvr.papers.benchmarks import BENCHMARKS
     from prvr.plot import PLOTS
     from prvr.stages import STAGES
-    from prvr_search.backends import BACKENDS
+    from prvr_search.ranking.backends import BACKENDS
 
     for registry in (BLOCKS, CLIPS, FUSIONS, POOLINGS, LOSSES, BENCHMARKS, PLOTS, BACKENDS, STAGES, ENCODERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._all))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr_search.backends import CandidateBackend, ClipBlock, ClipSource
+from prvr_search.ranking.backends import CandidateBackend, ClipBlock, ClipSource
 
 DIM, CLIPS, BLOCK = 16, 4, 16
 Backend = TypeVar("Backend", bound=CandidateBackend)

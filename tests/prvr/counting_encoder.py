@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from prvr.encoders import Identity
-from prvr_search.toy_videos import write_mp4
+from prvr_search.films.toy_videos import write_mp4
 
 NAME = "counting_encoder:Colours"
 COLOURS = ("red", "green", "blue")

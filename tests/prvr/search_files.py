@@ -14,8 +14,8 @@ from prvr.config import BlockConfig, ModelConfig
 from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
 from prvr_search import Library, SearchModel, VideoIndex, open_model
-from prvr_search.video import Storage, list_videos
-from prvr_search.video.storage import encoder_key
+from prvr_search.films import list_videos
+from prvr_search.store.storage import Storage, encoder_key
 
 QUERY = "a red square moves left"
 TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)

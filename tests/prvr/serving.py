@@ -20,9 +20,9 @@ from prvr.encoders import Identity, open_encoder, open_featurizer
 from prvr.toy import read_toy_scenes, render
 from prvr.toy.world import FPS
 from prvr_search import Library, VideoIndex
+from prvr_search.films.toy_videos import write_mp4
 from prvr_search.serve import ServeSettings, create_app
 from prvr_search.serve.server import Server
-from prvr_search.toy_videos import write_mp4
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"

@@ -15,7 +15,7 @@ from prvr.cli import main
 from prvr.data import Corpus, open_corpus
 from prvr.toy import read_toy_scenes
 from prvr.toy import toy_corpus as making
-from prvr_search import toy_videos
+from prvr_search.films import toy_videos
 
 
 @pytest.fixture

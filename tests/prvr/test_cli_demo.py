@@ -22,8 +22,8 @@ from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
 from prvr_search import Library
 from prvr_search.cli import demo
-from prvr_search.toy_videos import write_short_videos
-from prvr_search.video.storage import encoder_key
+from prvr_search.films.toy_videos import write_short_videos
+from prvr_search.store.storage import encoder_key
 
 
 @pytest.fixture(scope="module")

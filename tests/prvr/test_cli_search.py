@@ -15,7 +15,7 @@ from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr_search import Library, SearchResult
-from prvr_search.video import clip_name, open_video
+from prvr_search.films import clip_name, open_video
 
 QUERY = "a red square"
 

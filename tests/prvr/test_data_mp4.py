@@ -9,8 +9,8 @@ from prvr.encoders import open_encoder
 from prvr.toy import render
 from prvr.toy.rendering import RGB
 from prvr.toy.world import FPS, Shot, Thing, Video
-from prvr_search.toy_videos import write_mp4
-from prvr_search.video import open_video
+from prvr_search.films import open_video
+from prvr_search.films.toy_videos import write_mp4
 
 av = pytest.importorskip("av")
 

@@ -25,7 +25,7 @@ from prvr.cli import console, main
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.video import storage as storages
+from prvr_search.store import storage as storages
 
 av = pytest.importorskip("av")
 

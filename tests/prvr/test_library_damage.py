@@ -18,7 +18,7 @@ import pytest
 from counting_encoder import NAME
 from film_collections import ALL, Collection, files
 
-from prvr_search.video.database import FILE, OtherDatabase
+from prvr_search.store.database import FILE, OtherDatabase
 
 
 @pytest.fixture

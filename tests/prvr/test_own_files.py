@@ -159,7 +159,7 @@ def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Pa
 def test_packs_in_a_linked_folder_delete_nothing(
     index: VideoIndex, features: VideoFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)
+    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)
     elsewhere = tmp_path / "elsewhere"
     thesis(elsewhere / "mine")
     for name in ("notes.safetensors", f"{'a' * 64}.safetensors", f"{'a' * 64}.faiss"):
@@ -176,7 +176,7 @@ def test_faiss_clears_away_only_its_own_files_and_locks_no_others(
     index: VideoIndex, features: VideoFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faiss")
-    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)
+    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)
     folder, mine = index.folder / "packs", index.folder.parent / "mine"
     folder.mkdir()
     for path in (mine, folder / "mine.faiss"):

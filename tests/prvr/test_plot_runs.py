@@ -21,7 +21,7 @@ from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.hyperbolic import entailment_of, lifted
 from prvr.systems import System, open_system
 from prvr.types import VideoEmbedding, query_vectors
-from prvr_search.toy_videos import write_videos
+from prvr_search.films.toy_videos import write_videos
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 from video_files import cut
 
 from prvr_search import Library
+from prvr_search.films import clip_name, open_video, write_clip
 from prvr_search.serve import create_app
-from prvr_search.video import clip_name, open_video, write_clip
 
 RATE = 2.0
 

@@ -12,9 +12,9 @@ import pytest
 from clip_sources import MemorySource, Torn, brute_force, check_complete, check_life, check_order, queries, synced
 
 from prvr.errors import DataError, InputError
-from prvr_search.backends import BACKENDS, milvus, open_backend
-from prvr_search.backends.faiss import FaissBackend
-from prvr_search.backends.milvus import MilvusBackend
+from prvr_search.ranking.backends import BACKENDS, milvus, open_backend
+from prvr_search.ranking.backends.faiss import FaissBackend
+from prvr_search.ranking.backends.milvus import MilvusBackend
 
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")

@@ -7,8 +7,8 @@ from search_files import make_features, make_index, some_videos, tiny_model, wit
 
 from prvr.encoders import VideoFeatures
 from prvr_search import VideoIndex
-from prvr_search.backends import BACKENDS
-from prvr_search.ranking import num_candidates
+from prvr_search.ranking.backends import BACKENDS
+from prvr_search.ranking.scores import num_candidates
 
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")

@@ -12,9 +12,9 @@ from search_files import QUERY, TOY
 from prvr.cli import main
 from prvr.encoders import open_featurizer
 from prvr_search import open_model
-from prvr_search.backends import write_signed
-from prvr_search.centre import SENTENCES, SHARE
-from prvr_search.vectors import unit
+from prvr_search.store.signed import write_signed
+from prvr_search.vectors.centre import SENTENCES, SHARE
+from prvr_search.vectors.rows import unit
 
 
 def test_sentences_are_compared_without_their_mean() -> None:

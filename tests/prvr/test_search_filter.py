@@ -14,8 +14,8 @@ from prvr.cli import main
 from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import InputError
 from prvr_search import Library, SearchFilter, VideoIndex
-from prvr_search.filters import CONDITIONS
-from prvr_search.ranking import num_candidates
+from prvr_search.ranking.filters import CONDITIONS
+from prvr_search.ranking.scores import num_candidates
 from prvr_search.serve import create_app
 
 DAY = 24 * 3600

@@ -11,7 +11,7 @@ from search_files import QUERY, make_features, make_index, some_videos
 
 from prvr.encoders import VideoEntry
 from prvr_search import CURVE_PARTS, Moment, SearchHit
-from prvr_search.results import fold
+from prvr_search.ranking.results import fold
 
 
 def hit(

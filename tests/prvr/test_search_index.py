@@ -22,9 +22,10 @@ from prvr.encoders import Identity, VideoFeatures, open_featurizer
 from prvr.errors import InputError
 from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
-from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model, vector_files
-from prvr_search import index as index_module
-from prvr_search.vector_files import read_vectors, row_sets
+from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model
+from prvr_search.ranking import index as index_module
+from prvr_search.vectors import files as vector_files
+from prvr_search.vectors.files import read_vectors, row_sets
 
 
 @pytest.fixture(scope="module")

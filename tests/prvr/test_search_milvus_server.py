@@ -14,7 +14,7 @@ from clip_sources import MemorySource, Torn, check_complete, check_life, check_o
 from filelock import FileLock
 from serving import wait_for
 
-from prvr_search.backends.milvus import MilvusBackend
+from prvr_search.ranking.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
     pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)

@@ -24,10 +24,10 @@ from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
 from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
+from prvr_search.films import VideoError
 from prvr_search.output import clock_span, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
 from prvr_search.output.terminal import BLOCKS, blocks, shortened
-from prvr_search.video import VideoError
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 FORMULA = '=cmd|" /C calc"!A0'

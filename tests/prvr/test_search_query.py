@@ -14,8 +14,8 @@ from prvr.cli import main
 from prvr.encoders import open_encoder
 from prvr.errors import InputError
 from prvr_search import Passage, Query, SearchFilter, SearchResult, VideoIndex, open_model
-from prvr_search.query import WITHOUT
-from prvr_search.ranking import num_candidates
+from prvr_search.ranking.query import WITHOUT
+from prvr_search.ranking.scores import num_candidates
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
 

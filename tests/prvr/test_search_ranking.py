@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from prvr.encoders import VideoEntry
 from prvr.errors import DataError
-from prvr_search import ranking
-from prvr_search.joint import JointModel
-from prvr_search.ranking import near_best, rank, window_timelines
-from prvr_search.snapshot import Snapshot
-from prvr_search.vector_files import Content, VideoVectors
-from prvr_search.vectors import pack_rows, unit
+from prvr_search.ranking import scores as ranking
+from prvr_search.ranking.scores import near_best, rank, window_timelines
+from prvr_search.ranking.snapshot import Snapshot
+from prvr_search.vectors.files import Content, VideoVectors
+from prvr_search.vectors.joint import JointModel
+from prvr_search.vectors.rows import pack_rows, unit
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
 

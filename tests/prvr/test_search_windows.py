@@ -12,9 +12,9 @@ from search_files import QUERY, TOY, make_features, make_index, walk
 
 from prvr.encoders import open_featurizer
 from prvr_search import CURVE_PARTS, WindowVectors, open_model
-from prvr_search.embedding import cut_windows
-from prvr_search.joint import JointModel
-from prvr_search.results import WindowTimeline, merged_moments, relevance_curve
+from prvr_search.ranking.results import WindowTimeline, merged_moments, relevance_curve
+from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.joint import JointModel
 
 
 @given(

@@ -20,9 +20,9 @@ from playwright import sync_api as playwright
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared, wait_for
 from video_files import noise, plain, write_video
 
+from prvr_search.films import open_video
 from prvr_search.output import clock, clock_span
 from prvr_search.serve import ServeLimits, ServeSettings
-from prvr_search.video import open_video
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and not os.environ.get("CI"):

@@ -27,12 +27,12 @@ from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
-from prvr_search.backends import BACKENDS, ClipSource
-from prvr_search.backends.faiss import FaissBackend
+from prvr_search.films import Limits
+from prvr_search.ranking.backends import BACKENDS, ClipSource
+from prvr_search.ranking.backends.faiss import FaissBackend
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
-from prvr_search.video import Limits
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +262,7 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
                 raise DataError(f"{served.films}: the server of the backend is away.")
             return super()._open(source)
 
-    monkeypatch.setattr("prvr_search.index.PACK_FROM", 1)  # a backend sees packs alone
+    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend whose server is away for a while")
     monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)

@@ -325,6 +325,6 @@ def test_a_track_that_cannot_be_read_costs_nothing_else(
     def fail(file: Any) -> None:
         raise RuntimeError("no sense in it")
 
-    monkeypatch.setattr("prvr_search.video.encoding.read_tracks", fail)  # no file here does it
+    monkeypatch.setattr("prvr_search.store.encoding.read_tracks", fail)  # no file here does it
     assert len(search(films, "something red")) == 6
     assert said_on(capsys).count("inside.mkv: its text tracks cannot be read (no sense in it)") == 1

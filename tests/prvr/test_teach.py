@@ -14,7 +14,7 @@ from prvr.data.hashes import signed
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
 from prvr_search import Library
-from prvr_search.taught import read_taught, taught_file
+from prvr_search.vectors.taught import read_taught, taught_file
 
 COLOURS, SHAPES = ("red", "green", "blue", "yellow", "white", "pink"), ("circle", "square", "star", "moon")
 SENTENCES = [f"a {colour} {shape}" for colour in COLOURS for shape in SHAPES]
@@ -101,7 +101,7 @@ def test_the_table_is_that_of_a_plain_loop_that_leaves_each_video_out(turned: Pa
     captions = table(tmp_path / "captions.csv", range(8))
     with Library(turned, encoder="toy", device="cpu") as opened:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("prvr_search.teaching._PENALTIES", (10.0,))
+            patch.setattr("prvr_search.vectors.teaching._PENALTIES", (10.0,))
             comparison = opened.teach(captions)
         zero_shot = [[hit.video_id for hit in opened.search(text, k=30).hits] for text in SENTENCES[:8]]
         features = opened.features()

@@ -24,7 +24,7 @@ from prvr.corpora.user_captions import plain_ids
 from prvr.data import DataError, open_corpus
 from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder, open_featurizer
 from prvr.toy import read_toy_scenes, render
-from prvr_search.toy_videos import write_mp4
+from prvr_search.films.toy_videos import write_mp4
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
 

@@ -13,8 +13,8 @@ from video_files import cut, move_stamps, plain, write_film, write_video
 from prvr.cli import main
 from prvr.data import DataError
 from prvr.errors import InputError
-from prvr_search.video import VideoClip, VideoError, clip_name, open_video, write_clip
-from prvr_search.video.excerpt import CLIP
+from prvr_search.films import VideoClip, VideoError, clip_name, open_video, write_clip
+from prvr_search.films.clips import CLIP
 
 START, END = 5.35, 8.0
 

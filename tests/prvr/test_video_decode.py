@@ -25,10 +25,10 @@ from video_files import (
     write_video,
 )
 
-from prvr_search.thumbnails import thumbnail
-from prvr_search.video import Limits, VideoError, open_video
-from prvr_search.video.picture import upright
-from prvr_search.video.timestamps import interpolate_stamps, resample
+from prvr_search.films import Limits, VideoError, open_video
+from prvr_search.films.picture import upright
+from prvr_search.films.thumbnails import thumbnail
+from prvr_search.films.timestamps import interpolate_stamps, resample
 
 av = pytest.importorskip("av")
 

@@ -15,9 +15,10 @@ from kills import POINTS, at_write, killed
 from video_files import MeanColour, noise, plain, write_video
 
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
-from prvr_search.thumbnails import thumbnail
-from prvr_search.video import Storage, UpdateReport, VideoError, encode_listed, encode_video, list_videos, open_video
-from prvr_search.video.storage import encoder_key
+from prvr_search.films import VideoError, list_videos, open_video
+from prvr_search.films.thumbnails import thumbnail
+from prvr_search.store.encoding import UpdateReport, encode_listed, encode_video
+from prvr_search.store.storage import Storage, encoder_key
 
 pytest.importorskip("av")
 

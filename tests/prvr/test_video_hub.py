@@ -17,7 +17,7 @@ from video_models import tiny_clip, tiny_roberta
 from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, choose_encoder, open_encoder
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.toy_videos import default_encoder, write_mp4
+from prvr_search.films.toy_videos import default_encoder, write_mp4
 
 pytest.importorskip("transformers")
 NAME = "owner/clip"

@@ -15,8 +15,8 @@ from prvr.encoders import FrameEncoder, TextFeaturizer, open_encoder, open_featu
 from prvr.encoders.transformer_models import _LONGEST
 from prvr.errors import DataError, InputError
 from prvr_search import Library
-from prvr_search.joint import JointModel
-from prvr_search.video import open_video
+from prvr_search.films import open_video
+from prvr_search.vectors.joint import JointModel
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("av")

@@ -12,7 +12,7 @@ from PIL import Image
 from video_files import png_bomb
 
 from prvr.errors import InputError
-from prvr_search.video.picture import PICTURE_PIXELS, read_picture, tone_mapped
+from prvr_search.films.picture import PICTURE_PIXELS, read_picture, tone_mapped
 
 
 def square(colour: str) -> np.ndarray:

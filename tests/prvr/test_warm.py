@@ -26,7 +26,7 @@ from serving import wait_for
 
 import prvr_search
 from prvr.cli import main
-from prvr_search.toy_videos import write_mp4
+from prvr_search.films.toy_videos import write_mp4
 from prvr_search.warm import plain_search, proof, record_file
 
 COMMAND = "import sys; from prvr.command import command; sys.exit(command())"
@@ -171,7 +171,7 @@ def test_another_folder_library_or_version_is_not_answered_for(searches: Searche
             assert process.communicate(timeout=60)[1].startswith(b"Traceback")
     assert searches.refused("--after", "soon") == "silently"  # errors are those of the command
     assert "shows the log" in searches.refused("--verbose")
-    edited = searches.source / "prvr_search" / "filters.py"
+    edited = searches.source / "prvr_search" / "ranking/filters.py"
     times = edited.stat()
     with edited.open("a") as file:
         file.write("# edited\n")

@@ -12,13 +12,13 @@ from prvr.errors import deferred
 
 if TYPE_CHECKING:
     from prvr.encoders import Identity
-    from prvr_search.filters import SearchFilter
-    from prvr_search.index import VideoIndex
     from prvr_search.library import Library, NothingEncoded
-    from prvr_search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
-    from prvr_search.opening import open_model
-    from prvr_search.query import Passage, Query
-    from prvr_search.results import CURVE_PARTS, Moment, SearchHit, SearchResult
+    from prvr_search.ranking.filters import SearchFilter
+    from prvr_search.ranking.index import VideoIndex
+    from prvr_search.ranking.opening import open_model
+    from prvr_search.ranking.query import Passage, Query
+    from prvr_search.ranking.results import CURVE_PARTS, Moment, SearchHit, SearchResult
+    from prvr_search.vectors.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 
 __all__ = [
     "CURVE_PARTS",
@@ -44,8 +44,8 @@ EXTENSIONS = {
     "commands": "prvr_search.cli",
     "start": "prvr_search.warm:start",
     "features": "prvr_search.library:features_of",
-    "frames": "prvr_search.thumbnails:frames_of",
-    "write_videos": "prvr_search.toy_videos:write_videos",
+    "frames": "prvr_search.films.thumbnails:frames_of",
+    "write_videos": "prvr_search.films.toy_videos:write_videos",
 }
 """What this distribution adds to `prvr`, see `prvr.extensions`: its commands, searches that a running server
 answers, the features of a folder of videos for `prvr convert`, frames of files for `prvr plot examples`, and videos of
@@ -56,13 +56,13 @@ __getattr__ = deferred(
     __name__,
     {
         "prvr.encoders": "Identity",
-        "prvr_search.filters": "SearchFilter",
-        "prvr_search.index": "VideoIndex",
+        "prvr_search.ranking.filters": "SearchFilter",
+        "prvr_search.ranking.index": "VideoIndex",
         "prvr_search.library": "Library NothingEncoded",
-        "prvr_search.model": "ModelIdentity RowSet SearchModel WindowVectors",
-        "prvr_search.opening": "open_model",
-        "prvr_search.query": "Passage Query",
-        "prvr_search.results": "CURVE_PARTS Moment SearchHit SearchResult",
+        "prvr_search.vectors.model": "ModelIdentity RowSet SearchModel WindowVectors",
+        "prvr_search.ranking.opening": "open_model",
+        "prvr_search.ranking.query": "Passage Query",
+        "prvr_search.ranking.results": "CURVE_PARTS Moment SearchHit SearchResult",
     },
 )
 

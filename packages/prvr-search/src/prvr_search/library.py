@@ -27,26 +27,27 @@ from prvr.encoders import (
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr.toy.featurizers import TOY
-from prvr_search.filters import SearchFilter
-from prvr_search.index import IndexUnwritable, VideoIndex
-from prvr_search.joint import JointModel
-from prvr_search.lines import checked_queries, search_lines
-from prvr_search.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
-from prvr_search.opening import open_model
-from prvr_search.query import Query
-from prvr_search.results import SearchResult
-from prvr_search.snapshot import Videos
-from prvr_search.taught import Taught, forget_taught, read_taught, write_taught
-from prvr_search.toy_videos import default_encoder, foreign_video, refuse_foreign
-from prvr_search.vector_files import delete_vectors
-from prvr_search.video import Listing, Progress, Storage, Unreadable, UpdateReport, encode_listed, list_videos
-from prvr_search.video.database import LibraryUnwritable
-from prvr_search.video.decode import check_rate
-from prvr_search.video.listing import below, by_suffix
-from prvr_search.video.storage import encoder_key
+from prvr_search.films import Listing, list_videos
+from prvr_search.films.decode import check_rate
+from prvr_search.films.listing import below, by_suffix
+from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
+from prvr_search.ranking.filters import SearchFilter
+from prvr_search.ranking.index import IndexUnwritable, VideoIndex
+from prvr_search.ranking.lines import checked_queries, search_lines
+from prvr_search.ranking.opening import open_model
+from prvr_search.ranking.query import Query
+from prvr_search.ranking.results import SearchResult
+from prvr_search.ranking.snapshot import Videos
+from prvr_search.store.database import LibraryUnwritable
+from prvr_search.store.encoding import Progress, Unreadable, UpdateReport, encode_listed
+from prvr_search.store.storage import Storage, encoder_key
+from prvr_search.vectors.files import delete_vectors
+from prvr_search.vectors.joint import JointModel
+from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
+from prvr_search.vectors.taught import Taught, forget_taught, read_taught, write_taught
 
 if TYPE_CHECKING:
-    from prvr_search.teaching import Comparison
+    from prvr_search.vectors.teaching import Comparison
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Library:
 
     Videos are told apart by their content: one that was renamed, moved, copied or is on a disk that was away is never
     encoded twice, whatever folder it is searched in. What is computed lies in one place for all folders of the user,
-    see `prvr_search.video.library_home`. It is a context manager, and can be used by several threads.
+    see `prvr_search.films.library_home`. It is a context manager, and can be used by several threads.
 
     Args:
         folder: the folder of videos; it is searched with all folders below it.
@@ -77,7 +78,7 @@ class Library:
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
-        home: where the library lies; default: `prvr_search.video.library_home()`.
+        home: where the library lies; default: `prvr_search.films.library_home()`.
         rate: frames per second to encode; default: the folder's last rate, or 2.
 
     Attributes:
@@ -371,7 +372,7 @@ class Library:
             DataError: lines that cannot be used; captions of a single video; the library cannot be written, or holds a
                 file that prvr did not make.
         """
-        from prvr_search.teaching import teach  # here, since a search needs no statistics
+        from prvr_search.vectors.teaching import teach  # here, since a search needs no statistics
 
         features = self.features()
         self.taught()  # a file that is not ours is refused before the work, and not replaced

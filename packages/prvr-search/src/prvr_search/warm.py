@@ -166,7 +166,7 @@ def _ask(search: PlainSearch) -> int | None:
     With `--verbose` a line says why, and the command searches itself in any case, because its log is wanted.
     """
     try:
-        from prvr_search.home import library_home
+        from prvr_search.store.home import library_home
 
         home = library_home() if search.library is None else Path(search.library).expanduser().absolute()
         path = record_file(home, Path(search.folder).expanduser().resolve())

@@ -9,7 +9,7 @@ from prvr.cli.options import app, parsed_by
 from prvr_search.cli.options import VIDEOS, seconds
 
 if TYPE_CHECKING:
-    from prvr_search.video import VideoClip
+    from prvr_search.films import VideoClip
 
 
 Exact = Annotated[
@@ -64,7 +64,7 @@ def clip(
         output: the file to write: .mp4, .mov, .mkv or .webm (default: one in the current folder that is named after the
             video and the moment)
     """
-    from prvr_search.video import clip_name, write_clip
+    from prvr_search.films import clip_name, write_clip
 
     start, end = moment
     target = output or clip_name(video, start, end)

@@ -98,8 +98,8 @@ def _search_first(console: Console, folder: Path) -> None:
     """Draws a few videos, searches them with the model that ships with prvr, and shows the results for a sentence."""
     from prvr.toy.near_misses import relevance
     from prvr_search import Library
+    from prvr_search.films.toy_videos import write_short_videos
     from prvr_search.output import clock_span, result_table, write_html
-    from prvr_search.toy_videos import write_short_videos
 
     print(
         f"Searching {_FIRST_VIDEOS} videos that prvr draws, with {_SHIPPED}, a small model that ships with prvr and "
@@ -140,7 +140,7 @@ def _search_first(console: Console, folder: Path) -> None:
 def _encode(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", run: Path) -> Path:
     """Writes some videos as MP4 files, those of the examples first, and encodes them for the model of the run."""
     from prvr_search import Library
-    from prvr_search.toy_videos import write_videos
+    from prvr_search.films.toy_videos import write_videos
 
     shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
     chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_VIDEOS]

@@ -20,7 +20,7 @@ from prvr_search.cli.options import VIDEOS, Download
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded
     from prvr_search import Library
-    from prvr_search.video import UpdateReport
+    from prvr_search.store.encoding import UpdateReport
 
 logger = logging.getLogger(__name__)
 _SHOWN = 5  # videos that are named in a message
@@ -145,7 +145,7 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
 
 def report_changes(folder: Path, report: "UpdateReport") -> None:
     """Logs what an update of a folder has done, and what could not be done."""
-    from prvr_search.video.listing import by_suffix
+    from prvr_search.films.listing import by_suffix
 
     if report.offline:
         logger.warning("%s: offline; searching its stored features", folder)
@@ -212,12 +212,12 @@ def run(
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
-    from prvr_search.video.storage import encoder_key
+    from prvr_search.store.storage import encoder_key
 
     damaged = 0
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
-            from prvr_search.video.importing import import_library
+            from prvr_search.store.importing import import_library
 
             with library.storage.in_use():
                 count, skipped = import_library(library.storage, import_)
@@ -278,7 +278,7 @@ def _show(library: "Library") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from prvr_search.video.listing import by_suffix
+    from prvr_search.films.listing import by_suffix
 
     state = library.state()
     table = Table(show_header=False)

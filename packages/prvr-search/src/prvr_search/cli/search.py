@@ -19,7 +19,7 @@ from prvr.reading import printable, read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
 from prvr_search.cli.libraries import Folder, SearchOptions, opened_library, report_changes
 from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
-from prvr_search.filters import CONDITIONS, SearchFilter
+from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
     from prvr_search import Library, Query, SearchResult, VideoIndex
@@ -293,7 +293,7 @@ def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: Any) -> No
 
 def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
     """Writes the best moment of each result into a folder; videos that cannot be read are skipped with a warning."""
-    from prvr_search.video import VideoError, clip_name, write_clip
+    from prvr_search.films import VideoError, clip_name, write_clip
 
     hits = [(n, rank, hit) for n, result in enumerate(results, 1) for rank, hit in enumerate(result.hits, 1)]
     folder, failed = args.save or Path(), False

@@ -13,7 +13,7 @@ from prvr_search.cli.options import VIDEOS
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from prvr_search.teaching import Comparison
+    from prvr_search.vectors.teaching import Comparison
 
 
 @app.command(name="teach", group=VIDEOS)
@@ -37,7 +37,7 @@ def run(
     """
     if (captions is None) == (not forget):
         raise CommandError("Expected either a table of captions or --forget: prvr teach FOLDER CAPTIONS.csv")
-    load("prvr_search.teaching")
+    load("prvr_search.vectors.teaching")
     with opened_library(folder, library, update=captions is not None) as opened:
         if captions is None:
             print("deleted; searches are zero-shot" if opened.forget() else "nothing was taught for this folder")

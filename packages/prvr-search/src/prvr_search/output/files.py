@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from prvr.data.atomic import write_output
 from prvr.reading import is_unicode, printable
-from prvr_search.results import SearchResult
+from prvr_search.ranking.results import SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""

@@ -7,11 +7,11 @@ from math import isfinite
 from pathlib import Path
 
 from prvr.reading import printable
+from prvr_search.films import VideoError
+from prvr_search.films.thumbnails import thumbnail
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import clock, clock_span, count_line, split_name
-from prvr_search.results import SearchHit, SearchResult
-from prvr_search.thumbnails import thumbnail
-from prvr_search.video import VideoError
+from prvr_search.output.terminal import count_line, split_name
+from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 Picture = Callable[[SearchHit], bytes]
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.reading import printable
-from prvr_search.results import SearchResult
+from prvr_search.ranking.results import SearchResult, clock, clock_span
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
@@ -142,25 +142,3 @@ def half_blocks(pixels: UInt8[np.ndarray, "h w 3"]) -> Text:
         styles = (f"rgb({r},{g},{b}) on rgb({x},{y},{z})" for (r, g, b), (x, y, z) in pairs)
         lines.append(Text.assemble(*(("▀", style) for style in styles)))
     return Text("\n").join(lines)
-
-
-def clock(seconds: int | float) -> str:
-    """`m:ss`, or `h:mm:ss` from an hour on; what is left of a second is dropped.
-
-    Examples:
-        >>> clock(65.9), clock(3723)
-        ('1:05', '1:02:03')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def clock_span(start: int | float, end: int | float) -> str:
-    """From the second in which a moment starts to that by which it has ended: never an empty one.
-
-    Examples:
-        >>> clock_span(12.5, 17.25)
-        '0:12-0:18'
-    """
-    return f"{clock(start)}-{clock(max(math.ceil(end - 1e-6), int(start) + 1))}"

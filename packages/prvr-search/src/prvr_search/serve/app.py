@@ -13,7 +13,7 @@ from fastapi.staticfiles import StaticFiles
 
 from prvr.reading import printable
 from prvr_search import Library
-from prvr_search.filters import CONDITIONS
+from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve.middleware import SecurityMiddleware
 from prvr_search.serve.routes import build_router
 from prvr_search.serve.security import Sessions

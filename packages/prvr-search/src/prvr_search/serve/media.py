@@ -9,10 +9,10 @@ from typing import Literal
 from starlette.exceptions import HTTPException
 
 from prvr.errors import require
+from prvr_search.films import VideoError
+from prvr_search.films.clips import ENCODERS, Encoding, encode_part
+from prvr_search.films.thumbnails import thumbnail
 from prvr_search.serve.settings import ServeLimits
-from prvr_search.thumbnails import thumbnail
-from prvr_search.video import VideoError
-from prvr_search.video.excerpt import ENCODERS, Encoding, encode_part
 
 PreviewKind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}

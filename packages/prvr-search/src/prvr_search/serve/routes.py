@@ -10,7 +10,7 @@ from starlette.responses import FileResponse, PlainTextResponse
 
 import prvr_search
 from prvr.errors import InputError
-from prvr_search.filters import CONDITIONS
+from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.catalogue import describe
 from prvr_search.serve.media import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
-from prvr_search.filters import CONDITIONS
+from prvr_search.ranking.filters import CONDITIONS
 
 
 class ErrorResponse(BaseModel):

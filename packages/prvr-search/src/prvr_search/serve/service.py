@@ -19,7 +19,8 @@ from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult
-from prvr_search.model import UNTRAINED, EncodesPictures
+from prvr_search.films import SubtitleLine
+from prvr_search.films.picture import read_picture
 from prvr_search.serve.catalogue import Catalogue, describe, key_of
 from prvr_search.serve.growing import GrowingIndex
 from prvr_search.serve.media import preview_kinds
@@ -27,8 +28,7 @@ from prvr_search.serve.middleware import Metrics
 from prvr_search.serve.schema import InfoResponse, ProgressResponse, SearchResponse
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.serve.workers import Busy, Workers
-from prvr_search.video import SubtitleLine
-from prvr_search.video.picture import read_picture
+from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

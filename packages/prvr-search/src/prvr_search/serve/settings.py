@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from prvr.errors import InputError
+from prvr_search.films import Limits
 from prvr_search.serve.security import read_host
-from prvr_search.video import Limits
 
 _YEAR = 365 * 24 * 3600  # seconds
 

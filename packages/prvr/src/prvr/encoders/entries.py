@@ -47,7 +47,7 @@ class FeatureSpec:
 class VideoEntry:
     """What is known of a video besides its features: in the library, in results, and in their JSON.
 
-    A new field needs a default, an entry in `prvr_search.video.decode.describe` if the file states it, and the next
+    A new field needs a default, an entry in `prvr_search.films.decode.describe` if the file states it, and the next
     `FIELDS_VERSION` there.
 
     Args:
@@ -61,7 +61,7 @@ class VideoEntry:
         width, height: of the picture in pixels, before it is turned upright.
         codec: for example `h264`.
         warnings: what was wrong with the file.
-        start_time: the time stamp of time 0 in the file, in seconds, see [VideoInfo][prvr_search.video.VideoInfo].
+        start_time: the time stamp of time 0 in the file, in seconds, see [VideoInfo][prvr_search.films.VideoInfo].
     """
 
     id: str

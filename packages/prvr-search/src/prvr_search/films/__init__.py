@@ -1,0 +1,29 @@
+"""Video files: found below a folder, decoded as a stream, cut into clips; and their subtitles.
+
+Examples:
+    >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
+    ...     print(video.info.duration)
+    20.5
+"""
+
+from prvr_search.films.clips import CONTAINERS, VideoClip, clip_name, write_clip
+from prvr_search.films.decode import Frame, Limits, VideoError, VideoFile, VideoInfo, open_video
+from prvr_search.films.listing import Listing, VideoPath, list_videos
+from prvr_search.films.subtitles import SubtitleLine
+
+__all__ = [
+    "CONTAINERS",
+    "Frame",
+    "Limits",
+    "Listing",
+    "SubtitleLine",
+    "VideoClip",
+    "VideoError",
+    "VideoFile",
+    "VideoInfo",
+    "VideoPath",
+    "clip_name",
+    "list_videos",
+    "open_video",
+    "write_clip",
+]

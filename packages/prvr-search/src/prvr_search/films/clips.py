@@ -1,0 +1,284 @@
+"""Clips: a part of a video file as a file of its own, copied without loss or re-encoded."""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from prvr.data.atomic import write_file
+from prvr.errors import DISK_FULL, DataError, InputError, require
+from prvr_search.films.decode import Limits, VideoError, open_video, read_faults
+
+CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
+"""Endings of file names that a clip can have, and what FFmpeg calls these formats."""
+
+CLIP = "clip by prvr"
+"""The comment in the files of clips, which tells them from other videos."""
+ENCODERS = {
+    "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "crf": "10", "b": "4M"}, "libopus"),
+    "mp4": ("libx264", {"preset": "veryfast", "crf": "20"}, "aac"),
+}
+"""The encoder of pictures, its options and the encoder of sound of a format; others have those of MP4."""
+
+_NEAR = 1.0  # seconds before the start within which a key frame may lie, for the streams to be copied
+_MILLISECOND = Fraction(1, 1000)
+_SOUND_RATE = 48_000  # samples per second, which all of these encoders take
+
+
+@dataclass(frozen=True)
+class VideoClip:
+    """A clip that was written.
+
+    Args:
+        path: the file.
+        start, end: the part of the video that it holds, in seconds from the start of the video. Where it was copied, it
+            starts at the key frame before the time that was asked for.
+        sound: whether it has sound.
+        copied: whether the streams were copied as they are; otherwise they were re-encoded.
+    """
+
+    path: Path
+    start: float
+    end: float
+    sound: bool
+    copied: bool
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a part of a video is encoded.
+
+    Args:
+        most: pixels of the longer side; a larger picture is scaled down.
+        rate: the highest number of frames per second.
+        threads: of the encoder of pictures; 0 lets it choose.
+        patience: seconds to look for the start where a file is not seekable.
+        before_picture: called before each picture; an error that it raises ends the encoding.
+    """
+
+    most: int = 7680
+    rate: float = 1000.0
+    threads: int = 0
+    patience: float = math.inf
+    before_picture: Callable[[], object] = lambda: None
+
+
+def write_clip(
+    source: Path | str,
+    start: float,
+    end: float,
+    target: Path | str,
+    *,
+    exact: bool | None = None,
+    force: bool = False,
+    limits: Limits | None = None,
+) -> VideoClip:
+    """Writes a part of a video file as a file of its own, which appears whole or not at all.
+
+    Where a key frame that can be decoded alone lies within a second before `start`, the packets of the picture and of
+    the first sound are copied from it on, in no more time than reading them takes and without a loss. Otherwise, and
+    where the format of the clip does not take them, the pictures are re-encoded (H.264; VP8 in WebM), upright and at
+    most 4K, with the sound as AAC or Opus.
+
+    Args:
+        source: the video file.
+        start, end: in seconds from its start; the clip ends with the video at the latest.
+        target: the file to write. Its ending chooses the format, one of `CONTAINERS`; folders are made.
+        exact: True: always re-encode, so that the clip starts at `start`. False: copy from the key frame before
+            `start`, however far away it is.
+        force: overwrite an existing file.
+        limits: what the video may ask for; default: [Limits][prvr_search.films.Limits]().
+
+    Raises:
+        ValueError: `start` and `end` are no part of a video, or the ending of `target` is none of `CONTAINERS`.
+        DataError: the file exists and `force` is False, it is the video itself, or it cannot be written.
+        VideoError: the video is missing, no video, beyond the limits, shorter than `start`, or cannot be decoded.
+        prvr.MissingExtraError: PyAV is not installed.
+
+    Examples:
+        >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").start  # doctest: +SKIP
+        11.6
+    """
+    source, target = Path(source), Path(target).expanduser()
+    if not 0 <= start < end < math.inf:
+        raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
+    if target.suffix.lower() not in CONTAINERS:
+        raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
+    with open_video(source, limits) as video:
+        length = video.info.duration
+        first = None if exact else video.key_frame(start)
+        if first is not None and exact is None and start - first > _NEAR:
+            first = None
+        back = _NEAR
+        while first is not None and not video.stands_alone(first):
+            before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
+            first, back = before if before is not None and before < first else None, 2 * back
+    if length is not None and start >= length:
+        raise VideoError(source, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
+    if target.exists() and target.samefile(source):
+        raise DataError(f"{target}: is the video itself. Choose another name.")
+    clips: list[VideoClip] = []
+
+    def expect_free() -> None:
+        if not force and target.exists():
+            raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
+
+    def write(file: BinaryIO) -> None:
+        clip = None if first is None else _copy(source, first, end, target, file, limits)
+        if clip is None:
+            file.seek(0)
+            file.truncate()
+            kind = CONTAINERS[target.suffix.lower()]
+            last, has_sound = encode_part(source, start, end, file, kind, Encoding(), limits)
+            clip = VideoClip(target, start, last, has_sound, False)
+        clips.append(clip)
+        expect_free()  # another process may have been faster
+
+    expect_free()
+    write_file(target, write)
+    return clips[-1]
+
+
+def clip_name(source: Path | str, start: float, end: float) -> str:
+    """A file name for a clip: that of the video and the moment, in the format of the video where a clip can have it.
+
+    Examples:
+        >>> clip_name("videos/beach.mp4", 12.0, 17.25), clip_name("old.avi", 3600.0, 3725.5)
+        ('beach 0m12s-0m17.25s.mp4', 'old 1h00m00s-1h02m05.5s.mkv')
+    """
+    source = Path(source)
+    stem = source.stem
+    while len(os.fsencode(stem)) > 180:  # file systems take 255 bytes
+        stem = stem[:-1]
+    ending = source.suffix if source.suffix.lower() in CONTAINERS else ".mkv"
+    return f"{stem} {_stamp(start)}-{_stamp(end)}{ending}"
+
+
+def _stamp(seconds: float) -> str:
+    whole, rest = divmod(round(seconds * 100), 100)
+    minutes, seconds = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    part = f".{rest:02}".rstrip("0") if rest else ""
+    return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
+
+
+def _copy(
+    source: Path, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
+) -> VideoClip | None:
+    """Copies packets from a key frame on; None if the format of the clip does not take them."""
+    try:
+        with (
+            open_video(source, limits) as video,
+            _av().open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
+        ):
+            container.metadata["comment"] = CLIP
+            streams = {
+                stream.index: container.add_stream_from_template(stream, opaque=True) for stream in video.streams
+            }
+            container.start_encoding()
+            last = float(first)
+            for time, packet in video.packets(first, end):
+                if packet.stream.type == "video":
+                    last = max(last, float(time + (packet.duration or 0) * packet.time_base))
+                packet.stream = streams[packet.stream.index]
+                container.mux(packet)
+    except read_faults() as error:
+        _expect_room(error)
+        return None
+    return VideoClip(target, float(first), last, len(streams) > 1, True)
+
+
+def encode_part(
+    source: Path, start: float, end: float, file: BinaryIO, kind: str, encoding: Encoding, limits: Limits | None = None
+) -> tuple[float, bool]:
+    """Encodes a part of a video with the first sound, upright, into a file.
+
+    Args:
+        source: the video file.
+        start, end: in seconds from its start.
+        file: to write to.
+        kind: the format, as FFmpeg calls it.
+        encoding: size, rate and time.
+        limits: what the video may ask for.
+
+    Returns:
+        when the part ends, in seconds from the start of the video, and whether it has sound.
+
+    Raises:
+        VideoError: the video cannot be decoded, or the encoder does not take its pictures.
+        OSError: the disk is full.
+    """
+    codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
+    last, time = start, -1
+    try:
+        with open_video(source, limits) as video, open_video(source, limits) as sound_file:
+            frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
+            first = next(frames)
+            with _av().open(file, "w", format=kind) as container:
+                container.metadata["comment"] = CLIP
+                stream = _picture_stream(container, codec, options, first.pixels.shape, encoding.threads)
+                sound = _encode_sound(container, sound_codec, sound_file.sound(start, end, encoding.patience), start)
+                sound_time = next(sound, None)  # adds the stream, before the first picture is written
+                has_sound = sound_time is not None
+                for frame in chain([first], frames):
+                    encoding.before_picture()
+                    picture = _av().VideoFrame.from_ndarray(frame.pixels, format="rgb24")
+                    picture = picture.reformat(width=stream.width, height=stream.height, format="yuv420p")
+                    last, time = frame.time, max(time + 1, round(1000 * (frame.time - start)))
+                    picture.pts, picture.time_base = time, _MILLISECOND
+                    container.mux(stream.encode(picture))
+                    while sound_time is not None and sound_time <= last:
+                        sound_time = next(sound, None)
+                container.mux(stream.encode(None))
+                for _ in sound:
+                    pass
+    except VideoError:
+        raise
+    except read_faults() as error:
+        _expect_room(error)
+        message = getattr(error, "strerror", None) or str(error)
+        raise VideoError(source, f"it cannot be encoded (FFmpeg: {message})", "Choose another format.") from error
+    length = video.info.duration
+    return end if length is None else min(end, max(length, last)), has_sound
+
+
+def _picture_stream(container: Any, codec: str, options: dict[str, str], shape: tuple[int, ...], threads: int) -> Any:
+    """A new stream of a container; its pictures have the size of the first one, with even sides."""
+    height, width = shape[0] & ~1, shape[1] & ~1
+    if not height or not width:
+        raise ValueError("the picture is one pixel wide")
+    stream = container.add_stream(codec, rate=30, options=options)
+    stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+    stream.time_base = stream.codec_context.time_base = _MILLISECOND
+    stream.codec_context.thread_count = threads
+    return stream
+
+
+def _encode_sound(container: Any, codec: str, frames: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
+    """Encodes sound into a new stream, a frame at a time; yields the time of each before it is encoded."""
+    stream: Any = None
+    for time, frame in frames:
+        if stream is None:
+            stream = container.add_stream(codec, rate=_SOUND_RATE)
+            stream.layout = "mono" if frame.layout.nb_channels == 1 else "stereo"
+        yield time
+        frame.pts, frame.time_base = round((time - start) * frame.sample_rate), Fraction(1, frame.sample_rate)
+        container.mux(stream.encode(frame))
+    if stream is not None:
+        container.mux(stream.encode(None))
+
+
+def _expect_room(error: Exception) -> None:
+    """Raises the error of the file system that is behind an error of FFmpeg, if the disk is full."""
+    code = getattr(error, "errno", None)
+    if code in DISK_FULL:
+        raise OSError(code, os.strerror(code)) from error
+
+
+def _av() -> ModuleType:
+    return require("av", "prvr-search", "Cutting clips")

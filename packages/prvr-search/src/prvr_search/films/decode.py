@@ -1,0 +1,698 @@
+"""The frames of any video file at a fixed rate, one at a time: a video of hours needs the memory of a few frames."""
+
+import io
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, islice, repeat
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from jaxtyping import UInt8
+
+from prvr.errors import DataError, InputError, require
+from prvr_search.films.picture import Matrix, display_matrix, to_rgb
+from prvr_search.films.timestamps import JUMP, interpolate_stamps, resample, with_need
+
+_MEND = "Convert it with another program, or remove it."
+_INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
+_WITHOUT_INDEX = ("mpegts", "mpeg")
+_MATROSKA = "matroska,webm"
+_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", _MATROSKA)
+_SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
+_BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
+_LEAST_BACK = 2.0  # seconds: how much further back decoding begins where frames after a jump need others before it
+_REFERENCES = 32  # frames, more than any needs before it
+_RECOVERING = ("h264", "hevc")  # may go without key frames, if a part of each picture is decoded alone
+_REFRESHED = 512  # frames, in which all parts were
+_INTRA = (0, 1)  # types of pictures: unknown, and decoded alone
+_BUFFER = 1 << 18
+_RATES = (1e-6, 1000.0)  # frames per second that make sense
+_MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
+_STREAMS = 256  # more than any television recording has; each costs memory before the first is read
+_THREADS = 16  # as many as FFmpeg would choose
+_IN_THREADS = 2**25  # pixels: a frame of 8K is decoded in one thread, because every thread holds frames of its own
+_ALONE = {"protocol_whitelist": "none"}  # with `_refuse`: no playlist or list of parts opens another file
+
+
+FIELDS_VERSION = 2
+"""Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits that a file must keep; checked before anything of it is decoded, and again during decoding.
+
+    Args:
+        pixels: the most pixels of one frame. The default allows 8K (7680 x 4320).
+        seconds: the longest duration of a video. The default is a day.
+        samples: number of frames sampled from the video.
+    """
+
+    pixels: int = 7680 * 4320
+    seconds: float = 24 * 3600.0
+    samples: int = 2**20
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.pixels <= _MOST_PIXELS or not 0 < self.seconds < math.inf or not self.samples >= 1:
+            raise InputError(
+                f"Limits: pixels={self.pixels}, seconds={self.seconds}, samples={self.samples}; expected positive "
+                f"numbers, and at most {_MOST_PIXELS:,} pixels"
+            )
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a file states about its video stream before it is decoded.
+
+    Args:
+        width, height: as stored, before rotation.
+        codec: for example `h264`.
+        duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
+        frame_rate: the average, per second; None where the file does not state it.
+        comment: what whoever made the file has written into it.
+        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
+    """
+
+    width: int
+    height: int
+    codec: str
+    duration: float | None
+    frame_rate: float | None
+    comment: str = ""
+    start_time: float = 0.0
+
+
+class Frame(NamedTuple):
+    """A sampled frame: the middle of the period that it stands for, in seconds, and its picture.
+
+    Consecutive frames that show the same picture share one array.
+    """
+
+    time: float
+    pixels: UInt8[np.ndarray, "h w 3"]
+
+
+class VideoError(DataError):
+    """A file from which no picture can be read.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it.
+        remedy: what to do, a sentence.
+
+    Examples:
+        >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
+        a.mp4: it is empty (0 bytes). Copy it again.
+    """
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path}: {reason}. {remedy}")
+        self.path, self.reason, self.remedy = path, reason, remedy
+        self.passing: OSError | None = None  # what the operating system has refused: another time it may not
+
+    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str, str]]:
+        return type(self), (self.path, self.reason, self.remedy)  # so that a worker process can raise it
+
+
+class VideoFile:
+    """An open video. Each method reads the file anew, and ends what another one still reads.
+
+    Attributes:
+        info: what the file states.
+        warnings: what is wrong with the file; complete once all frames are read.
+        duration: in seconds; as the file states until all frames are read, then the end of the last one.
+    """
+
+    def __init__(self, path: Path, file: "_Source", limits: Limits) -> None:
+        self.path, self._file, self._limits = path, file, limits
+        self._container: Any = None
+        self._open()
+        self.info = _info(self._container, self._stream, self._origin)
+        self.duration = self.info.duration
+        _check(path, self.info.width, self.info.height, self.info.duration, limits)
+
+    def close(self) -> None:
+        """Closes the container; what still reads it raises RuntimeError."""
+        container, self._container, self._unread = self._container, None, False
+        if container is not None:
+            container.close()
+
+    @property
+    def read_error(self) -> OSError | None:
+        """What the operating system has refused while the file was read; None if nothing."""
+        return self._file.error
+
+    def sample(self, rate: float) -> Iterator[Frame]:
+        """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
+
+        Frames are chosen by their time stamps, so a variable frame rate does not matter (see `resample`). Time 0 is
+        where a player starts. Damaged frames are left out, with a warning. Pictures larger than 4K are scaled down.
+
+        Args:
+            rate: frames per second.
+
+        Raises:
+            VideoError: no frame can be decoded, or a limit is exceeded.
+            ValueError: the rate is not between 1e-6 and 1000.
+        """
+        check_rate(rate)
+        self._seek(0.0)
+        stated, most = math.floor((self.info.duration or 0) * rate), self._limits.samples
+        last: Any = None
+        picture = np.empty((0, 0, 3), np.uint8)
+        matrix: Matrix | None = None
+        for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
+            if max(stated, number + 1) > most:
+                reason = f"more than {most:,} frames at {rate:g} per second"
+                raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
+            if last is None or frame.rotation != last.rotation:
+                matrix = display_matrix(frame)
+            if frame is not last:
+                last, picture = frame, self._picture(frame, matrix)
+            yield Frame(float(middle), picture)
+
+    def excerpt(
+        self, start: float, end: float, *, most: int, rate: float = 30.0, patience: float = 10.0
+    ) -> Iterator[Frame]:
+        """The frames shown from `start` until before `end`, at least one, without decoding what comes before.
+
+        Decoding begins at the key frame before `start`, further back where frames from there on need others before it,
+        or at the beginning where a file is not seekable.
+
+        Args:
+            start, end: in seconds; beyond the end of the video, the last frame is given.
+            most: pixels of the longer side; a larger picture is scaled down.
+            rate: the highest number of frames per second; frames in between are left out.
+            patience: seconds to look for `start`; after that, the last frame that was decoded stands for it.
+
+        Raises:
+            VideoError: no frame can be decoded or converted to colours, or a limit is exceeded.
+
+        Examples:
+            >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
+            ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
+        """
+        matrix: Matrix | None = None
+        last_time = -1.0
+        for begins, frame in self._shown_from(start, time.monotonic() + patience):
+            if last_time < 0:
+                matrix = display_matrix(frame)
+            elif begins >= end:
+                return
+            if last_time < 0 or begins - last_time >= 1 / rate - 1e-3:
+                last_time = max(start, float(begins))
+                yield Frame(last_time, self._picture(frame, matrix, most))
+
+    @property
+    def container(self) -> str:
+        """What FFmpeg calls the format of the file, for example `matroska,webm`."""
+        return self._container.format.name
+
+    @property
+    def streams(self) -> tuple[Any, ...]:
+        """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
+        sound = [stream for stream in self._container.streams.audio if stream.codec_context is not None]
+        return (self._stream, *sound[:1])
+
+    @property
+    def origin(self) -> Fraction:
+        """The time stamp of the start, in seconds."""
+        return self._origin
+
+    def text_packets(self) -> Iterator[Any]:
+        """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
+        if any(_holds_text(stream) for stream in self._container.streams.subtitles):
+            self._seek(0.0)
+            yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
+
+    def key_frame(self, start: float) -> Fraction | None:
+        """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
+
+        Args:
+            start: in seconds.
+
+        Returns:
+            None if no packet says that it begins a key frame, or when it is shown, or if the file has no time stamps.
+
+        Raises:
+            VideoError: the file cannot be read.
+        """
+        latest: Fraction | None = None
+        self._seek(start)
+        if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
+            return None
+        try:
+            for packet in self._demux(self._stream):
+                decoded = packet.pts if packet.dts is None else packet.dts
+                if decoded is None:
+                    continue
+                if latest is not None and decoded * packet.time_base - self._origin > start:
+                    break  # nothing is shown before it is decoded
+                if packet.is_keyframe and packet.pts is not None:
+                    time = packet.pts * packet.time_base - self._origin
+                    if latest is not None and time > start:
+                        break
+                    latest = time
+        except read_faults() as error:
+            raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
+        return latest
+
+    def stands_alone(self, first: Fraction) -> bool:
+        """Whether the pictures from a key frame on, a result of `key_frame`, can be decoded without those before it."""
+        is_whole, number = False, -1
+        stored = (packet for _, packet in self.packets(first, math.inf) if packet.stream.index == self._stream.index)
+        try:
+            for number, frame in enumerate(islice(self._decoded(self._stream, packets=stored), _REFERENCES)):
+                is_whole = _is_whole(frame, is_whole)
+                if not is_whole or (number == 0 and frame.pts != 0):
+                    return False
+        except read_faults():
+            return False
+        return number >= 0
+
+    def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
+        """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
+
+        Frames that are stored after the key frame and shown before it are left out.
+
+        Args:
+            first: a result of `key_frame`.
+            end: in seconds; packets that are decoded from this time on are left out.
+
+        Yields:
+            (time in the file at which it is shown, in seconds; packet of PyAV).
+
+        Raises:
+            ValueError: a packet has no time stamp, or one that is wrong, or the key frame cannot be found again.
+        """
+        self._seek(float(first))
+        latest, undated, left = None, False, {stream.index for stream in self.streams}
+        for packet in self._demux(*self.streams):
+            if not packet.size:
+                continue  # the end of a stream
+            if packet.pts is None:
+                raise ValueError("a packet has no time stamp")
+            time = packet.pts * packet.time_base - self._origin
+            decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
+            picture = packet.stream.index == self._stream.index
+            if picture and latest is None and packet.is_keyframe and time == first:
+                latest, undated = decoded, packet.dts is None
+            if picture and latest is not None:
+                if abs(decoded - latest) > _INTERLEAVED:
+                    raise ValueError("a time stamp jumps")
+                latest = decoded
+            if decoded >= end:
+                left.discard(packet.stream.index)
+            if not left or decoded >= end + _INTERLEAVED:
+                break
+            if packet.stream.index in left and time >= first and (latest is not None or not picture):
+                shift = round((self._origin + first) / packet.time_base)
+                packet.pts -= shift
+                # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
+                packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
+                yield time, packet
+        if latest is None:
+            raise ValueError("the key frame cannot be found again")
+
+    def sound(self, start: float, end: float, patience: float = math.inf) -> Iterator[tuple[float, Any]]:
+        """The decoded frames of the first sound that begin from `start` until before `end`, each with its time.
+
+        Args:
+            start, end: in seconds.
+            patience: seconds to look for `start`; after that, there is no sound.
+
+        Yields:
+            (time in seconds, frame of PyAV); nothing, if there is no sound.
+        """
+        until = time.monotonic() + patience
+        self._seek(start)
+        for stream in self.streams[1:]:
+            for frame in self._decoded(stream):
+                begins = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
+                if begins >= end or (begins < start and time.monotonic() > until):
+                    return
+                if begins >= start:
+                    yield begins, frame
+
+    def _open(self) -> None:
+        """Opens the container at the beginning of the file."""
+        av, limits = _av(), self._limits
+        self._file.seek(0)
+        try:
+            self._container = av.open(
+                self._file,
+                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
+                container_options=_ALONE | {"max_streams": str(_STREAMS)},
+                io_open=_refuse,
+                buffer_size=_BUFFER,
+                metadata_errors="replace",
+            )
+        except read_faults() as error:
+            reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
+            raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
+        self._origin = Fraction(self._container.start_time or 0, av.time_base)
+        self._stream = _video_stream(self.path, self._container)
+        codec = self._stream.codec_context
+        codec.options = {"max_pixels": str(limits.pixels)}
+        self._stream.thread_type = "AUTO"
+        threads = _IN_THREADS // max(1, codec.width * codec.height)
+        codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
+        self._unread = True
+        self.warnings: list[str] = []
+
+    def _seek(self, start: float) -> None:
+        """Goes to a key frame before a time; what is not seekable is read from its beginning."""
+        if not self._unread:
+            self.close()
+            self._open()
+        self._unread = False
+        if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
+            return
+        unit = self._stream.time_base or Fraction(1, _av().time_base)
+        # FFmpeg goes to a packet, not to a key frame, in files without an index, and to one that is decoded before the
+        # time, but shown after it, where times are those of decoding.
+        steps = (_BACK, 3 * _BACK) if self.container in _WITHOUT_INDEX else (0.0, _BACK)
+        for back in (*steps, math.inf):
+            if start <= back and back == steps[0]:
+                return  # the file is at its beginning
+            # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
+            ticks = math.floor((max(Fraction(0), Fraction(start) - Fraction(min(back, start))) + self._origin) / unit)
+            place = round(ticks * unit * _av().time_base)
+            try:
+                self._container.seek(place)
+                if back == math.inf or self._begins_by(start):
+                    self._container.seek(place)
+                    return
+            except read_faults():  # a file that is not seekable, or a time beyond FFmpeg's numbers
+                return
+
+    def _begins_by(self, start: float) -> bool:
+        """Whether a key frame comes that is shown until a time."""
+        for packet in self._demux(self._stream):
+            time = packet.pts if packet.dts is None else packet.dts
+            if time is None or time * packet.time_base - self._origin > start:
+                break
+            if packet.is_keyframe and packet.pts is not None:
+                return packet.pts * packet.time_base - self._origin <= start
+        return False
+
+    def _shown_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any]]:
+        """The frame that is shown at a time and those after it, each with its start in seconds.
+
+        Not all that are called key frames can be decoded alone. Where something is missing, decoding begins anew, each
+        time twice as far back, until the beginning of the file, or until it is too late.
+        """
+        back, last = 0.0, Fraction(-1)
+        while True:
+            is_final, before = back >= start, last
+            self._seek(max(0.0, start - back))
+            try:
+                for begins, frame, is_whole in self._decoded_from(start, until):
+                    if not is_whole and not is_final and time.monotonic() < until:
+                        break
+                    if begins > before:
+                        yield begins, frame
+                        last = begins
+                else:
+                    return
+            except VideoError:
+                if is_final or time.monotonic() > until:
+                    raise
+            back = 2 * back or _LEAST_BACK
+
+    def _decoded_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any, bool]]:
+        """As `_shown_from`, from where the file is, each with whether nothing is missing that it needs."""
+        pending, is_first, count, is_whole, is_settled = None, True, 0, False, False
+        for number, (begins, _, frame) in enumerate(self._timed()):
+            is_refreshed = number > _REFRESHED and (frame.is_corrupt or self.info.codec in _RECOVERING)
+            is_whole = _is_whole(frame, is_whole or is_refreshed)
+            count = count + 1 if is_whole else 0
+            # What is broken after that is broken in the file, wherever decoding begins.
+            is_settled = is_settled or count > _REFERENCES or is_refreshed
+            if begins <= start and is_first:
+                pending = begins, frame, is_whole or is_settled
+                if time.monotonic() < until:
+                    continue
+            if is_first and pending:
+                yield pending
+            if begins > start:
+                yield begins, frame, (is_whole or is_settled) and not (is_first and pending is None)
+            is_first = False
+        if is_first and pending:
+            yield pending
+
+    def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        try:
+            return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
+        except read_faults() as error:
+            reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
+            raise VideoError(self.path, reason, _MEND) from error
+
+    def _timed(self, rate: float | None = None) -> Iterator[tuple[Fraction, Fraction, Any]]:
+        """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
+        # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
+        unit = self._stream.time_base
+        pace = self._stream.average_rate or self._stream.guessed_rate
+        interval = 1 / pace if pace and pace > 0 else Fraction(0)
+        start, length, shift = Fraction(0), Fraction(0), Fraction(0)
+        count, wrong, parts = 0, 0, 0
+        stamped = (
+            (None if frame.pts is None or not unit else frame.pts * unit - self._origin, frame)
+            for frame in self._decoded(self._stream, rate)
+        )
+        for stamp, frame, is_wrong in interpolate_stamps(stamped, None if rate is None else start):
+            count, wrong = count + 1, wrong + is_wrong
+            begins = start + length if stamp is None else stamp + shift
+            if count > 1 and begins < start - JUMP:
+                shift += start + (length or interval) - begins
+                begins, parts = start + (length or interval), parts + 1
+            start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
+            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else interval
+            _check(self.path, frame.width, frame.height, float(start), self._limits)
+            if start + length > self._limits.seconds:
+                length = interval
+            yield start, length, frame
+        if not count and not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
+            reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
+            raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
+        if not count:
+            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", _MEND)
+        if wrong:
+            self.warnings.append(f"{wrong} wrong time stamps were interpolated")
+        if parts:
+            self.warnings.append(f"time stamps jump back ({parts}): the parts were concatenated")
+        stated, end = self.info.duration, float(start + length)
+        if stated is not None and end < 0.98 * stated - 1:
+            seconds = f"frames end at {end:.1f} s of {stated:.1f} s"
+            self.warnings.append(f"{seconds}: truncated or damaged, or only audio continues")
+        self.duration = end or stated
+
+    def _decoded(self, stream: Any, rate: float | None = None, packets: Iterable[Any] | None = None) -> Iterator[Any]:
+        """Frames of a stream in display order; those that cannot be decoded are counted and left out.
+
+        Args:
+            stream: of the picture or the sound.
+            rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
+            packets: those of the stream that are decoded; None: all.
+        """
+        packets, marked = self._packets(stream) if packets is None else packets, None
+        # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
+        # of different rates those of another layer may need them.
+        is_marked = self.container in _DATED and self.info.codec == "h264"
+        if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
+            unit, origin = float(stream.time_base), float(self._origin)
+            marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
+        damaged = 0
+        for packet, needed in chain(marked or zip(packets, repeat(True)), [(None, True)]):
+            if marked is not None:
+                stream.codec_context.skip_frame = "DEFAULT" if needed else "NONREF"
+            try:
+                # Without a packet, the decoder gives the frames that it still holds.
+                frames = stream.decode(None) if packet is None else packet.decode()
+            except _av().EOFError:
+                continue  # they were given already
+            except read_faults():
+                damaged += 1
+                continue
+            yield from frames
+        if damaged:
+            self.warnings.append(f"{damaged} damaged pieces were skipped")
+
+    def _packets(self, *streams: Any) -> Iterator[Any]:
+        """What is stored of streams, as far as it can be read."""
+        try:
+            yield from self._demux(*streams)
+        except read_faults() as error:
+            self.warnings.append(f"reading stopped before the end ({_short(error)})")
+
+    def _demux(self, *streams: Any) -> Iterator[Any]:
+        """What is stored of streams, as long as nothing else reads the file: PyAV would read freed memory."""
+        container = self._container
+        with suppress(IndexError):  # PyAV raises it after the last packet where streams appeared within the file
+            for packet in container.demux(streams):
+                yield packet
+                if container is not self._container:
+                    raise RuntimeError(f"{self.path}: was closed or read from the start while frames were being read")
+
+
+class _Source(io.FileIO):
+    """A file that remembers why it could not be read: FFmpeg takes it for the end of the file."""
+
+    error: OSError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return super().read(size)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[VideoFile]:
+    """Opens a file of any format that FFmpeg knows, to read the frames of its first video stream.
+
+    FFmpeg is given an open file: its name is never read as a pattern or an address, and a playlist cannot make it open
+    another file.
+
+    Args:
+        path: the file.
+        limits: default: [Limits][prvr_search.films.decode.Limits]().
+
+    Raises:
+        VideoError: missing, empty, no video, without a picture, or beyond the limits.
+        prvr.MissingExtraError: PyAV is not installed.
+
+    Examples:
+        >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
+        ...     for frame in video.sample(rate=2.0):
+        ...         print(frame.time, frame.pixels.shape)
+    """
+    _av()
+    path = Path(path)
+    try:
+        if not path.is_file():
+            reason = "not a regular file" if path.exists() else "no such file"
+            raise VideoError(path, reason, "Name a video file, or a folder of them.")
+        if not path.stat().st_size:
+            raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
+        file = _Source(path)
+    except OSError as error:
+        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
+        refused.passing = error
+        raise refused from error
+    with file:
+        try:
+            with closing(VideoFile(path, file, limits or Limits())) as video:
+                yield video
+        except VideoError as error:
+            error.passing = error.passing or file.error
+            raise
+
+
+def describe(video: VideoFile) -> dict[str, Any]:
+    """The fields of `prvr.encoders.VideoEntry` that an open file states."""
+    info = video.info
+    return {"width": info.width, "height": info.height, "codec": info.codec, "start_time": info.start_time}
+
+
+def check_rate(rate: float) -> None:
+    """Refuses a frame rate that is not between 1e-6 and 1000 frames per second.
+
+    Raises:
+        ValueError: it is not.
+    """
+    low, high = _RATES
+    if not low <= rate <= high:
+        raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
+
+
+def _av() -> ModuleType:
+    return require("av", "prvr-search", "Reading video files")
+
+
+def read_faults() -> tuple[type[Exception], ...]:
+    """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
+    return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+
+
+def _is_whole(frame: Any, before: bool) -> bool:
+    """Whether nothing that a frame needs is missing.
+
+    Args:
+        frame: of PyAV.
+        before: whether that is so of the frame before it.
+    """
+    return not frame.is_corrupt and (before or frame.key_frame or frame.pict_type in _INTRA)
+
+
+def _holds_text(stream: Any) -> bool:
+    return stream.codec_context is not None and stream.codec_context.codec.text_sub
+
+
+def _video_stream(path: Path, container: Any) -> Any:
+    """The first stream of moving pictures that can be decoded; cover art is none."""
+    streams = [
+        stream for stream in container.streams.video if stream.disposition.attached_pic not in stream.disposition
+    ]
+    for stream in streams:
+        if stream.codec_context is not None:
+            return stream
+    if streams:
+        raise VideoError(path, "FFmpeg has no decoder for its video", _MEND)
+    kinds = {stream.type for stream in container.streams}
+    if "audio" in kinds:
+        raise VideoError(path, "has no video stream, only sound", "Remove it, or exclude it with --exclude.")
+    raise VideoError(path, "no frame found: truncated, or not a video", "Copy it again, or remove it.")
+
+
+def _info(container: Any, stream: Any, start: Fraction) -> VideoInfo:
+    seconds, begins = None, stream.start_time
+    if begins is None and container.start_time is None:
+        pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
+    elif stream.duration is not None and stream.time_base:
+        # The picture may begin later than the sound, with which a player starts.
+        seconds = (stream.duration + (begins or 0)) * stream.time_base - start
+        seconds = max(seconds, stream.duration * stream.time_base)
+    elif container.duration is not None:
+        seconds = Fraction(container.duration, _av().time_base)
+        if container.format.name == _MATROSKA and seconds > start:  # states when it ends
+            seconds -= start
+    pace = stream.average_rate
+    codec = stream.codec_context
+    metadata = {key.lower(): value for key, value in container.metadata.items()}
+    return VideoInfo(
+        width=codec.width,
+        height=codec.height,
+        codec=codec.name,
+        duration=float(seconds) if seconds and seconds > 0 else None,
+        frame_rate=float(pace) if pace and pace > 0 else None,
+        comment=metadata.get("comment", ""),
+        start_time=float(max(Fraction(0), start)),
+    )
+
+
+def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
+    if width * height > limits.pixels:
+        reason = f"frames of {width} x {height} pixels; the limit is {limits.pixels:,} pixels"
+        raise VideoError(path, reason, "Scale it down, or raise the limit.")
+    if seconds is not None and seconds > limits.seconds:
+        reason = f"{seconds:,.0f} s long; the limit is {limits.seconds:,.0f} s"
+        raise VideoError(path, reason, "Cut it, or raise the limit.")
+
+
+def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
+    raise PermissionError(f"it refers to another file, {url[:80]!r}, which is not opened")
+
+
+def _short(error: Exception) -> str:
+    """FFmpeg's message, without the number and the name of the file."""
+    message = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return message[:160]

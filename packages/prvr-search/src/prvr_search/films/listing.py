@@ -1,0 +1,175 @@
+"""The video files below a folder."""
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path, PurePosixPath
+
+from prvr.encoders.entries import SUFFIXES
+from prvr.errors import DataError
+from prvr_search.films.subtitles import FORMATS, named_video
+
+EXCLUDED = (".*", "$RECYCLE.BIN", "#recycle", "@eaDir", "System Volume Information", "lost+found")
+"""Patterns of names that are never searched: hidden files, trash, and folders of the system."""
+
+
+@dataclass(frozen=True)
+class VideoPath:
+    """A video file below a folder.
+
+    Args:
+        id: its path below the folder, with `/`.
+        path: its absolute path.
+        size: in bytes.
+        mtime_ns: when it was last changed, in ns since 1970.
+        volume: identifies the file system that holds it.
+    """
+
+    id: str
+    path: Path
+    size: int
+    mtime_ns: int
+    volume: str = ""
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file still has this size and time of change."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The video files below a folder.
+
+    Args:
+        videos: in order of their ids.
+        unlisted: folders that cannot be listed and files that cannot be examined, with the reason.
+        others: the number of other files, by suffix.
+        subtitles: the subtitle files beside each video and the language of each, by the id of the video.
+    """
+
+    videos: tuple[VideoPath, ...]
+    unlisted: Mapping[Path, str] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
+    subtitles: Mapping[str, Sequence[tuple[VideoPath, str]]] = field(default_factory=dict)
+
+
+def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
+    """The video files below a folder, those behind links to other folders included.
+
+    Every folder is searched once, however many links lead to it, and under its own name where it has one.
+
+    Args:
+        folder: absolute.
+        exclude: patterns of a shell, beside `EXCLUDED`, of names or of paths below the folder.
+
+    Raises:
+        DataError: the folder is missing, or cannot be listed.
+    """
+    left_out = re.compile("|".join(map(translate, (*EXCLUDED, *exclude)))).match
+    try:
+        visited = {_identity(parent) for parent in folder.parents}  # a link to these is a circle
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise DataError(f"{folder}: {(error.strerror or str(error)).lower()}. Expected a folder of videos.") from error
+    videos: list[VideoPath] = []
+    texts: list[VideoPath] = []
+    unlisted: dict[Path, str] = {}
+    others: Counter[str] = Counter()
+    volumes: dict[int, str] = {}
+    cut = len(prefix_of(folder))
+    folders, links = [folder], list[Path]()
+    while folders or links:
+        place = folders.pop() if folders else links.pop(0)
+        try:
+            identity = _identity(place)
+            if identity in visited:
+                continue
+            visited.add(identity)
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            unlisted[place] = error.strerror or str(error)
+            continue
+        for entry in entries:
+            name = Path(entry.path[cut:]).as_posix() if os.sep != "/" else entry.path[cut:]
+            if left_out(entry.name) or left_out(name):
+                continue
+            path = Path(entry.path)
+            suffix = path.suffix.lower()
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                elif entry.is_dir():
+                    links.append(path)
+                elif suffix not in SUFFIXES and suffix not in FORMATS:
+                    others[suffix] += 1
+                elif stat.S_ISREG((status := entry.stat()).st_mode):
+                    if status.st_dev not in volumes:
+                        volumes[status.st_dev] = volume_of(path)
+                    file = VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev])
+                    (videos if suffix in SUFFIXES else texts).append(file)
+            except OSError as error:
+                unlisted[path] = error.strerror or str(error)
+    stems: dict[str, list[str]] = {}
+    for video in videos:
+        stems.setdefault(str(PurePosixPath(video.id).with_suffix("")), []).append(video.id)
+    subtitles: dict[str, list[tuple[VideoPath, str]]] = {}
+    for file in texts:
+        stem, language = named_video(file.id, stems)
+        for video in stems.get(stem, ()):
+            subtitles.setdefault(video, []).append((file, language))
+        others[file.path.suffix.lower()] += stem not in stems
+    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(+others), subtitles)
+
+
+def by_suffix(others: Mapping[str, int]) -> str:
+    """The number of other files of each suffix, in words.
+
+    Examples:
+        >>> by_suffix({".ogg": 1, ".gif": 2, "": 3})
+        '3 without a suffix, 2 .gif, 1 .ogg'
+    """
+    return ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+
+
+def prefix_of(folder: Path) -> str:
+    """How the paths of all files below a folder begin.
+
+    Examples:
+        >>> prefix_of(Path("/films")), prefix_of(Path("/"))
+        ('/films/', '/')
+    """
+    return str(folder).rstrip(os.sep) + os.sep
+
+
+def volume_of(path: Path) -> str:
+    """An identifier of the file system that holds a path, or its nearest parent that exists.
+
+    It stays the same when a disk is unplugged and plugged in again, where the file system has one of its own.
+    """
+    while True:
+        try:
+            number = os.statvfs(path).f_fsid if hasattr(os, "statvfs") else 0
+            return f"{number or path.stat().st_dev:x}"
+        except OSError:
+            if path == path.parent:
+                return ""
+            path = path.parent
+
+
+def below(path: Path, folders: Sequence[Path]) -> bool:
+    """Whether a path is one of some folders, or lies below one."""
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino

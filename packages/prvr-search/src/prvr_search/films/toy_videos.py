@@ -1,0 +1,223 @@
+"""Videos of the toy world as MP4 files, which players show; the only videos that the encoder `toy` supports."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from jaxtyping import UInt8
+
+from prvr.data import Corpus
+from prvr.data.atomic import publish, replace_file, temporary_folder
+from prvr.encoders import Identity, choose_encoder
+from prvr.errors import DataError, InputError, MissingExtraError, require
+from prvr.reading import printable, short
+from prvr.toy import Scenes, read_toy_scenes, render
+from prvr.toy.featurizers import TOY
+from prvr.toy.rendering import DAY, LOOKS, with_look
+from prvr.toy.scenes import draw_split
+from prvr.toy.toy_corpus import Progress, two_at_a_time
+from prvr.toy.world import FPS, Video
+from prvr_search.films import VideoError, open_video
+
+logger = logging.getLogger(__name__)
+
+ENCODER = "libx264"
+DRAWN = "drawn by prvr"
+"""The comment in these files, which marks drawn videos."""
+_OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
+_BT709, _LIMITED = 1, 1  # numbers of the standard: every player honours them
+_RED, _BLUE = 0.2126, 0.0722  # what red and blue are worth in BT.709's luma
+_ZERO = np.array([16, 128, 128], dtype=np.float32)
+
+
+def _to_yuv() -> np.ndarray:
+    luma = np.array([_RED, 1 - _RED - _BLUE, _BLUE])
+    blue, red = (0, 0, 1) - luma, (1, 0, 0) - luma
+    return np.stack([219 * luma, 112 * blue / (1 - _BLUE), 112 * red / (1 - _RED)]) / 255
+
+
+_YUV = _to_yuv().T.astype(np.float32)
+
+
+def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: float = FPS, scale: int = 4) -> None:
+    """Writes frames as H.264 (yuv420p) that any player shows; the file appears whole or not at all.
+
+    Each pixel becomes a block of scale x scale: H.264 keeps colour at half the resolution, and so loses none of it.
+    The conversion to BT.709 is our own and rounds to the nearest: libswscale's is a whole step too dark.
+
+    Args:
+        path: the file to write; its folder exists.
+        frames: red green blue.
+        fps: frames per second.
+        scale: even.
+
+    Raises:
+        ValueError: no frame, an odd scale, or a rate that is not positive.
+        prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
+        OSError: the file cannot be written.
+
+    Examples:
+        >>> from prvr.toy import render
+        >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
+    """
+    if not frames.size or scale < 2 or scale % 2 or not fps > 0:
+        raise InputError(
+            f"write_mp4: frames {frames.shape}, scale={scale}, fps={fps}; expected at least one frame, an even scale "
+            "(chroma has half the resolution) and a positive rate"
+        )
+    av = require("av", "prvr-search", "Writing video files")
+    if ENCODER not in av.codecs_available:
+        raise MissingExtraError(
+            f"write_mp4: this PyAV {av.__version__} was built without the encoder {ENCODER}; the wheels on PyPI have "
+            "it: pip install --force-reinstall --only-binary av prvr-search"
+        )
+
+    def write(file: BinaryIO) -> None:
+        with av.open(file, "w", format="mp4") as container:
+            container.metadata["comment"] = DRAWN
+            stream = container.add_stream(ENCODER, rate=Fraction(fps).limit_denominator(1001), options=_OPTIONS)
+            stream.height, stream.width = (scale * side for side in frames.shape[1:3])
+            stream.pix_fmt = "yuv420p"
+            codec = stream.codec_context
+            codec.thread_count = 1  # the bytes do not depend on the number of cores
+            codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
+            codec.color_range = _LIMITED
+            for number, pixels in enumerate(frames):
+                frame = av.VideoFrame.from_ndarray(_planes(pixels, scale), format="yuv420p")
+                frame.pts = number
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+
+    replace_file(Path(path), write)
+
+
+def _planes(pixels: UInt8[np.ndarray, "h w 3"], scale: int) -> UInt8[np.ndarray, "r c"]:
+    """Luma enlarged, then the two of chroma enlarged half as much, as rows of one array."""
+    yuv = (pixels @ _YUV + (_ZERO + np.float32(0.5))).astype(np.uint8)
+    y, u, v = (yuv[..., k].repeat(step, 0).repeat(step, 1) for k, step in enumerate((scale, scale // 2, scale // 2)))
+    return np.concatenate([y, u.reshape(-1, y.shape[1]), v.reshape(-1, y.shape[1])])
+
+
+def write_videos(
+    corpus: Corpus, ids: Sequence[str] | None = None, folder: Path | None = None, *, progress: Progress | None = None
+) -> Path:
+    """Writes videos of a toy corpus as files ``ID.mp4``, all or none.
+
+    Args:
+        corpus: a corpus of `write_corpus`.
+        ids: the ids of the videos; by default, all of them.
+        folder: to write; by default ``videos`` in the folder of the corpus. If it exists, it is left as it is.
+        progress: called with (videos written, videos in all).
+
+    Returns:
+        The folder of the videos.
+
+    Raises:
+        DataError: the corpus has no scene graphs, or the disk is full.
+        prvr.MissingExtraError: PyAV is not installed.
+    """
+    target = folder or corpus.folder / "videos"
+    if target.exists():
+        return target
+    drawn = {video.id: video for scenes in read_toy_scenes(corpus).values() for video in scenes.videos}
+    videos = [drawn[name] for name in (drawn if ids is None else ids)]
+    look = corpus.about.get("look", DAY)
+    if look not in LOOKS:
+        raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
+    return _write_files(target, {f"{video.id}.mp4": video for video in videos}, look, progress)
+
+
+def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
+    """Draws short videos that are in no corpus of another seed, and writes them as `film-N.mp4`, all or none.
+
+    Args:
+        folder: to write, two videos at a time; if it exists, it is left as it is.
+        count: the number of videos: the shortest of nine times as many, because of few drawn at once most differ in one
+            detail only.
+        seed: the seed of the videos.
+
+    Returns:
+        The videos and the sentences about them; their ids are the names of the files.
+
+    Raises:
+        DataError: the disk is full.
+        prvr.MissingExtraError: PyAV is not installed.
+    """
+    drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
+    videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]
+    names = {video.id: f"film-{number}.mp4" for number, video in enumerate(videos, 1)}
+    _write_files(folder, {names[video.id]: video for video in videos}, DAY)
+    sentences = (
+        replace(sentence, video_id=names[sentence.video_id])
+        for sentence in drawn.sentences
+        if sentence.video_id in names
+    )
+    return Scenes(tuple(replace(video, id=names[video.id]) for video in videos), tuple(sentences))
+
+
+def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress: Progress | None = None) -> Path:
+    """Writes videos by file name, two at a time, all or none; a folder that exists is left as it is."""
+
+    def write(name: str) -> None:
+        write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
+
+    if folder.exists():
+        return folder
+    with temporary_folder(folder) as temporary:
+        for _ in two_at_a_time(write, [*videos], progress):
+            pass
+        publish(temporary, folder, lambda _: True)
+    return folder
+
+
+def is_toy_video(path: Path) -> bool | None:
+    """Whether a video file is of the toy corpus; None where it cannot be read."""
+    try:
+        with open_video(path) as video:
+            return video.info.comment == DRAWN
+    except VideoError:
+        return None
+
+
+def default_encoder(videos: Iterable[Path]) -> str:
+    """The encoder of videos for which none is named: `toy` if all that can be read are of the toy corpus.
+
+    Args:
+        videos: the files; all are opened.
+    """
+    return TOY if {is_toy_video(path) for path in videos} - {None} == {True} else choose_encoder()
+
+
+def foreign_video(encoder: Identity, videos: Iterable[Path]) -> Path | None:
+    """The first video that is not of the toy corpus if the encoder is `toy`, which supports no others; or None.
+
+    Args:
+        encoder: the identity of the encoder of frames.
+        videos: the files, which are opened up to that video; none for other encoders.
+    """
+    return next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
+
+
+def refuse_foreign(encoder: Identity, videos: Iterable[Path], named: bool = False) -> None:
+    """Refuses videos that are not of the toy corpus if the encoder is `toy`, which supports no others.
+
+    Args:
+        encoder, videos: as of `foreign_video`.
+        named: whether the user has named the encoder: then a warning is logged instead.
+
+    Raises:
+        DataError: a video is not of the toy corpus.
+    """
+    if (foreign := foreign_video(encoder, videos)) is None:
+        return
+    message = (
+        f"{printable(str(foreign))} is not a video of the toy corpus, and the encoder toy supports no others. Pass "
+        "another encoder with --encoder NAME."
+    )
+    if not named:
+        raise DataError(message)
+    logger.warning("%s The results have no meaning.", message)

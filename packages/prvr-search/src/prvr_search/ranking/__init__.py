@@ -1,0 +1,1 @@
+"""Queries, scores and moments: which films answer, and where in them."""

@@ -1,0 +1,398 @@
+"""Videos to features: frames are decoded as a stream and encoded in batches, and each video is kept when it is done."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.data.hashes import hash_file
+from prvr.data.on_device import read_ahead
+from prvr.encoders import FrameEncoder
+from prvr.encoders.entries import FeatureSpec
+from prvr.errors import DataError
+from prvr.reading import printable, read_bytes
+from prvr_search.films.clips import CLIP
+from prvr_search.films.decode import Limits, VideoError, VideoFile, check_rate, describe, open_video
+from prvr_search.films.listing import Listing, VideoPath, below
+from prvr_search.films.subtitles import SUBTITLE_BYTES, parse_subtitles, read_tracks
+from prvr_search.store.arrays import FeaturesElsewhere
+from prvr_search.store.database import LibraryUnwritable
+from prvr_search.store.storage import Fault, Storage, encoder_key
+
+logger = logging.getLogger(__name__)
+Progress = Callable[[float, float, str], None]
+"""Called with how much is done, how much there is in all, and the id of the video that is being worked on."""
+
+_AHEAD = 2  # batches that are decoded while one is encoded
+_BATCH = 64  # frames that are encoded at once
+_AGAIN = "Will retry on the next run."
+_OURS = Fault("a clip that prvr wrote", "It is not searched.")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A video that cannot be encoded.
+
+    Args:
+        id: its path below the folder.
+        reason, remedy: why, and what to do.
+        is_new: whether it was found out just now.
+        is_passing: whether the operating system refused to read it, which is tried again at the next update.
+    """
+
+    id: str
+    reason: str
+    remedy: str
+    is_new: bool = False
+    is_passing: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an update of a library has done, by the ids of videos.
+
+    Args:
+        encoded: videos whose content is new.
+        moved: videos that were renamed, moved or copied; nothing was encoded.
+        missing: paths of videos that were seen before and are not there now; what was computed of them is kept.
+        unreadable: videos that cannot be encoded.
+        waiting: videos that are not encoded yet: another process is doing it, or the library cannot be written.
+        unlisted: folders that cannot be listed, with the reason.
+        others: the number of files that are no videos, by suffix.
+        searchable: the number of videos that are encoded.
+        offline: the folder is missing or holds no video any more, for example because its disk is not plugged in.
+        problem: why the library cannot be written; empty if it can.
+    """
+
+    encoded: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    waiting: tuple[str, ...] = ()
+    unlisted: tuple[tuple[str, str], ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    searchable: int = 0
+    offline: bool = False
+    problem: str = ""
+
+
+def encode_listed(
+    storage: Storage,
+    folder: Path,
+    listing: Listing,
+    spec: FeatureSpec | None,
+    encoder: Callable[[], FrameEncoder],
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> UpdateReport:
+    """Encodes the videos of a folder that have no features yet, and notes where all of them are.
+
+    Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
+    read permission, is tried again at the next update.
+
+    Args:
+        storage: where features are kept.
+        folder: the folder.
+        listing: the videos of the folder.
+        spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
+        encoder: opens the encoder; called when the first video has to be encoded.
+        progress: called now and then if there is anything to do.
+        limits: what a file may ask for.
+
+    Raises:
+        DataError: the encoder cannot be opened.
+    """
+    return _Update(storage, folder, listing, spec, encoder, progress, limits or Limits()).run()
+
+
+class _Update:
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        listing: Listing,
+        spec: FeatureSpec | None,
+        open_encoder: Callable[[], FrameEncoder],
+        progress: Progress | None,
+        limits: Limits,
+    ) -> None:
+        self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
+        self.key, self._open_encoder, self._progress = "" if spec is None else encoder_key(spec), open_encoder, progress
+        self.unchanged = storage.contents(folder, listing.videos)
+        self.contents, self.done = dict(self.unchanged), {*storage.about(self.key, others=spec is None)}
+        self.faults = storage.faults(self.key)
+        self.encoded = list[str]()
+        self.moved = list[str]()
+        self.waiting = list[str]()
+        self.unlisted = [path for path in listing.unlisted if path.is_dir()]
+        self.unreadable = dict[str, Unreadable]()
+        for path, reason in listing.unlisted.items():
+            if path not in self.unlisted:
+                self._note(path.relative_to(folder).as_posix(), Fault(reason, _AGAIN), is_new=True, is_passing=True)
+
+    @cached_property
+    def encoder(self) -> FrameEncoder:
+        return self._open_encoder()
+
+    def run(self) -> UpdateReport:
+        before, problem = {str(place.path): sha256 for place, sha256 in self.storage.places(self.folder)}, ""
+        pending = []
+        for video in self.listing.videos:
+            sha256 = self.contents.get(video.id)
+            if sha256 in self.faults:
+                self._note(video.id, self.faults[sha256])
+            elif sha256 not in self.done:
+                pending.append(video)
+        try:
+            self._encode(pending)
+            self._describe_again()
+            self._see(before)
+            self._follow_subtitles()
+        except LibraryUnwritable as error:
+            problem = str(error)
+            self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
+        here = {str(video.path) for video in self.listing.videos}
+        removed = (path for path in before if path not in here and not below(Path(path), self.unlisted))
+        moved = {self.contents[name] for name in self.moved}
+        return UpdateReport(
+            encoded=tuple(self.encoded),
+            moved=tuple(self.moved),
+            missing=tuple(sorted(path for path in removed if before[path] not in moved)),
+            unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
+            waiting=tuple(self.waiting),
+            unlisted=tuple((str(path), self.listing.unlisted[path]) for path in self.unlisted),
+            others=tuple(sorted(self.listing.others.items())),
+            searchable=sum(self.contents.get(video.id) in self.done for video in self.listing.videos),
+            problem=problem,
+        )
+
+    def _encode(self, pending: Sequence[VideoPath]) -> None:
+        total, finished = float(sum(video.size for video in pending)), 0.0
+        for video in pending:
+
+            def report(share: float, video: VideoPath = video, finished: float = finished) -> None:
+                if self._progress is not None:
+                    self._progress(finished + share * video.size, total, video.id)
+
+            report(0.0)
+            try:
+                self._bring_in(video, report)
+            except _PassingFault as error:
+                self._note(video.id, error.fault, is_new=True, is_passing=True)
+            except FeaturesElsewhere as error:
+                self._note(video.id, Fault("its features cannot be stored", str(error)), is_new=True, is_passing=True)
+            report(1.0)
+            finished += video.size
+
+    def _bring_in(self, video: VideoPath, report: Callable[[float], None]) -> None:
+        """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
+        try:
+            sha256 = self.contents.get(video.id) or hash_file(video.path)
+        except OSError as error:
+            raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
+        _expect_unchanged(video)
+        self.contents[video.id] = sha256
+        if sha256 in self.done:
+            self.moved.append(video.id)
+        elif sha256 in self.faults:
+            self._note(video.id, self.faults[sha256])
+        elif self.spec is None:
+            self._read_new(video, sha256, self._describe_new)
+        else:
+            with self.storage.claimed(self.key, sha256) as is_mine:
+                if self.storage.has_features(self.key, sha256):  # by another process, just now
+                    self.done.add(sha256)
+                elif is_mine:
+                    self._read_new(video, sha256, partial(self._encode_new, report=report))
+                else:
+                    self.waiting.append(video.id)
+
+    def _read_new(self, video: VideoPath, sha256: str, read: Callable[[VideoPath, str, VideoFile], None]) -> None:
+        """Opens a video for a function; a fault of its content is kept, as is that it is a clip of prvr."""
+        fault = _OURS
+        try:
+            with open_video(video.path, self.limits) as file:
+                if not file.info.comment.startswith(CLIP):
+                    read(video, sha256, file)
+                    return
+                passing = file.read_error
+        except VideoError as error:
+            fault, passing = Fault(error.reason, error.remedy), error.passing
+        _expect_readable(video, passing)
+        self.faults[sha256] = fault
+        self.storage.add_fault(self.key, sha256, fault)
+        self._note(video.id, fault, is_new=True)
+
+    def _encode_new(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
+        assert self.spec is not None
+        rows = encode_video(file, self.encoder, self.spec.rate, report=report)
+        duration = file.duration or len(rows) / self.spec.rate
+        about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
+        _expect_readable(video, file.read_error)
+        # Of no version until its tracks are read: whatever they cost, the features are there.
+        self.storage.add(self.key, sha256, rows, about, video, version=0)
+        self.done.add(sha256)
+        self.encoded.append(video.id)
+        del rows
+        self._describe(video, sha256, file, about)
+
+    def _describe_new(self, video: VideoPath, sha256: str, file: VideoFile) -> None:
+        about = {"duration": file.duration or 0.0, "warnings": tuple(file.warnings)}
+        self._describe(video, sha256, file, about)
+        _expect_readable(video, file.read_error)
+        self.done.add(sha256)
+
+    def _describe(self, video: VideoPath, sha256: str, file: VideoFile, about: Mapping[str, Any]) -> None:
+        """Keeps what the open file of an encoded video states, and what is said in it."""
+        try:
+            lines = read_tracks(file)
+        except Exception as error:  # whatever a reader of damaged tracks stumbles over
+            logger.warning("%s: its text tracks cannot be read (%s)", printable(video.id), printable(str(error)))
+            lines = []
+        if file.read_error is None:  # otherwise it is tried again
+            if lines:
+                self.storage.lines.add(sha256, lines)
+            self.storage.describe(sha256, {**about, **describe(file)})
+
+    def _note(self, name: str, fault: Fault, is_new: bool = False, is_passing: bool = False) -> None:
+        if fault != _OURS:
+            self.unreadable[name] = Unreadable(name, fault.reason, fault.remedy, is_new, is_passing)
+
+    def _see(self, before: Mapping[str, str]) -> None:
+        """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
+        places: dict[str, list[VideoPath]] = defaultdict(list)
+        for video in self.listing.videos:
+            sha256 = self.contents.get(video.id)
+            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == before.get(str(video.path)):
+                places[sha256].append(video)
+        self.storage.see(places)
+
+    def _describe_again(self) -> None:
+        """Describes the videos that an older version has described, without encoding them."""
+        videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
+        others = self.spec is None
+        outdated = self.storage.outdated(self.key, others=others).keys() & videos.keys()
+        about = self.storage.about(self.key, others=others) if outdated else {}
+        for sha256 in outdated:
+            try:
+                with open_video(videos[sha256].path, self.limits) as file:
+                    details = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
+                    self._describe(videos[sha256], sha256, file, details)
+            except VideoError as error:
+                logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
+
+    def _follow_subtitles(self) -> None:
+        """Reads the subtitle files that are new or have changed, and forgets those that are gone."""
+        states = self.storage.lines.files(self.folder)
+        files = {
+            (self.contents[video], file.path): (file, language)
+            for video, files in self.listing.subtitles.items()
+            for file, language in files
+            if video in self.contents
+        }
+        for (sha256, path), (file, language) in files.items():
+            if states.get((sha256, path)) == (file.size, file.mtime_ns):
+                continue
+            lines = []
+            try:
+                lines = parse_subtitles(read_bytes(path, SUBTITLE_BYTES), file.id, language)
+            except (DataError, FileNotFoundError) as error:
+                logger.warning("%s", printable(str(error)))
+                if isinstance(error.__cause__ or error, OSError):  # it may be read the next time
+                    continue
+            self.storage.lines.add(sha256, lines, file)
+        listed = {path for _, path in files}
+        gone = [
+            (sha256, path)
+            for sha256, path in states.keys() - files.keys()
+            if path in listed or not (below(path, self.unlisted) or path.exists())
+        ]
+        if gone:
+            self.storage.lines.drop(gone)
+
+
+class _PassingFault(Exception):
+    """Why a video could not be read this time, and what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.fault = Fault(reason, remedy)
+
+
+def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
+    if refused is not None:
+        raise _PassingFault(f"cannot be read ({refused})", "Check the disk and run again.")
+    _expect_unchanged(video)
+
+
+def _expect_unchanged(video: VideoPath) -> None:
+    if not video.unchanged:
+        raise _PassingFault("it changed while being read", "Run again when it is complete.")
+
+
+def encode_video(
+    video: VideoFile,
+    encoder: FrameEncoder,
+    rate: float,
+    batch_size: int = _BATCH,
+    report: Callable[[float], None] | None = None,
+) -> Float32[np.ndarray, "n f"]:
+    """The features of an open video. A picture that is sampled more than once in a row is encoded once.
+
+    Args:
+        video: of [open_video][prvr_search.films.decode.open_video].
+        encoder: the encoder of frames.
+        rate: frames per second.
+        batch_size: frames that are encoded at once.
+        report: called with the share that is done, from 0 to 1.
+
+    Raises:
+        VideoError: no frame can be decoded, or the encoder gives no numbers for it.
+        ValueError: the rate is not positive, or beyond all sense.
+
+    Examples:
+        >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
+        ...     encode_video(video, open_encoder("toy"), rate=2.0).shape
+        (41, 512)
+    """
+    check_rate(rate)
+    promised = video.info.duration or float("inf")
+    rows: Any = None
+    # Closed before the file is, whatever happens: the other thread reads it.
+    with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
+        while batch := list(islice(prepared, batch_size)):
+            encoded = encoder.encode(np.stack([picture.pixels for picture in batch]))
+            if not np.isfinite(encoded).all():
+                reason = "the encoder gives NaN or infinity for it"
+                raise VideoError(video.path, reason, "Try another encoder, or the CPU.")
+            rows = np.empty((0, *encoded.shape[1:]), encoded.dtype) if rows is None else rows
+            place = len(rows)
+            # Grows where it is: a picture may stand for a day, and a second copy of the rows take hundreds of MB.
+            rows.resize((place + sum(picture.count for picture in batch), *rows.shape[1:]), refcheck=False)
+            for row, picture in zip(encoded, batch, strict=True):
+                rows[place : place + picture.count] = row
+                place += picture.count
+            if report is not None:
+                report(min(1.0, batch[-1].time / promised))
+    return encoder.finish(rows)
+
+
+class _Picture(NamedTuple):
+    """What an encoder takes, when it was sampled last, and how many times in a row."""
+
+    pixels: np.ndarray
+    time: float
+    count: int
+
+
+def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
+    for _, group in groupby(video.sample(rate), key=lambda frame: id(frame.pixels)):
+        frames = list(group)
+        yield _Picture(encoder.prepare(frames[0].pixels), frames[-1].time, len(frames))

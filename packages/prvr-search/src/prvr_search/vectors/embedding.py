@@ -1,0 +1,133 @@
+"""Vectors of a video by a model: it is cut into windows, which are encoded and packed."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64
+
+from prvr.encoders import FeatureSpec, VideoEntry
+from prvr.errors import DataError, InputError
+from prvr_search.vectors.files import Content, VideoVectors, row_sets
+from prvr_search.vectors.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
+from prvr_search.vectors.rows import pack_rows
+
+_AT_ONCE = 32  # windows whose vectors are held as float32
+_FORMAT = 4  # raise it when files change: those of another format are not read
+
+
+def embed(
+    model: SearchModel,
+    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
+    entry: VideoEntry,
+    features: Float[np.ndarray, "n f"],
+) -> VideoVectors:
+    """Encodes the windows of a video and packs their vectors.
+
+    Args:
+        model: the model of the index.
+        cut: gives the windows of a number of rows and a duration, see `cut_windows`.
+        entry: what is known of the video.
+        features: `(n, f)` the features of the video.
+
+    Raises:
+        DataError: the model gives NaN or infinity for it.
+    """
+    times, encoded = _windows(model, cut, entry, features)
+    sets = row_sets(model)
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in sets}
+    lengths: dict[str, list[np.ndarray]] = {name: [] for name, kind in sets.items() if kind.lengths}
+    steps = []
+    for vectors in encoded:
+        steps.append(vectors.steps)
+        for name in sets:
+            raw = getattr(vectors, name) if name in ("clips", "frames") else vectors.stored[name]
+            if not np.isfinite(raw).all():
+                raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
+            rows[name].append(pack_rows(raw))
+            if name in lengths:
+                lengths[name].append(np.linalg.norm(raw, axis=1))
+    arrays = {
+        "times": times,
+        "steps": np.array(steps, np.int64),
+        **{name: np.concatenate(parts) for name, parts in rows.items()},
+        **{f"{name}.counts": np.array([*map(len, parts)], np.int64) for name, parts in rows.items()},
+        **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
+    }
+    return VideoVectors({Content.of(entry): len(times)}, arrays)
+
+
+def _windows(
+    model: SearchModel,
+    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
+    entry: VideoEntry,
+    features: Float[np.ndarray, "n f"],
+) -> tuple[Float64[np.ndarray, "w 2"], Iterator[WindowVectors]]:
+    """The times of the windows of a video and their vectors: moments, where the model divides the video itself.
+
+    Raises:
+        TypeError: the model encodes neither.
+    """
+    if isinstance(model, EncodesMoments):
+        vectors, spans = model.encode_moments(features)
+        edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
+        return np.stack([edges[:-1], edges[1:]], 1), (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
+    if not isinstance(model, EncodesWindows):
+        raise TypeError(f"{type(model).__name__}: expected a model with encode_windows or encode_moments")
+    encode = model.encode_windows
+    spans, times = cut(len(features), entry.duration)
+    groups = np.split(spans, range(_AT_ONCE, len(spans), _AT_ONCE))
+    return times, (vectors for group in groups for vectors in encode([features[slice(*span)] for span in group]))
+
+
+def cut_windows(
+    rows: int, duration: float, rate: float, window: float | None, stride: float | None
+) -> tuple[Int64[np.ndarray, "w 2"], Float64[np.ndarray, "w 2"]]:
+    """The overlapping windows of a video; one, if it is not longer than a window. The last one ends where it does.
+
+    Args:
+        rows: number of rows of features, at least one; row k stands for the time from `k / rate` to `(k + 1) / rate`.
+        duration: the duration of the video, in seconds.
+        rate: rows per second.
+        window: the length of a window in seconds; None: the video is one window.
+        stride: seconds from the start of one window to that of the next, at most `window`.
+
+    Returns:
+        Of each window the first row and the one after its last, and the start and the end in seconds.
+
+    Examples:
+        >>> spans, times = cut_windows(250, 250.4, 1.0, 120.0, 60.0)
+        >>> spans.tolist()
+        [[0, 120], [60, 180], [120, 240], [130, 250]]
+        >>> times.tolist()
+        [[0.0, 120.0], [60.0, 180.0], [120.0, 240.0], [130.0, 250.4]]
+    """
+    size = rows if window is None else max(1, round(window * rate))
+    step = rows if stride is None else max(1, round(stride * rate))
+    firsts = np.array([*range(0, rows - size, step), max(0, rows - size)], np.int64)
+    spans = np.stack([firsts, np.minimum(firsts + size, rows)], 1)
+    times = spans / rate
+    times[-1, 1] = duration
+    return spans, times
+
+
+def index_key(model: SearchModel, features: FeatureSpec, window: float | None, stride: float | None) -> str:
+    """A hash of all that the vectors of an index depend on.
+
+    Raises:
+        ValueError: there would be gaps between windows, or their length is not positive.
+    """
+    if (window is None) != (stride is None) or (window is not None and stride is not None and not 0 < stride <= window):
+        raise InputError(f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both")
+    values = {"model": asdict(model.identity), "features": asdict(features)}
+    for identity in (
+        values["model"],
+        values["model"]["frames"],
+        values["model"]["text"],
+        values["features"]["encoder"],
+    ):
+        identity.pop("name")  # a model may lie in two places
+    body = json.dumps([_FORMAT, values, window, stride], sort_keys=True)
+    return hashlib.sha256(body.encode()).hexdigest()

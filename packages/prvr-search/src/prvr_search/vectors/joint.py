@@ -1,0 +1,187 @@
+"""The joint encoder of frames and sentences, alone and as what a stage reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
+
+from prvr.data.sampling import segment_mean
+from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
+from prvr.errors import DataError
+from prvr.types import MEANS, JointRows
+from prvr_search.vectors.centre import SHARE, mean_sentence
+from prvr_search.vectors.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
+from prvr_search.vectors.rows import unit
+from prvr_search.vectors.taught import Taught
+
+
+@runtime_checkable
+class ReadsSentences(Protocol):
+    """A `TextFeaturizer` that encodes many sentences in less time than one after the other."""
+
+    def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+        """The vectors of sentences, up to rounding those of `TextFeaturizer.sentence`."""
+        ...
+
+
+class JointEncoder:
+    """The joint columns of the features, scaled to unit length, and sentences of the same joint embedding space.
+
+    Args:
+        encoder: what the features are.
+        text: the text side of the same encoder.
+        inputs: what a window is compared by.
+
+    Raises:
+        DataError: the encoder has no joint space, or the text side is of another model.
+    """
+
+    def __init__(
+        self,
+        encoder: FeatureSpec,
+        text: TextFeaturizer,
+        inputs: JointRows = MEANS,
+    ) -> None:
+        if not encoder.joint_dim:
+            raise DataError(
+                f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
+                "score. Use a trained model without it, or extract with a CLIP or SigLIP."
+            )
+        check_joint(text.identity, encoder.encoder)
+        if text.joint_dim != encoder.joint_dim:
+            raise DataError(
+                f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
+                "side of the encoder."
+            )
+        self.dim, self._text = encoder.joint_dim, text
+        self._inputs = inputs
+        self.sets = {"frames": RowSet(self.dim)}
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
+        """The rows of each window."""
+        from prvr.stages.joint_space import joint_rows  # here, since a search of what is encoded needs no stages
+
+        joint = (rows[:, : self.dim].astype(np.float32, copy=False) for rows in windows)
+        return [{"frames": unit(joint_rows(rows, self._inputs))} for rows in joint]
+
+    def encode_text(self, text: str) -> Tensor:
+        """The sentence, `(1, d)`."""
+        return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+        """Several sentences."""
+        if isinstance(self._text, ReadsSentences):
+            return self._text.sentences(texts)
+        return np.stack([self._text.sentence(text) for text in texts])
+
+
+class JointModel:
+    """Search without training: the cosine of the sentence with the frame, or the mean of frames, that it fits best.
+
+    See `prvr.data.sampling.growing_means`; sentences are centred, see `prvr_search.vectors.centre`. Clips, means too,
+    find candidates and do not count.
+
+    Args:
+        encoder: what the features are.
+        text: the text side of the same encoder.
+        device: torch device of the side of the pictures, which is opened when it is first needed.
+        taught: a map of the rows; None: they count as they are.
+
+    Raises:
+        DataError: the encoder has no joint space, or the text side is of another model.
+    """
+
+    clips = 32
+    clip_weight, frame_weight, frames_by_clip, frame_means = 0.0, 1.0, False, True
+    stored: Mapping[str, RowSet] = MappingProxyType({})
+
+    def __init__(
+        self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu", taught: Taught | None = None
+    ) -> None:
+        self._joint, self._device, self._taught = JointEncoder(encoder, text), device, taught
+        self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
+        self.dim = self._joint.dim
+        self.identity = ModelIdentity(
+            ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
+        )
+        if taught is not None:
+            name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
+            self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+        """The frames and means of each window, and as clips means of its frames."""
+        vectors = []
+        for window, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
+            steps, frames = len(window), self._mapped(rows["frames"])
+            vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
+        return vectors
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The sentences, centred."""
+        return unit(self.encode_plain(texts) - self._common)
+
+    def encode_plain(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The sentences as the encoder gives them."""
+        return unit(self._joint.encode_texts(texts))
+
+    @cached_property
+    def _common(self) -> Float32[np.ndarray, " d"]:
+        mean = mean_sentence(self._joint.encode_texts, self.identity.frames, self.identity.text, self.dim)
+        return np.float32(SHARE) * mean
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """A picture as a video of one frame."""
+        if self._pictures is None:
+            encoder = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
+            if encoder.identity != self.identity.frames:
+                raise DataError(
+                    f"pictures would be read by {encoder.identity}, the index was made for {self.identity.frames}: "
+                    "their vectors cannot be compared. Pass the encoder of the index with --encoder."
+                )
+            self._pictures = encoder
+        rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
+        return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
+
+    def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+        return rows if self._taught is None else unit(self._taught(rows))
+
+
+class MomentModel:
+    """Search without training: the cosine of the sentence with the moment that it fits best, of any length.
+
+    See `prvr.segments.adaptive_moments`. The whole video is divided, whatever the windows of the index.
+
+    Args:
+        joint: the same encoder for frames; sentences and pictures are read as there.
+    """
+
+    clips = 1
+    clip_weight, frame_weight, frames_by_clip, frame_means = 1.0, 0.0, False, False
+    stored: Mapping[str, RowSet] = MappingProxyType({})
+
+    def __init__(self, joint: JointModel) -> None:
+        self._joint, self.dim = joint, joint.dim
+        self.identity = replace(joint.identity, kind=TRAINING_FREE)
+
+    def encode_moments(
+        self, rows: Float32[np.ndarray, "n f"]
+    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
+        """The moments of a video and their spans."""
+        from prvr.stages.joint_space import moments_of  # as in `JointEncoder`
+
+        moments = moments_of(rows[:, : self.dim])
+        return moments.vectors.astype(np.float32), moments.spans
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The sentences, not centred, which costs moments more than it gains."""
+        return self._joint.encode_plain(texts)
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """A picture as a video of one frame."""
+        return self._joint.encode_picture(pixels)
