@@ -226,9 +226,14 @@ class VideoFile:
         """The time stamp of the start, in seconds."""
         return self._origin
 
+    @property
+    def has_text(self) -> bool:
+        """Whether it has text tracks that can be decoded."""
+        return any(_holds_text(stream) for stream in self._container.streams.subtitles)
+
     def text_packets(self) -> Iterator[Any]:
         """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
-        if any(_holds_text(stream) for stream in self._container.streams.subtitles):
+        if self.has_text:
             self._seek(0.0)
             yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
 

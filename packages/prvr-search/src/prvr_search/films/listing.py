@@ -25,8 +25,9 @@ class VideoPath:
         id: its path below the folder, with `/`.
         path: its absolute path.
         size: in bytes.
-        mtime_ns: when it was last changed, in ns since 1970.
+        mtime_ns: when its content was last changed, in ns since 1970.
         volume: identifies the file system that holds it.
+        inode, changed_ns: its number there, and when anything of it was last changed; 0 where that is not known.
     """
 
     id: str
@@ -34,6 +35,8 @@ class VideoPath:
     size: int
     mtime_ns: int
     volume: str = ""
+    inode: int = 0
+    changed_ns: int = 0
 
     @property
     def unchanged(self) -> bool:
@@ -114,7 +117,10 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
                     if status.st_dev not in volumes:
                         volumes[status.st_dev] = volume_of(path)
-                    file = VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev])
+                    file = VideoPath(
+                        name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev], status.st_ino,
+                        status.st_ctime_ns,
+                    )  # fmt: skip
                     (videos if suffix in SUFFIXES else texts).append(file)
             except OSError as error:
                 unlisted[path] = error.strerror or str(error)

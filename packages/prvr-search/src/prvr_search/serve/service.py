@@ -57,7 +57,7 @@ class Service:
         self.metrics = Metrics()
         self.failure: Exception | None = None
         self._damage: DataError | None = None
-        self._storage = library.storage
+        self._storage = library.store
         self._ready, self._receiving = threading.Event(), 0
         self.catalogue = Catalogue([])
         self._describe()

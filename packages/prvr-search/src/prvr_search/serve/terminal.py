@@ -48,7 +48,7 @@ class Endpoint:
 
     def __init__(self, library: Library, service: Service, answers: Answers) -> None:
         self._service, self._answers, self._token = service, answers, secrets.token_hex(32)
-        self._file = record_file(library.storage.home, library.folder)
+        self._file = record_file(library.store.home, library.folder)
         self._server: asyncio.Server | None = None
         self._open = 0
 

@@ -152,3 +152,20 @@ class EncodesPictures(Protocol):
             DataError: the encoder of the frames cannot be opened, or is another one than that of the index.
         """
         ...
+
+
+@runtime_checkable
+class Rescores(Protocol):
+    """A `SearchModel` that scores what was found for a sentence once more.
+
+    Attributes:
+        candidates: how many videos it scores.
+    """
+
+    candidates: int
+
+    def rescore(
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+    ) -> Float32[np.ndarray, " w"]:
+        """The scores of a sentence with windows, from the rows of the sets of `SearchModel.stored`, as encoded."""
+        ...

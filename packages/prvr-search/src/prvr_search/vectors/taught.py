@@ -14,8 +14,8 @@ from prvr.data.hashes import read_signed, signed
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import parse_record
-from prvr_search.store.arrays import encoder_key, feature_file
-from prvr_search.store.storage import Storage
+from prvr_search.store.features import encoder_key
+from prvr_search.store.store import Store
 
 _FORMAT = 1
 _MEND = "Delete this file, or replace it with prvr teach once it is deleted."
@@ -72,17 +72,17 @@ class Taught:
         return f"{self.captions:,} captions of {self.videos:,} videos ({change}): {use}"
 
 
-def taught_file(storage: Storage, folder: Path, spec: FeatureSpec) -> Path:
+def taught_file(storage: Store, folder: Path, spec: FeatureSpec) -> Path:
     """Where the map of a folder lies, beside the features.
 
     Raises:
         DataError: links lead out of the library.
     """
     name = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()
-    return feature_file(storage.home, encoder_key(spec), name).with_suffix(".taught.json")
+    return storage.home / "folders" / f"{name}-{encoder_key(spec)}.taught"
 
 
-def read_taught(storage: Storage, folder: Path, spec: FeatureSpec) -> Taught | None:
+def read_taught(storage: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
     """The map of a folder and an encoder; None if there is none.
 
     Raises:
@@ -103,7 +103,7 @@ def read_taught(storage: Storage, folder: Path, spec: FeatureSpec) -> Taught | N
     return taught
 
 
-def write_taught(storage: Storage, folder: Path, spec: FeatureSpec, taught: Taught) -> None:
+def write_taught(storage: Store, folder: Path, spec: FeatureSpec, taught: Taught) -> None:
     """Replaces the map of a folder and an encoder.
 
     Raises:
@@ -116,7 +116,7 @@ def write_taught(storage: Storage, folder: Path, spec: FeatureSpec, taught: Taug
         replace_file(path, lambda file: file.write(content.encode()))
 
 
-def forget_taught(storage: Storage, folder: Path, spec: FeatureSpec) -> bool:
+def forget_taught(storage: Store, folder: Path, spec: FeatureSpec) -> bool:
     """Deletes the map of a folder and an encoder; False if there is none.
 
     Raises:
