@@ -41,8 +41,8 @@ class Collection:
         return len(log.read_text().splitlines()) if log.exists() else 0
 
     @property
-    def arrays(self) -> list[Path]:
-        return sorted(self.home.rglob("*.npy"))
+    def feature_files(self) -> list[Path]:
+        return sorted(self.home.rglob("*.features"))
 
     def run(self, *arguments: str, status: int = 0) -> str:
         """What a command prints."""

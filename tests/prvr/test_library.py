@@ -25,7 +25,7 @@ from prvr.cli import console, main
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.store import storage as storages
+from prvr_search.store import store as stores
 
 av = pytest.importorskip("av")
 
@@ -37,7 +37,7 @@ def test_a_folder_is_searched_and_encoded_once(collection: Collection) -> None:
     assert collection.search("a green video")[0] == "green.mp4"
     collection.check(3)
     assert sorted(collection.films.rglob("*")) == before
-    arrays = [np.load(path) for path in collection.arrays]
+    arrays = [np.load(path) for path in collection.feature_files]
     assert [array.dtype for array in arrays] == [np.float16] * 3
     rows = sum(load_file(path)["frames"].nbytes for path in collection.cache.rglob("*.safetensors"))
     assert rows == sum(array[0].nbytes * sum(level_counts(len(array))) for array in arrays)  # frames and means, once
@@ -114,7 +114,7 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
         out = collection.library("--prune")
     assert "pruned: 1 video; 1 video not deleted: on an offline disk" in out
     assert "1 (features kept; delete with --prune)" in out
-    names = {path.stem for path in collection.arrays}
+    names = {path.stem for path in collection.feature_files}
     assert len(names) == 3
     assert {path.stem for path in collection.cache.glob("*/*.safetensors")} == names
     assert "pruned: 1 video\n" in collection.library("--prune")
@@ -122,15 +122,15 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
 
 def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(collection: Collection) -> None:
     collection.search()
-    before, films = {*collection.arrays}, str(collection.films)
+    before, films = {*collection.feature_files}, str(collection.films)
     other = ("--encoder", NAME, "--rate", "1")
     assert main(["library", films, "--drop", NAME, *other]) != 0  # the folder is still searched with it
     collection.run("search", films, "something red", *other)
     assert f"{NAME}, 2 frames per second: 3 videos" in collection.run("library", films)
-    assert len(collection.arrays) == 6
+    assert len(collection.feature_files) == 6
     out = collection.run("library", films, "--drop", NAME)
     assert f"{NAME}: features of 3 videos deleted" in out
-    left = {*collection.arrays}
+    left = {*collection.feature_files}
     assert len(left) == 3
     assert not left & before
     assert "is the current encoder" in collection.refusal("library", "--drop", NAME, "--rate", "1")
@@ -173,8 +173,8 @@ def test_nothing_is_pruned_or_moved_while_another_process_uses_the_library(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection.search()
-    monkeypatch.setattr(storages, "_SHORT", 0.0)
-    with Library(collection.films, encoder=NAME).storage.in_use():
+    monkeypatch.setattr(stores, "_SHORT", 0.0)
+    with Library(collection.films, encoder=NAME).store.in_use():
         for option in (["--prune"], ["--move", str(collection.base / "elsewhere")]):
             assert f"{collection.home}: another process is using" in collection.refusal("library", *option)
         collection.check(3)  # others go on
@@ -391,7 +391,7 @@ def test_who_has_a_library_open_follows_it_or_is_told(collection: Collection) ->
 
 
 @pytest.mark.skipif(START != "fork", reason="processes are forked and killed as POSIX does")
-@pytest.mark.parametrize(("owner", "act"), [(shutil, "copy2"), (Path, "unlink"), (storages, "mark")])
+@pytest.mark.parametrize(("owner", "act"), [(shutil, "copy2"), (Path, "unlink"), (stores, "mark")])
 def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: Collection) -> None:
     collection.search()
     move = ("--move", str(collection.base / "big disk"))
@@ -408,7 +408,7 @@ def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: C
 
         setattr(owner, act, dying)
 
-    while storages.library_home() == collection.home:
+    while stores.library_home() == collection.home:
         number += 1
         killed(lambda: collection.library(*move), prepare)
         collection.check(3)

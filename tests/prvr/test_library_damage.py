@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from counting_encoder import NAME
 from film_collections import ALL, Collection, files
-
 from prvr_search.store.database import FILE, OtherDatabase
 
 
@@ -74,10 +73,10 @@ def test_whatever_is_damaged_nothing_is_encoded_again(damage: str, collection: C
 def test_the_encoder_of_a_folder_is_remembered(clip: str, collection: Collection) -> None:
     command = ["search", str(collection.films), "red", "--paths"]
     collection.run(*command, "--encoder", clip)  # toy would be chosen for these films
-    before = {path: path.stat().st_mtime_ns for path in collection.arrays}
+    before = {path: path.stat().st_mtime_ns for path in collection.feature_files}
     DAMAGES["no table"](collection.home)
     assert len(collection.run(*command).splitlines()) == 3
-    assert {path: path.stat().st_mtime_ns for path in collection.arrays} == before
+    assert {path: path.stat().st_mtime_ns for path in collection.feature_files} == before
 
 
 def test_what_is_known_of_a_video_is_checked(collection: Collection) -> None:
@@ -119,7 +118,7 @@ SPOILT = ["NaN", "hash", "pickle", "shape", "link", "pipe"]
 
 @pytest.mark.parametrize("kind", SPOILT[:3])
 def test_verify_finds_features_that_cannot_be_used(kind: str, collection: Collection) -> None:
-    path, model = collection.arrays[0], ("red", "--model", "training-free")  # which reads all features
+    path, model = collection.feature_files[0], ("red", "--model", "training-free")  # which reads all features
     change(collection.home, "UPDATE features SET hash = ? WHERE sha256 = ?", spoil(path, kind), path.stem)
     assert len(collection.search(*model)) == (3 if kind == "hash" else 2)
     assert ("Run the command again to encode the video" in collection.said) == (kind != "hash")
@@ -133,7 +132,7 @@ def test_verify_finds_features_that_cannot_be_used(kind: str, collection: Collec
 
 @pytest.mark.parametrize("kind", SPOILT)
 def test_an_import_skips_what_is_bad_and_takes_the_rest(kind: str, collection: Collection) -> None:
-    path = collection.arrays[0]
+    path = collection.feature_files[0]
     change(collection.home, "UPDATE features SET hash = ? WHERE sha256 = ?", spoil(path, kind), path.stem)
     other = collection.home.rename(collection.base / "other")
     before = files(other)
@@ -163,7 +162,7 @@ def test_an_imported_library_names_no_path(column: str, collection: Collection) 
 
 
 def test_no_link_leads_out_of_the_library(collection: Collection) -> None:
-    path, mine, model = collection.arrays[0], collection.base / "mine", ("red", "--model", "training-free")
+    path, mine, model = collection.feature_files[0], collection.base / "mine", ("red", "--model", "training-free")
     before = path.read_bytes()
     mine.mkdir()
     shutil.move(path, mine)
@@ -180,7 +179,7 @@ def test_no_link_leads_out_of_the_library(collection: Collection) -> None:
 
 
 def test_an_import_replaces_no_file(collection: Collection) -> None:
-    other, path = shutil.copytree(collection.home, collection.base / "other"), collection.arrays[0]
+    other, path = shutil.copytree(collection.home, collection.base / "other"), collection.feature_files[0]
     spoil(path, "NaN")
     before = path.read_bytes()
     (collection.home / FILE).unlink()

@@ -81,7 +81,7 @@ def timed(text: str, number: int = 1) -> str:
 def said(films: Path, name: str) -> list[str]:
     """The texts that a library has of a video."""
     with Library(films, encoder=NAME) as library:
-        return [line.text for line in library.storage.lines.of(library.features().entries[name].sha256)]
+        return [line.text for line in library.store.lines.of(library.features().entries[name].sha256)]
 
 
 def search(folder: Path, *options: str, encoder: str | None = NAME) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def test_lines_follow_their_files(films: Path) -> None:
     (films / "inside.mkv").unlink()
     assert main(["library", str(films), "--prune"]) == 0
     with Library(films) as library:
-        assert library.storage.lines.find("library", library.storage.lines.videos()) == []
+        assert library.store.lines.find("library", library.store.lines.videos()) == []
 
 
 def test_a_renamed_video_keeps_its_track(films: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_query_has_no_operators(films: Path, capsys: pytest.CaptureFixture[str
 def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
-        database = library.storage.home / "library.sqlite"
+        database = library.store.home / "library.sqlite"
     with sqlite3.connect(database) as connection:
         connection.executescript("DROP TABLE subtitles; DROP TABLE lines; UPDATE videos SET version = 1")
         connection.execute("PRAGMA user_version = 1")

@@ -14,11 +14,13 @@ from damaged_films import INTACT, damaged_films
 from kills import POINTS, at_write, killed
 from video_files import MeanColour, noise, plain, write_video
 
-from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
+from prvr.encoders import FeatureSpec, VideoFeatures, open_encoder
 from prvr_search.films import VideoError, list_videos, open_video
 from prvr_search.films.thumbnails import thumbnail
+from prvr_search.library import _entry
 from prvr_search.store.encoding import UpdateReport, encode_listed, encode_video
-from prvr_search.store.storage import Storage, encoder_key
+from prvr_search.store.features import encoder_key
+from prvr_search.store.store import Store
 
 pytest.importorskip("av")
 
@@ -27,23 +29,22 @@ def encode(
     folder: Path, encoder: Any, home: Path, *, rate: float = 2.0, **options: Any
 ) -> tuple[UpdateReport, VideoFeatures]:
     """Encodes the videos of a folder, as a library does; gives what was done and what is kept."""
-    storage, spec, listing = Storage(home), FeatureSpec.of(encoder, rate), list_videos(folder)
-    storage.add_encoder(spec)
-    report = encode_listed(storage, folder, listing, spec, lambda: encoder, **options)
+    store, spec, listing = Store(home), FeatureSpec.of(encoder, rate), list_videos(folder)
+    report = encode_listed(store, folder, listing, spec, lambda: encoder, **options)
     key = encoder_key(spec)
-    about, contents = storage.about(key), storage.contents(folder, listing.videos)
+    films, contents = store.films(key), store.contents(folder, listing.videos)
     entries = {
-        video.id: VideoEntry(video.id, str(video.path), video.size, video.mtime_ns, **about[contents[video.id]])
+        video.id: _entry(video, films[contents[video.id]], 0.0)
         for video in listing.videos
-        if contents.get(video.id) in about
+        if films[contents[video.id]].film.frames
     }
-    assert storage.check(key, contents.values()) == {}
-    return report, VideoFeatures(spec, entries, lambda entry: storage.read_features(key, entry.sha256))
+    assert store.verify(key, {*contents.values()}) == ()
+    return report, VideoFeatures(spec, entries, lambda entry: store.read(key, entry.sha256).rows)
 
 
 def kept(home: Path) -> dict[str, bytes]:
     """The arrays of a library."""
-    return {path.name: path.read_bytes() for path in sorted((home / "features").rglob("*.npy"))}
+    return {path.name: path.read_bytes() for path in sorted((home / "features").rglob("*.features"))}
 
 
 @pytest.fixture

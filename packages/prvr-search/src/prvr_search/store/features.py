@@ -138,8 +138,10 @@ def write_features(
         "lines": [[line.start, line.end, line.text, line.language] for line in lines],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    digest = write_proven(path, [json.dumps(head).encode() + b"\n", array.data.cast("B")], durable=durable)
-    return FeatureFile(film, spec, array.astype(np.float32), lines, digest, stamp_of(path.stat()))
+    digest = write_proven(
+        path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
+    )
+    return FeatureFile(film, spec, rows, lines, digest, stamp_of(path.stat()))
 
 
 def read_features(path: Path) -> FeatureFile:

@@ -174,7 +174,7 @@ def write_vectors(
         for first, stop in pairwise(edges):
             arrays = [get(video) for video in videos[first:stop]]
             for name, kind, _, _ in layout(sets):
-                part = np.ascontiguousarray(np.concatenate([one[name] for one in arrays]), kind).data.cast("B")
+                part = np.concatenate([one[name] for one in arrays]).astype(kind).reshape(-1).view(np.uint8).data
                 digest.update(part)
                 file.write(part)
         file.seek(0)
