@@ -134,6 +134,14 @@ class Folders:
                         found[state] = VideoPath(name, video.path, *stamp), sha256
         return found
 
+    def stamp(self, path: str, sha256: str) -> Stamp | None:
+        """What a file was when it was found to be a video; None where it was not."""
+        for record in self.all():
+            for video, found in reversed(record.places.values()):
+                if found == sha256 and str(video.path) == path:
+                    return video.inode, video.size, video.mtime_ns, video.changed_ns
+        return None
+
     def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
         """Notes where videos are now, each with its sha256.
 
