@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
-from prvr_search.ranking.backends import CandidateBackend, choose_backend, open_backend
+from prvr_search.ranking.backends import CandidateBackend, open_backend
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.lines import checked_queries, hit_of, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query, query_vector, same_width
@@ -71,8 +71,7 @@ class VideoIndex:
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
         stride: seconds from the start of one window to that of the next; None without a length.
-        backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
-            above them `faiss` where it is installed.
+        backend: the search backend: `exact`, `milvus`, `milvus:ADDRESS`; `auto` is `exact`.
         subtitles: the lines of the videos, `prvr_search.films.Storage.lines`; None: no lines are searched.
 
     Raises:
@@ -332,7 +331,7 @@ class VideoIndex:
 
     def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend | None, Rescorer | None]":
         if self._synced is None:
-            self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
+            self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
             if self._backend is not None and snapshot.packed:
                 self._backend.sync(snapshot.clip_source())

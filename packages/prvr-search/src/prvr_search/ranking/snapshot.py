@@ -12,7 +12,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from prvr.encoders import VideoEntry
 from prvr_search.ranking.backends import ClipBlock, ClipSource
-from prvr_search.vectors.files import PACKS, Content, VideoVectors, row_sets
+from prvr_search.vectors.files import Content, VideoVectors, row_sets
 from prvr_search.vectors.model import CLIP_TIMES, SearchModel
 from prvr_search.vectors.rows import unpack_rows
 
@@ -98,8 +98,8 @@ class Snapshot(Videos):
     def clip_source(self) -> ClipSource:
         """What a backend sees: the pack."""
         return ClipSource(
-            self.parts[0].name, self.folder / PACKS, self.model.dim, self.model.clips, self.packed,
-            self.live[: np.searchsorted(self.live, self.packed)], self._blocks, self.parts[0].replaced,
+            self.parts[0].name, self.model.dim, self.model.clips, self.packed,
+            self.live[: np.searchsorted(self.live, self.packed)], self._blocks,
         )  # fmt: skip
 
     def _blocks(self) -> Iterator[ClipBlock]:
