@@ -705,7 +705,7 @@ PRVR = (
         "np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])",
         "np.sort(each_once(videos[videos >= 0])[: num_candidates(k)])",
         "videos beside the pack are no candidates",
-        "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one[clips-faiss]",
+        "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one[clips-brute]",
     ),
     Mutant(
         "prvr_search/ranking/index.py",

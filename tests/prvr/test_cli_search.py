@@ -170,7 +170,7 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for arguments, why in (
         ([str(index)], "either a sentence or --file"),
         ([str(index), "--file", str(tmp_path / "latin.txt")], "not UTF-8"),
-        ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, faiss, milvus"),
+        ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, milvus"),
         ([str(index), QUERY, "--json", "-", "--csv", "-"], "Only one of --json - and --csv - can write"),
         ([str(index), QUERY, "--force"], "--save FOLDER"),
         ([str(index), QUERY, "--after", "soon"], "expected a date like"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clip_sources import BruteBackend
 from commands import explained
 from PIL import Image
 from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model, walk
@@ -146,11 +147,10 @@ def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex
 
 
 def test_copies_are_one_hit(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
     own = {f"v{number:03}.mp4": walk(4, number // 3) for number in range(120)}  # each film three times
     names = [*own]
     assert num_candidates(2) < len(own)
-    for backend in ("exact", "faiss"):
+    for backend in ("exact", BruteBackend.name):
         with make_index(tmp_path / "index", features=make_features(own), backend=backend) as index:
             everything = index.search(QUERY, 120)
             assert sorted(ids(everything)) == names[::3]

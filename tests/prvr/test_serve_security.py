@@ -13,12 +13,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from clip_sources import BruteBackend
 from commands import explained
 from jaxtyping import TypeCheckError
 
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
-pytest.importorskip("faiss")
 
 import httpx2
 from serving import EVIL, GREYS, HOST, TOKEN, WATCHED, Served, Watched, app_of, keys_of, make_library, wait_for
@@ -29,7 +29,6 @@ from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
 from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
-from prvr_search.ranking.backends.faiss import FaissBackend
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr_search.serve.middleware import COOKIE
 from prvr_search.serve.security import Sessions
@@ -256,11 +255,11 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
     served = make_library(tmp_path, "a.mp4")
     away = threading.Event()
 
-    class Away(FaissBackend):
-        def _open(self, source: ClipSource) -> int:
+    class Away(BruteBackend):
+        def sync(self, source: ClipSource) -> None:
             if away.is_set():
                 raise DataError(f"{served.films}: the server of the backend is away.")
-            return super()._open(source)
+            super().sync(source)
 
     monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))

@@ -59,7 +59,7 @@ class SearchOptions(LibraryOptions):
             encoder alone, by frames and their means; `training-free`, the same by moments; or `taught`, zero-shot
             with the map of prvr teach (default: taught if significantly better, else zero-shot)
         no_update: search the encoded videos without looking for new ones
-        backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
+        backend: the search backend: exact, milvus, or milvus:ADDRESS for a server; auto is exact
     """
 
     model: Annotated[str | None, Parameter(metavar="NAME")] = None

@@ -61,9 +61,8 @@ class VideoIndex:
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
         stride: seconds from the start of one window to that of the next; None without a length.
-        backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
-            above them `faiss` where it is installed.
-        subtitles: the lines of the videos, `prvr_search.films.Storage.lines`; None: no lines are searched.
+        backend: the search backend: `exact`, `milvus`, `milvus:ADDRESS`; `auto` is `exact`.
+        subtitles: the lines of the videos, `prvr_search.store.Store.lines`; None: no lines are searched.
 
     Raises:
         DataError: the model reads features of another encoder.
@@ -273,7 +272,7 @@ class VideoIndex:
 
     def _in_step(self, snapshot: Snapshot) -> CandidateBackend | None:
         if self._synced is None:
-            self._backend = open_backend("exact" if self._wanted == "auto" else self._wanted)
+            self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
             if self._backend is not None and snapshot.files:
                 self._backend.sync(_clip_source(snapshot))
