@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -20,6 +19,7 @@ from prvr_search.ranking.query import Query, query_vector, same_width
 from prvr_search.ranking.results import SearchResult, fold
 from prvr_search.ranking.scores import (
     ApproximateScores,
+    best_windows,
     find_candidates,
     fuse,
     num_candidates,
@@ -41,10 +41,7 @@ from prvr_search.vectors.files import (
     write_pack,
     write_vectors,
 )
-from prvr_search.vectors.model import SearchModel
-
-if TYPE_CHECKING:
-    from prvr_search.ranking.rescoring import Rescorer  # brings the stages, which few searches have
+from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +49,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the id of a video, the number of videos that are done, and the number of all."""
 _MOST_OPEN = 16_384  # files, or twice as many beside a large pack: a process may map 65,530
 _SHARE = 10  # videos of a pack to a file beside it; where there are more files, a new pack is written
+_RESCORED = 256  # windows whose stored rows are read at a time
 _LIVE = 0.75  # a pack of which fewer videos are searched is written anew: a search compares all of it
 
 
@@ -105,7 +103,6 @@ class VideoIndex:
         self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
-        self._rescorer: "Rescorer | None" = None
         self._lock = threading.RLock()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
@@ -209,11 +206,12 @@ class VideoIndex:
         moments: int = 3,
         where: SearchFilter | None = None,
     ) -> tuple[SearchResult, ...]:
-        """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
+        """The k best videos for each of some queries, by the exact score of the retriever.
 
         Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
-        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. Stages re-score what is
-        found for one sentence; other queries have the order of the first stage.
+        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. What the vectors of a model
+        find for one sentence, its whole score orders where it is another one, see `Rescores`; other queries have the
+        order of the vectors.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
         joined, see `prvr_search.ranking.scores.fuse`. A line matches a sentence if it has all of its words, and
@@ -224,7 +222,7 @@ class VideoIndex:
             k: how many videos; all where there are fewer.
             moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
-                backend, and stages see no other video.
+                backend.
 
         Raises:
             ValueError: k or moments is not positive; a query has no word, or more than the model reads; as
@@ -237,7 +235,7 @@ class VideoIndex:
         with self._lock:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
-            backend, _ = self._in_step(snapshot)
+            backend = self._in_step(snapshot)
         lines = matching_lines(snapshot, self._subtitles, asked, where)
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
         missing, approximate_scores = [*vectors], ApproximateScores()
@@ -270,18 +268,17 @@ class VideoIndex:
         approximate_scores: ApproximateScores,
     ) -> list[dict[int, float]]:
         """The numbers and scores of the k best videos of each query, before any are folded."""
+        model = self.model if isinstance(self.model, Rescores) else None
+        depth = k if model is None else max(k, model.candidates)
         with self._lock:
-            backend, rescorer = self._in_step(snapshot)
-            depth = k if rescorer is None else rescorer.depth(k)
-            candidates = _candidates(backend, snapshot, queries, text, where, depth)
-        if rescorer is None:
-            return rank(snapshot, text, candidates, k, approximate_scores)
-        return [
-            rank(snapshot, row[None], None if videos is None else [videos], k)[0]
-            if query.sentence is None
-            else rescorer.rank(query.sentence, row, videos, k)
-            for query, row, videos in zip(queries, text, candidates or [None] * len(queries), strict=True)
-        ]
+            candidates = _candidates(self._in_step(snapshot), snapshot, queries, text, where, depth)
+        found = rank(snapshot, text, candidates, depth, approximate_scores)
+        if model is None:
+            return found
+        for number, query in enumerate(queries):
+            if query.sentence is not None:
+                found[number] = _rescored(snapshot, model, query.sentence, text[number], found[number])
+        return [dict([*scores.items()][:k]) for scores in found]
 
     def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
         """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.
@@ -330,24 +327,26 @@ class VideoIndex:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend | None, Rescorer | None]":
+    def _in_step(self, snapshot: Snapshot) -> CandidateBackend | None:
         if self._synced is None:
             self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
         if self._synced is not snapshot:
             if self._backend is not None and snapshot.packed:
                 self._backend.sync(snapshot.clip_source())
-            self._rescorer = self.model.rescorer(snapshot) if isinstance(self.model, HasStages) else None
             self._synced = snapshot
-        return self._backend, self._rescorer
+        return self._backend
 
 
-@runtime_checkable
-class HasStages(Protocol):
-    """A `SearchModel` whose stages re-score the candidates of the first stage."""
-
-    def rescorer(self, snapshot: Snapshot) -> "Rescorer":
-        """The stages over one state of an index."""
-        ...
+def _rescored(
+    snapshot: Snapshot, model: Rescores, sentence: str, text: Float32[np.ndarray, " e"], found: Collection[int]
+) -> dict[int, float]:
+    """The scores of the best window of each of some videos by `Rescores.rescore`, best first, then by id."""
+    numbers, _, windows = best_windows(snapshot, text, np.array(sorted(found), np.int64))
+    scores: list[float] = []
+    for part in (windows[first : first + _RESCORED] for first in range(0, len(windows), _RESCORED)):
+        rows = zip(*(snapshot.stored_rows(name, part, raw=True) for name in model.stored), strict=True)
+        scores += model.rescore(sentence, [dict(zip(model.stored, each, strict=True)) for each in rows]).tolist()
+    return dict(sorted(zip(numbers.tolist(), scores, strict=True), key=lambda item: (-item[1], item[0])))
 
 
 def _candidates(
@@ -381,7 +380,7 @@ def _candidates(
 def _joined(
     snapshot: Snapshot, text: Float32[np.ndarray, " d"], scores: dict[int, float], lines: Collection[int]
 ) -> dict[int, float]:
-    """Joins the ranking by frames with that by lines; videos that only lines match are scored without the stages."""
+    """Joins the ranking by frames with that by lines; videos that only lines match are scored by their vectors."""
     if not lines:
         return scores
     others = sorted(set(lines) - scores.keys())
