@@ -109,9 +109,9 @@ def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoInde
     assert ids(inside) == ["day 1/sky.mp4"]
 
 
-def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp_path: Path) -> None:
+def test_a_trained_model_compares_moments_and_its_whole_score_orders_sentences_only(tmp_path: Path) -> None:
     videos = make_features(some_videos([30, 8, 12, 9, 11, 40]))
-    model = open_model(tiny_model(tmp_path / "model"), TOY, stages=[{"kind": "zero_shot", "weight": 10.0}])
+    model = open_model(tiny_model(tmp_path / "model", frame_query="words"), TOY)
     with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)

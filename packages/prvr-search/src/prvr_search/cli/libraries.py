@@ -55,7 +55,7 @@ class SearchOptions(LibraryOptions):
     """The options of a command that searches a folder of videos.
 
     Args:
-        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
+        model: a trained retriever; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
             encoder alone, by frames and their means; `training-free`, the same by moments; or `taught`, zero-shot
             with the map of prvr teach (default: taught if significantly better, else zero-shot)
         no_update: search the encoded videos without looking for new ones

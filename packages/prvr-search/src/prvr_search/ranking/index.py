@@ -182,11 +182,12 @@ class VideoIndex:
         moments: int = 3,
         where: SearchFilter | None = None,
     ) -> tuple[SearchResult, ...]:
-        """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
+        """The k best videos for each of some queries, by the exact score of the retriever.
 
         Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
-        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. Stages re-score what is
-        found for one sentence; other queries have the order of the first stage.
+        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. What the vectors of a model
+        find for one sentence, its whole score orders where it is another one, see `Rescores`; other queries have the
+        order of the vectors.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
         joined, see `prvr_search.ranking.scores.fuse`. A line matches a sentence if it has all of its words, and
@@ -197,7 +198,7 @@ class VideoIndex:
             k: how many videos; all where there are fewer.
             moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
-                backend, and stages see no other video.
+                backend.
 
         Raises:
             ValueError: k or moments is not positive; a query has no word, or more than the model reads; as
@@ -217,7 +218,8 @@ class VideoIndex:
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
             text = same_width([vectors[q] for q in group])
-            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, k)
+            depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
+            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, depth)
             for q, row, scores in zip(group, text, _scores(snapshot, text, chosen), strict=True):
                 hits[q] = _hits(snapshot, asked[q], row, scores, k, moments, lines[q])
         name, videos = "exact" if backend is None else backend.name, len(snapshot.video_ids)
