@@ -255,15 +255,6 @@ class Library:
         return self._current(self._listed or self._listing(), may_be_empty=True)
 
     @property
-    def is_default(self) -> bool:
-        """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
-        (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
-        if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
-            return False
-        taught = self._taught_model(spec)
-        return model.identity.weights == (spec.encoder.weights if taught is None else taught.sha256)
-
-    @property
     def version(self) -> object:
         """Changes when videos are encoded or listed."""
         return self.storage.version, self._listed

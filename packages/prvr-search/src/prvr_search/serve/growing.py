@@ -71,7 +71,7 @@ class GrowingIndex:
             self._library.close()
         elif version == self._version:
             return False
-        before = self._shown  # a search of a command may have brought the index up to date meanwhile
+        before = self._shown
         self.index, self._version = self._library.encoded(), version
         self._shown = self.index.snapshot
         return self._shown is not before

@@ -142,17 +142,6 @@ class Service:
             raise HTTPException(400, str(error)) from error
         return [_response(result) for result in results]
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """What some work in the thread of the searches gives.
-
-        Raises:
-            Busy: the server is not ready, or it took too long.
-            Exception: what the work raised.
-        """
-        if not self.ready:
-            raise Busy("the index is being prepared, or cannot be read")
-        return await self._searches.run(work)
-
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
 

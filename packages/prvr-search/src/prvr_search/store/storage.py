@@ -52,7 +52,7 @@ from prvr_search.store.arrays import (
     read_specs,
 )
 from prvr_search.store.database import BELOW, FILE, Database, bounds
-from prvr_search.store.home import MOVED, RECORDS, library_home, moved_to
+from prvr_search.store.home import MOVED, library_home, moved_to
 from prvr_search.store.lines import Lines, drop_lines
 
 logger = logging.getLogger(__name__)
@@ -569,7 +569,7 @@ class Storage:
             unmark(target)  # or who uses it next does: until here, it can be begun again
             mark(home)
             shutil.rmtree(home / _CLAIMS, ignore_errors=True)
-            _remove(home, [*files, *home.glob(RECORDS)])
+            _remove(home, files)
         self._named = self._named and target
         self._database.home = target
 
