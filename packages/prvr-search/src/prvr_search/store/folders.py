@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prvr.data.atomic import PATIENCE, locked
-from prvr.encoders import FeatureSpec
+from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.films.listing import VideoPath, below, prefix_of
@@ -134,12 +134,13 @@ class Folders:
                         found[state] = VideoPath(name, video.path, *stamp), sha256
         return found
 
-    def stamp(self, path: str, sha256: str) -> Stamp | None:
-        """What a file was when it was found to be a video; None where it was not."""
+    def stamp(self, video: VideoEntry) -> tuple[str, int, int, int, int] | None:
+        """Volume and stamp of the file of a video as it was found before it was hashed; None if that is not known."""
+        state = State(video.path, video.size, video.mtime_ns)
         for record in self.all():
-            for video, found in reversed(record.places.values()):
-                if found == sha256 and str(video.path) == path:
-                    return video.inode, video.size, video.mtime_ns, video.changed_ns
+            place, sha256 = record.places.get(state, (None, ""))
+            if place is not None and sha256 == video.sha256:
+                return place.volume, place.inode, place.size, place.mtime_ns, place.changed_ns
         return None
 
     def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
