@@ -129,7 +129,7 @@ class _Update:
     ) -> None:
         self.store, self.folder, self.listing, self.spec, self.limits = store, folder, listing, spec, limits
         self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
-        self.before = {str(video.path): sha256 for video, sha256 in store.folders.places(folder).values()}
+        self.before = {video.file: sha256 for video, sha256 in store.folders.places(folder).values()}
         self.unchanged = store.contents(folder, listing.videos)
         kept = store.films(self.key)
         self.contents = dict(self.unchanged)
@@ -164,7 +164,7 @@ class _Update:
         except LibraryUnwritable as error:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {str(video.path) for video in self.listing.videos}
+        here = {video.file for video in self.listing.videos}
         removed = (path for path in self.before if path not in here and not below(Path(path), self.unlisted))
         moved = {self.contents[name] for name in self.moved}
         return UpdateReport(
@@ -277,7 +277,7 @@ class _Update:
         places = []
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
-            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(str(video.path)):
+            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
                 places.append((video, sha256))
         began = time.monotonic()
         if places:

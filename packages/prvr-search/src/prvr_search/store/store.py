@@ -38,6 +38,7 @@ from prvr.reading import printable
 from prvr_search.films.listing import VideoPath, below, volume_of
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
+    DESCRIBED,
     FEATURES,
     SUFFIX,
     FeatureFile,
@@ -146,8 +147,9 @@ class Store:
 
     def known(self) -> dict[str, Kept]:
         """What is kept of all videos that could be read, whatever the encoder, by sha256."""
-        films = [kept for of_key in self._scan().values() for kept in of_key.values() if not kept.film.reason]
-        return {kept.film.sha256: kept for kept in sorted(films, key=lambda kept: kept.film.version)}
+        films = self._scan()
+        of_keys = sorted(films, key=lambda key: key != DESCRIBED)
+        return {sha: kept for key in of_keys for sha, kept in films[key].items() if not kept.film.reason}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
@@ -228,8 +230,7 @@ class Store:
             self._read_catalogue()
         films: dict[str, dict[str, Kept]] = {}
         is_new = False
-        for key, path, stamp in _feature_files(self.home):
-            sha256 = path.name.removesuffix(SUFFIX)
+        for key, sha256, stamp in _feature_files(self.home):
             kept = self._films.get(key, {}).get(sha256)
             if kept is None or kept.stamp != stamp or key not in self._specs:
                 is_new = True
@@ -300,7 +301,7 @@ class Store:
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
         """The videos that were seen below a folder, each path as it was seen last."""
-        return tuple({video.path: video for video, _ in self.folders.places(folder).values()}.values())
+        return tuple({video.file: video for video, _ in self.folders.places(folder).values()}.values())
 
     def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
         """Notes where videos are now, each with its sha256.
@@ -444,9 +445,8 @@ class Store:
             )
         videos, skipped = set[str](), set[str]()
         with self.writable():
-            for number, (key, path, _) in enumerate(_feature_files(home)):
-                sha256 = path.name.removesuffix(SUFFIX)
-                target = feature_file(self.home, key, sha256)
+            for number, (key, sha256, _) in enumerate(_feature_files(home)):
+                path, target = (feature_file(place, key, sha256) for place in (home, self.home))
                 if target.exists():
                     continue
                 try:
@@ -593,15 +593,15 @@ class Store:
             yield is_mine
 
 
-def _feature_files(home: Path) -> Iterator[tuple[str, Path, Stamp]]:
-    """The key, the path and the stamp of every file of features; links are not followed."""
+def _feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
+    """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
     for keys in _folders(home / FEATURES):
         for place in _folders(Path(keys.path)) if is_key(keys.name) else ():
             for entry in os.scandir(place.path):
                 name = entry.name.removesuffix(SUFFIX)
                 if entry.name.endswith(SUFFIX) and is_sha256(name) and name[:2] == place.name:
                     with suppress(FileNotFoundError):
-                        yield keys.name, Path(entry.path), stamp_of(entry.stat(follow_symlinks=False))
+                        yield keys.name, name, stamp_of(entry.stat(follow_symlinks=False))
 
 
 def _folders(place: Path) -> list[os.DirEntry[str]]:

@@ -170,7 +170,7 @@ def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: d
                 continue
             root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
             root = root or str(Path(name).parent)
-            video = VideoPath(name[len(prefix_of(Path(root))) :], Path(name), size, mtime_ns, str(volume))
+            video = VideoPath(name[len(prefix_of(Path(root))) :], name, size, mtime_ns, str(volume))
             places.setdefault(root, []).append((video, sha256))
     for root, videos in places.items():
         key, named = roots.get(root, ("", False))
