@@ -296,14 +296,15 @@ class Library:
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
             state = (self.store.version, listing)
-            if self._index is not None and self._state == state:
+            is_whole = self._index is not None and self._index.is_whole
+            if self._index is not None and is_whole and self._state == state:
                 return self._index
             with self.store.in_use():
                 self._follow_lines(listing)
                 features, self._state = self._features(listing, may_be_empty), state
                 if self._index is None:
                     self._index = self._up_to_date(features)
-                elif self._indexed != features.entries:
+                elif self._indexed != features.entries or not is_whole:
                     self._index.update(features)
             self._indexed = features.entries
             return self._index

@@ -23,7 +23,7 @@ from prvr_search.films.clips import CLIP
 from prvr_search.films.decode import FIELDS_VERSION, Limits, VideoError, VideoFile, check_rate, describe, open_video
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import read_tracks
-from prvr_search.store.features import FeaturesElsewhere, Film, encoder_key
+from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -192,8 +192,10 @@ class _Update:
                 self._bring_in(video, report)
             except _PassingFault as error:
                 self._cannot(video.id, *error.args, is_new=True, is_passing=True)
-            except FeaturesElsewhere as error:
-                self._cannot(video.id, "its features cannot be stored", str(error), is_new=True, is_passing=True)
+            except FeaturesUnreachable as error:
+                self._cannot(
+                    video.id, "its features cannot be read or stored now", str(error), is_new=True, is_passing=True
+                )
             report(1.0)
             finished += video.size
             if time.monotonic() - self._noted > _NOTED_EVERY + _PATIENCE * self._note_seconds:

@@ -72,19 +72,25 @@ class Folders:
 
     Args:
         home: gives the folder of the library.
+        mends: whether a damaged file is put aside.
     """
 
-    def __init__(self, home: Callable[[], Path]) -> None:
-        self._home = home
+    def __init__(self, home: Callable[[], Path], *, mends: bool = True) -> None:
+        self._home, self._mends = home, mends
         self._read: dict[Path, tuple[Stamp, Folder]] = {}
 
     def all(self) -> list[Folder]:
         """What is known of each folder; a damaged file is put aside, with a warning."""
         folders = []
         for path in sorted((self._home() / FOLDERS).glob("*.json")):
-            with suppress(FileNotFoundError):  # another process has just put it aside
-                if (folder := self._one(path)) is not None:
-                    folders.append(folder)
+            try:
+                folder = self._one(path)
+            except FileNotFoundError:  # another process has just put it aside
+                continue
+            except OSError as error:
+                logger.warning("%s: cannot be read now (%s)", path, error)
+                continue
+            folders += [] if folder is None else [folder]
         return folders
 
     def note(self, path: Path, change: Callable[[Folder], object]) -> None:
@@ -181,8 +187,10 @@ class Folders:
             try:
                 self._read[path] = stamp, self._parsed(path)
             except DataError as error:
-                logger.warning("%s Put aside; videos that are seen again are recognised by their content.", error)
-                with suppress(OSError):
+                if isinstance(error.__cause__, OSError):
+                    raise error.__cause__ from error
+                logger.warning("%s Videos that are seen again are recognised by their content.", error)
+                if self._mends:
                     path.replace(path.with_suffix(".damaged"))
                 self._read.pop(path, None)
                 return None

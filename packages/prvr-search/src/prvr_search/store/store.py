@@ -160,6 +160,7 @@ class Store:
         """The features of a video, compared with their hash.
 
         Raises:
+            FeaturesUnreachable: links lead out of the library, or the system refuses to read the file.
             DataError: there are none, or the file is damaged, which is put aside.
         """
         path = feature_file(self.home, key, sha256)
@@ -168,20 +169,23 @@ class Store:
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file. Run the command again to encode the video.") from error
         except DataError as error:
-            if not isinstance(error.__cause__, OSError):
-                self._put_aside(key, sha256, path)
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
+                raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
+            self._put_aside(key, sha256, path)
             raise DataError(f"{error} Run the command again to encode the video.") from error
 
     def has(self, key: str, sha256: str) -> bool:
         """Whether a video has features of an encoder, which can be read.
 
         Raises:
-            FeaturesElsewhere: links lead out of the library.
+            FeaturesUnreachable: as `read`.
         """
-        feature_file(self.home, key, sha256)
-        with suppress(DataError):
+        try:
             return self._note(key, self.read(key, sha256)).film.frames > 0
-        return False
+        except FeaturesUnreachable:
+            raise
+        except DataError:
+            return False
 
     def add(
         self,
@@ -199,7 +203,7 @@ class Store:
             lines: of its own text tracks.
 
         Raises:
-            FeaturesElsewhere: links lead out of the library.
+            FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
         key = encoder_key(spec)
@@ -214,7 +218,8 @@ class Store:
     def verify(self, key: str, shas: Collection[str]) -> tuple[str, ...]:
         """What is wrong with the features of some videos: their files are read and compared with their hashes."""
         problems = []
-        for sha256 in sorted(shas & self.films(key).keys()):
+        here = {sha256 for of, sha256, _ in _feature_files(self.home) if of == key}
+        for sha256 in sorted(shas & here):
             try:
                 self.read(key, sha256)
             except DataError as error:
@@ -232,7 +237,7 @@ class Store:
         is_new = False
         for key, sha256, stamp in _feature_files(self.home):
             kept = self._films.get(key, {}).get(sha256)
-            if kept is None or kept.stamp != stamp or key not in self._specs:
+            if kept is None or kept.stamp != stamp or key not in {*self._specs, DESCRIBED}:
                 is_new = True
                 try:
                     file = self.read(key, sha256)
@@ -283,7 +288,7 @@ class Store:
         """Renames a damaged file, so that the video is encoded again."""
         self._films.get(key, {}).pop(sha256, None)
         with suppress(OSError):
-            path.replace(path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))
             self._touch()
 
     def _touch(self) -> None:
@@ -351,8 +356,13 @@ class Store:
             gone.
 
         Raises:
-            DataError: another process uses the library.
+            DataError: another process uses the library, or what is known of a folder was damaged.
         """
+        if damaged := [*(self.home / FOLDERS).glob("*.damaged")]:
+            raise DataError(
+                f"{damaged[0]}: nothing was deleted, since it is not known what lies in a folder that was searched. "
+                "Search all folders again, then delete this file."
+            )
         with self.alone():
             states = {State.of(video) for video in videos}
             records = {state for record in self.folders.all() for state in record.places}
@@ -436,7 +446,7 @@ class Store:
             DataError: there is no library.
         """
         home = home.expanduser().absolute()
-        other = Store(home)
+        other = Folders(lambda: home, mends=False)
         if count := self._take_over(home):
             return count, 0
         if not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
@@ -465,7 +475,7 @@ class Store:
             _sync()
             self._touch()
             films = {sha256 for of_key in self._scan().values() for sha256 in of_key}
-            for record in other.folders.all():
+            for record in other.all():
                 if places := {state: place for state, place in record.places.items() if place[1] in films}:
                     self.folders.add(replace(record, places=places))
         return len(videos), len(skipped - videos)

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import logging
-import math
 import os
 import sqlite3
 from contextlib import closing, suppress
@@ -153,8 +152,8 @@ def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[Su
     numbers = {number for number, video, path in tables["subtitles"] if video == sha256 and path == b""}
     lines = []
     for number, start, end, text, language in tables["lines_content"] if numbers else ():
-        is_line = all(isinstance(t, float) and math.isfinite(t) for t in (start, end)) and isinstance(text, str)
-        if is_line and number // _LINES in numbers:
+        is_line = all(isinstance(t, float) for t in (start, end)) and isinstance(text, str)
+        if is_line and number // _LINES in numbers and 0 <= start <= end < 1e10:
             lines.append(SubtitleLine(start, end, text.replace(_SPACE, ""), str(language)))
     return sorted(lines, key=lambda line: line.start)
 
