@@ -42,6 +42,7 @@ from prvr_search.store.features import (
     FEATURES,
     SUFFIX,
     FeatureFile,
+    FeaturesUnreachable,
     Film,
     encoder_key,
     feature_file,
@@ -219,7 +220,7 @@ class Store:
         """What is wrong with the features of some videos: their files are read and compared with their hashes."""
         problems = []
         here = {sha256 for of, sha256, _ in _feature_files(self.home) if of == key}
-        for sha256 in sorted(shas & here):
+        for sha256 in sorted(here.intersection(shas)):
             try:
                 self.read(key, sha256)
             except DataError as error:
