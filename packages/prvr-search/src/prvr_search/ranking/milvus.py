@@ -30,7 +30,7 @@ _LISTS, _PROBES = 1024, 256  # of every part that a server cuts a collection int
 _TIMEOUT = 120.0  # seconds, of a request
 _DEAD = 600.0  # seconds after which a writer without progress has died; clocks may differ by minutes
 _KEPT = 7 * 86_400.0  # seconds for which a collection is kept that nobody searches
-_GONE = (100, 101, 1600, 1602)  # collection not found, not loaded, alias not found, alias of another collection
+_OVERTAKEN = (100, 1600, 1602)  # another process has dropped the collection, or its alias, or has given it to its own
 
 
 class _Collection(NamedTuple):
@@ -128,7 +128,7 @@ class MilvusBackend:
         if not self._collection:
             first = self._first(source.name) or self._made(source)
             if first is None or first.is_partial:
-                self._say("another process fills it" if first is None else f"{first.writer} fills it")
+                self._say("it was dropped" if first is None else f"{first.writer} fills it")
                 return False
             self._client.load_collection(first.name)
             self._collection, self._noted = first.name, 0.0
@@ -154,8 +154,8 @@ class MilvusBackend:
         return min(found, default=None)
 
     def _made(self, source: ClipSource) -> _Collection | None:
-        """A new collection, filled; or that of another process which has begun at the same moment, and first."""
-        from pymilvus import DataType
+        """A new collection, filled, or that of another process that has begun just before; None if it was dropped."""
+        from pymilvus import DataType, MilvusException
 
         own, self._noted = f"prvr_{source.name}_{secrets.token_hex(4)}", time.time()
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -167,11 +167,16 @@ class MilvusBackend:
         with ExitStack() as stack:
             stack.callback(self._client.drop_collection, own)
             first = self._first(source.name)
-            if first is not None and first.name == own:
+            if first is None or first.name != own:
+                return first
+            try:
                 self._fill(own, source)
-                stack.pop_all()
-                return first._replace(is_partial=False)
-            return first
+            except MilvusException:
+                if self._client.has_collection(own):
+                    raise
+                return None
+            stack.pop_all()
+            return first._replace(is_partial=False)
 
     def _fill(self, name: str, source: ClipSource) -> None:
         index = self._client.prepare_index_params()
@@ -220,8 +225,8 @@ class MilvusBackend:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A collection that is gone is looked for again next time; what else pymilvus raises becomes one message, in
-        which a token never stands.
+        """A collection that cannot be searched is looked for again next time; what else pymilvus raises becomes one
+        message, in which a token never stands.
         """
         from pymilvus import MilvusException
 
@@ -229,7 +234,7 @@ class MilvusBackend:
             yield
         except MilvusException as error:
             reason = " ".join(str(error.message).split())[:300]
-            if error.code in _GONE:
+            if self._collection or error.code in _OVERTAKEN:
                 self._collection = ""
                 self._say(reason)
                 return
