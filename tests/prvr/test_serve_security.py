@@ -229,7 +229,8 @@ def test_limits_that_are_none_are_refused_at_the_start(served: Served, capsys: p
     for wrong in ({"session_seconds": 0}, {"rescan_seconds": 0.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             ServeSettings(**wrong)  # type: ignore[arg-type]
-    assert "expected" in explained(["serve", str(served.films), "--client-connections", "-1"], capsys)
+    for option, value in (("--client-connections", "-1"), ("--rescan", "0")):
+        assert option in explained(["serve", str(served.films), option, value], capsys)
 
 
 def test_what_is_large_or_slow_is_given_up(served: Served, tmp_path: Path) -> None:

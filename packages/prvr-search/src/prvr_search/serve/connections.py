@@ -1,4 +1,8 @@
-"""Bounds on connections: how many may be open, and how long a client may keep the server waiting."""
+"""Bounds on connections: how many may be open, and how long a client may keep the server waiting.
+
+uvicorn has a limit of connections and a time for unused ones, but no deadline for a head, a body or a client that takes
+nothing: clients that say nothing would take the places of others.
+"""
 
 import asyncio
 import math
@@ -18,6 +22,7 @@ from prvr_search.serve.settings import ServeLimits
 BACKLOG = 128
 """Connections that are accepted at once, before others are closed for them."""
 _SPARE_FILES = 64  # for searches, pictures and previews
+_OPEN_FILES = 256  # of a process whose open files cannot be counted: the library, and what Python holds
 _UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
 _PATIENCE = 5.0  # seconds before a client that takes nothing of an answer may be closed for another one
 
@@ -31,16 +36,18 @@ def room_for(connections: int) -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return connections
-    others = len(list(Path("/dev/fd").iterdir())) + BACKLOG + _SPARE_FILES
+    others = BACKLOG + _SPARE_FILES
+    try:
+        others += len(list(Path("/dev/fd").iterdir()))
+    except OSError:  # a container without /dev/fd or /proc
+        others += _OPEN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return connections
-    if soft < connections + others:
-        wanted = connections + others if hard == resource.RLIM_INFINITY else min(connections + others, hard)
+    unlimited, wanted = resource.RLIM_INFINITY, connections + others
+    if soft != unlimited and soft < wanted:
         with suppress(ValueError, OSError):  # macOS allows fewer than its hard limit says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-    return max(1, min(connections, soft - others))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if soft == unlimited else max(1, min(connections, soft - others))
 
 
 class Connection(H11Protocol):
@@ -54,21 +61,13 @@ class Connection(H11Protocol):
     Args:
         limits: how many connections may be open, and how long each may keep the server waiting.
         options: arguments of uvicorn's protocol.
-
-    Attributes:
-        waits_for: what the server waits for: "head", "body" (both from the client), "answer" (from the application), or
-            "taking" (the client to take the answer).
-        since: when it began to wait for that; monotonic seconds. What a client takes of an answer starts it anew.
-        received: when the client last sent something.
     """
 
     def __init__(self, limits: ServeLimits, **options: Any) -> None:
         super().__init__(**options)
         self._limits, self._resumed = limits, 0
         self._progress: tuple[object, ...] = ()
-        self.waits_for = "head"
-        self.since = time.monotonic()
-        self.received = time.monotonic()
+        self._since = self._received = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bounds what the system holds of responses, and makes room for the connection."""
@@ -76,41 +75,34 @@ class Connection(H11Protocol):
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             connected = transport.get_extra_info("socket")
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        everybody = cast("set[Connection]", self.connections)
-        of_client = [other for other in everybody if other.address == self.address]
-        most = self._limits.client_connections or self._limits.connections
-        if not (self._has_room(of_client, most) and self._has_room(everybody, self._limits.connections)):
+        limits, everybody = self._limits, cast("set[Connection]", self.connections)
+        of_client = [other for other in everybody if other.client and self.client and other.client[0] == self.client[0]]
+        most = limits.client_connections or limits.connections
+        if not (self._has_room(of_client, most) and self._has_room(everybody, limits.connections)):
             self.app_state = self.app_state | {OVERLOADED: True}
 
     def _has_room(self, among: Collection["Connection"], most: int) -> bool:
-        """Whether at most so many are open, once the one that has kept the server waiting for longest is closed."""
+        """Whether at most so many are open, once the one that has kept the server waiting for longest is closed.
+
+        Those without a request go first, then those that have been silent.
+        """
         if len(among) <= most:
             return True
-        for other in among:
-            other.notice_progress()
-        waiting = [other for other in among if other is not self and other.may_be_closed]
-        if waiting:
-            min(waiting, key=Connection.precedence).drop()
-        return bool(waiting)
+        waits = {other: other.waits() for other in among if other is not self}
 
-    @property
-    def address(self) -> str:
-        """The address of the client, without its port."""
-        return self.client[0] if self.client else ""
+        def precedence(other: Connection) -> tuple[bool, float]:
+            what, seconds = waits[other]
+            return what == "head", min(seconds, math.inf if what == "head" else time.monotonic() - other._received)
 
-    @property
-    def may_be_closed(self) -> bool:
-        """Whether the client keeps the server waiting, so that the connection may be closed for another one."""
-        stalled = self.waits_for == "taking" and time.monotonic() - self.since > _PATIENCE
-        return self.waits_for in ("head", "body") or stalled
-
-    def precedence(self) -> tuple[bool, float]:
-        """Sorts connections by which is closed first: those without a request, then those that have been silent."""
-        return (False, self.since) if self.waits_for == "head" else (True, max(self.since, self.received))
+        least = {"head": 0.0, "body": 0.0, "taking": _PATIENCE}
+        slow = [other for other, (what, seconds) in waits.items() if seconds >= least.get(what, math.inf)]
+        if slow:
+            max(slow, key=precedence).drop()
+        return bool(slow)
 
     def data_received(self, data: bytes) -> None:
         """Notes that the client sends something."""
-        self.received = time.monotonic()
+        self._received = time.monotonic()
         super().data_received(data)
 
     def resume_writing(self) -> None:
@@ -125,25 +117,30 @@ class Connection(H11Protocol):
         else:
             super().send_400_response(msg)
 
-    def notice_progress(self) -> None:
-        """Starts the clock anew if the server waits for something else than before, or if the client took something."""
+    def waits(self) -> tuple[str, float]:
+        """What the server waits for, and since how many seconds.
+
+        It is the "head" or the "body" of a request, the "answer" of the application, or the client "taking" it; what a
+        client takes starts the time anew.
+        """
         unsent = self.transport.get_write_buffer_size()
         if unsent:
-            waits_for = "taking"
+            what = "taking"
         elif self.conn.their_state is h11.SEND_BODY:
-            waits_for = "body"
+            what = "body"
         else:
-            waits_for = "head" if self.cycle is None or self.cycle.response_complete else "answer"
-        progress = (waits_for, self.cycle, unsent, self._resumed)
+            what = "head" if self.cycle is None or self.cycle.response_complete else "answer"
+        progress = (what, self.cycle, unsent, self._resumed)
         if progress != self._progress:
-            self.waits_for, self._progress, self.since = waits_for, progress, time.monotonic()
+            self._progress, self._since = progress, time.monotonic()
+        return what, time.monotonic() - self._since
 
     def check(self) -> None:
         """Closes the connection if the client has kept the server waiting for too long."""
-        self.notice_progress()
+        what, seconds = self.waits()
         limits = self._limits
         most = {"head": limits.head_seconds, "body": limits.body_seconds, "taking": limits.stalled_seconds}
-        if time.monotonic() - self.since > most.get(self.waits_for, math.inf):
+        if seconds > most.get(what, math.inf):
             self.drop()
 
     def drop(self) -> None:

@@ -39,6 +39,12 @@ class Stamp(NamedTuple):
     mtime_ns: int
     changed_ns: int
 
+    @staticmethod
+    def of(file: BinaryIO) -> "Stamp":
+        """That of an open file."""
+        status = os.fstat(file.fileno())
+        return Stamp(volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
 
 class Catalogue:
     """The videos of an index by key.
@@ -101,18 +107,18 @@ class Catalogue:
             raise
         return file
 
-    def _expect_unchanged(self, video: VideoEntry, file: io.FileIO) -> None:
+    def _expect_unchanged(self, video: VideoEntry, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise HTTPException(403, "not a regular file that can be read")
         if status.st_size == video.size:
-            stamp = _stamp(file)
+            stamp = Stamp.of(file)
             if stamp == self._noted(video):
                 return
             with self._hashing:
                 sha256 = self._hashes.get((status.st_dev, stamp)) or hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            if _stamp(file) == stamp:
+            if Stamp.of(file) == stamp:
                 self._hashes[status.st_dev, stamp] = sha256
                 if sha256 == video.sha256:
                     return
@@ -121,11 +127,6 @@ class Catalogue:
 
 def _open(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe does not wait for a writer
-
-
-def _stamp(file: io.FileIO) -> Stamp:
-    status = os.fstat(file.fileno())
-    return Stamp(volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @lru_cache(2**16)

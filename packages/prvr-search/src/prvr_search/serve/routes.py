@@ -21,25 +21,7 @@ _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addres
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
 
-def _described(**errors: str) -> dict[int | str, dict[str, Any]]:
-    """How OpenAPI describes answers that say what is wrong; statuses follow an underscore."""
-    return {int(name[1:]): {"model": schema.ErrorResponse, "description": why} for name, why in errors.items()}
-
-
-_ERRORS = _described(
-    _400="invalid request",
-    _401="token required",
-    _403="the request comes from another site, or the file is not served",
-    _404="no such video",
-    _413="the request is too large",
-    _503="the server is busy; retry after the time in Retry-After",
-)
-_MEDIA_ERRORS = _described(
-    _409="the file changed after it was encoded",
-    _410="file not found",
-    _415="the file cannot be read, or has no picture",
-    _501="this server cannot make this kind of preview",
-)
+_ERROR = {"model": schema.ErrorResponse}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 Key = Annotated[str, Path(pattern=schema.KEY, description="`video.key` of a hit")]
 Seconds = Annotated[float, Query(ge=0, le=schema.LATEST, allow_inf_nan=False, description="seconds from the start")]
@@ -57,7 +39,7 @@ def build_router(service: Service, sessions: Sessions, version: str) -> APIRoute
         sessions: what makes the cookies.
         version: the version of the program.
     """
-    router = APIRouter(responses=_ERRORS)
+    router = APIRouter(responses=dict.fromkeys((400, 401, 403, 404, 413, 415, 503), _ERROR))
     for part in (_server_routes(service, sessions, version), _search_routes(service), _media_routes(service)):
         router.include_router(part)
     return router
@@ -131,11 +113,9 @@ def _search_routes(service: Service) -> APIRouter:
         """Videos and moments for a query."""
         return (await answers([asked(options.query)], options, options))[0]
 
-    @router.post(
-        "/search/picture",
-        responses=_described(_415="not a readable picture"),
-        openapi_extra={"requestBody": {"content": {"application/octet-stream": _BINARY}}},
-    )
+    body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
+
+    @router.post("/search/picture", openapi_extra=body)
     async def search_picture(
         request: Request, options: Annotated[schema.SearchParameters, Query()]
     ) -> schema.SearchResponse:
@@ -165,7 +145,7 @@ def _search_routes(service: Service) -> APIRouter:
 
 
 def _media_routes(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/api/videos/{key}", tags=["media"], responses=_MEDIA_ERRORS)
+    router = APIRouter(prefix="/api/videos/{key}", tags=["media"], responses=dict.fromkeys((409, 410, 501), _ERROR))
 
     def media(*types: str) -> dict[str, Any]:
         """How OpenAPI describes a route that answers with one of these media types."""

@@ -21,7 +21,7 @@ from prvr_search import Library, Query, SearchFilter, SearchResult
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
 from prvr_search.serve.files import Catalogue, Stamp, preview_kinds
-from prvr_search.serve.schema import InfoResponse, ProgressResponse, SearchResponse, key_of
+from prvr_search.serve.schema import InfoResponse, SearchResponse, key_of
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
@@ -321,21 +321,18 @@ class Service:
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
         done, total = self.progress
-        return InfoResponse(
-            videos=done,
-            progress=ProgressResponse(done=done, total=total, error=self.problem),
-            hours=self._hours,
-            model=self._model.name,
-            pictures=self._reads_pictures,
-            zero_shot=self._model.kind in UNTRAINED,
-            encoder=self._model.frames.name,
-            previews=preview_kinds(),
-            query_characters=self.limits.query_characters,
-            picture_bytes=self.limits.picture_bytes,
-            results=self.limits.results,
-            preview_seconds=self.limits.preview_seconds,
-            version=version,
-        )
+        about = {
+            "videos": done,
+            "progress": {"done": done, "total": total, "error": self.problem},
+            "hours": self._hours,
+            "model": self._model.name,
+            "pictures": self._reads_pictures,
+            "zero_shot": self._model.kind in UNTRAINED,
+            "encoder": self._model.frames.name,
+            "previews": preview_kinds(),
+            "version": version,
+        }
+        return InfoResponse.model_validate(vars(self.limits) | about)
 
     def end(self) -> None:
         """Tells every client that waits for a search or a picture that the server is shutting down."""
