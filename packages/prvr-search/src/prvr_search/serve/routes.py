@@ -19,16 +19,15 @@ from prvr_search.serve.service import Busy, Service
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
-
-
-_ERROR = {"model": schema.ErrorResponse}
+_ERRORS = dict.fromkeys((400, 401, 403, 404, 409, 410, 413, 415, 501, 503), {"model": schema.ErrorResponse})
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 Key = Annotated[str, Path(pattern=schema.KEY, description="`video.key` of a hit")]
-Seconds = Annotated[float, Query(ge=0, le=schema.LATEST, allow_inf_nan=False, description="seconds from the start")]
-End = Annotated[
-    float | None,
-    Query(ge=0, le=schema.LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the longest"),
-]
+Seconds = schema.Seconds
+
+
+def _media(*types: str) -> dict[str, Any]:
+    """How OpenAPI describes a route that answers with one of these media types."""
+    return {"response_class": Response, "responses": {200: {"content": dict.fromkeys(types, _BINARY)}}}
 
 
 def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
@@ -39,14 +38,7 @@ def build_router(service: Service, sessions: Sessions, version: str) -> APIRoute
         sessions: what makes the cookies.
         version: the version of the program.
     """
-    router = APIRouter(responses=dict.fromkeys((400, 401, 403, 404, 413, 415, 503), _ERROR))
-    for part in (_server_routes(service, sessions, version), _search_routes(service), _media_routes(service)):
-        router.include_router(part)
-    return router
-
-
-def _server_routes(service: Service, sessions: Sessions, version: str) -> APIRouter:
-    router = APIRouter(tags=["server"])
+    router = APIRouter(responses=_ERRORS)  # pyright: ignore[reportArgumentType]
 
     @router.get("/health")
     async def health() -> dict[str, str]:
@@ -79,12 +71,6 @@ def _server_routes(service: Service, sessions: Sessions, version: str) -> APIRou
         response.set_cookie(COOKIE, cookie, sessions.seconds, httponly=True, samesite="strict", secure=secure)
         return {"seconds": sessions.seconds}
 
-    return router
-
-
-def _search_routes(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["search"])
-
     def asked(request: schema.QueryRequest, image: Any = None) -> prvr_search.Query:
         like = request.like and (service.catalogue.get(request.like.key).id, request.like.start, request.like.end)
         return prvr_search.Query(request.texts, request.without, image, like, request.subtitles)
@@ -108,14 +94,14 @@ def _search_routes(service: Service) -> APIRouter:
         passing = prvr_search.SearchFilter(**conditions)
         return await service.search(queries, k, moments, None if passing == prvr_search.SearchFilter() else passing)
 
-    @router.get("/search")
+    @router.get("/api/search")
     async def search(options: Annotated[schema.SearchParameters, Query()]) -> schema.SearchResponse:
         """Videos and moments for a query."""
         return (await answers([asked(options.query)], options, options))[0]
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post("/search/picture", openapi_extra=body)
+    @router.post("/api/search/picture", openapi_extra=body)
     async def search_picture(
         request: Request, options: Annotated[schema.SearchParameters, Query()]
     ) -> schema.SearchResponse:
@@ -123,13 +109,13 @@ def _search_routes(service: Service) -> APIRouter:
         query = asked(options.query, await service.picture(request.body))
         return (await answers([query], options, options))[0]
 
-    @router.post("/search")
+    @router.post("/api/search")
     async def search_many(batch: schema.BatchRequest) -> schema.BatchResponse:
         """Videos and moments for several queries."""
         queries = [prvr_search.Query(each) if isinstance(each, str) else asked(each) for each in batch.queries]
         return schema.BatchResponse(results=await answers(queries, batch, batch.where))
 
-    @router.get("/videos")
+    @router.get("/api/videos")
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -141,37 +127,29 @@ def _search_routes(service: Service) -> APIRouter:
         page = {"total": len(videos), "videos": videos[offset : offset + limit]}
         return schema.VideosResponse.model_validate(page)
 
-    return router
-
-
-def _media_routes(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/api/videos/{key}", tags=["media"], responses=dict.fromkeys((409, 410, 501), _ERROR))
-
-    def media(*types: str) -> dict[str, Any]:
-        """How OpenAPI describes a route that answers with one of these media types."""
-        return {"response_class": Response, "responses": {200: {"content": dict.fromkeys(types, _BINARY)}}}
-
-    @router.get("/thumbnail", **media("image/jpeg"))
+    @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
     async def thumbnail(
         key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
         """A picture of a video at a time."""
         return Response(await service.media(key, encode_thumbnail, round(t, 2), width), 200, _IMMUTABLE, "image/jpeg")
 
-    @router.head("/file", include_in_schema=False)
-    @router.get("/file", **media("*/*"))
+    @router.head("/api/videos/{key}/file", include_in_schema=False)
+    @router.get("/api/videos/{key}/file", **_media("*/*"))
     async def file(request: Request, key: Key) -> Response:
         """The file of a video, or a range of it (Range)."""
         opened = await service.of_video(key, service.catalogue.opened)
         return send_file(request, service.catalogue.get(key), opened)
 
-    @router.get("/lines")
+    @router.get("/api/videos/{key}/lines")
     async def lines(key: Key) -> list[schema.LineResponse]:
         """The lines of the subtitles of a video, in order of time."""
         return [*map(schema.LineResponse.model_validate, await service.of_video(key, service.lines))]
 
-    @router.get("/preview", **media(*PREVIEW_TYPES.values()))
-    async def preview(key: Key, start: Seconds = 0.0, end: End = None, kind: PreviewKind = "mp4") -> Response:
+    @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))
+    async def preview(
+        key: Key, start: Seconds = 0.0, end: Seconds | None = None, kind: PreviewKind = "mp4"
+    ) -> Response:
         """A part of a video, encoded for browsers."""
         longest = service.limits.preview_seconds
         end = start + min(_DEFAULT_PREVIEW, longest) if end is None else end
