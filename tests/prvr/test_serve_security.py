@@ -32,8 +32,7 @@ from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
 from prvr_search.ranking.backends.faiss import FaissBackend
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
-from prvr_search.serve.middleware import COOKIE
-from prvr_search.serve.security import Sessions
+from prvr_search.serve.security import COOKIE, Sessions
 
 
 @pytest.fixture(scope="module")

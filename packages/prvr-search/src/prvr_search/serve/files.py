@@ -107,7 +107,7 @@ class Catalogue:
             raise
         return file
 
-    def _expect_unchanged(self, video: VideoEntry, file: BinaryIO) -> None:
+    def _expect_unchanged(self, video: VideoEntry, file: io.FileIO) -> None:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise HTTPException(403, "not a regular file that can be read")

@@ -118,8 +118,8 @@ class SearchResponse(Record):
     hits: list[HitResponse]
 
 
-KEY = "^[0-9a-f]{24}$"
-"""The pattern of the key of a video."""
+Key = Annotated[str, Field(pattern="^[0-9a-f]{24}$")]
+"""The key of a video."""
 PARTS = 16
 """The most sentences of a query, and patterns of a filter."""
 Seconds = Annotated[float, Field(ge=0, le=7 * 24 * 3600.0, allow_inf_nan=False)]
@@ -132,7 +132,7 @@ Sentences = Annotated[list[Sentence], Field(max_length=PARTS)]
 class LikeRequest(Record, extra="forbid"):
     """A moment of a video of the index, in seconds."""
 
-    key: Annotated[str, Field(pattern=KEY)]
+    key: Key
     """`video.key` of a hit"""
     start: Seconds
     end: Seconds | None = None
@@ -152,10 +152,11 @@ class QueryRequest(Record, extra="forbid"):
 
 
 Pattern = Annotated[str, Field(min_length=1, max_length=300)]
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _KINDS: dict[str, Any] = {
     "patterns": (Annotated[list[Pattern], Field(max_length=PARTS)], []),
     "time": (datetime | None, None),
-    "seconds": (Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, None),
+    "seconds": (Duration | None, None),
 }
 
 
@@ -189,7 +190,7 @@ class SearchParameters(ResultLimits, _conditions(by_name=True)):
     """a sentence; several must all match"""
     without: Sentences = []
     """exclude matches for this sentence"""
-    like: Annotated[str, Field(pattern=KEY)] | None = None
+    like: Key | None = None
     """`video.key` of a hit; search for similar moments"""
     start: Seconds = 0.0
     """with `like`: its start in seconds"""

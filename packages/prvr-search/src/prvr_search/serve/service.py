@@ -165,7 +165,8 @@ class Service:
         """Follows changes of the library until it is cancelled, after a first search, which loads the text encoder."""
         self._thread.start()
         try:
-            await self._searches.run(lambda: self._search([_FIRST_QUERY], 1, 1, None), threading.TIMEOUT_MAX)
+            await self._searches.run(lambda: self._index.search_many([_FIRST_QUERY], 1), threading.TIMEOUT_MAX)
+            self.ready = True
         except Busy:  # the server ends before
             return
         except Exception as error:
@@ -241,10 +242,7 @@ class Service:
             HTTPException: the index cannot be read.
             InputError: the model cannot read a query.
         """
-        try:
-            results = await self._searches.run(lambda: self._search(queries, k, moments, where))
-        except DataError as error:  # nothing that the client could mend
-            raise HTTPException(503, "the index cannot be read; see the server log") from error
+        results = await self._searches.run(lambda: self._search(queries, k, moments, where))
         answers = [SearchResponse.model_validate(result) for result in results]
         for answer in answers:
             for rank, hit in enumerate(answer.hits, 1):
@@ -252,17 +250,15 @@ class Service:
         return answers
 
     def _search(
-        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
     ) -> Sequence[SearchResult]:
         try:
             if self._damage:
                 raise DataError(self._damage)
-            results = self._index.search_many(queries, k, moments=moments, where=where)
-        except DataError as error:
+            return self._index.search_many(queries, k, moments=moments, where=where)
+        except DataError as error:  # nothing that the client could mend
             self._note_damage(str(error))
-            raise
-        self.ready = True
-        return results
+            raise HTTPException(503, "the index cannot be read; see the server log") from error
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
