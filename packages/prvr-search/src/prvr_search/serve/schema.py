@@ -152,11 +152,11 @@ class QueryRequest(Record, extra="forbid"):
 
 
 Pattern = Annotated[str, Field(min_length=1, max_length=300)]
-Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 _KINDS: dict[str, Any] = {
     "patterns": (Annotated[list[Pattern], Field(max_length=PARTS)], []),
     "time": (datetime | None, None),
-    "seconds": (Duration | None, None),
+    "seconds": (Duration, None),
 }
 
 
