@@ -705,7 +705,7 @@ PRVR = (
         "np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])",
         "np.sort(each_once(videos[videos >= 0])[: num_candidates(k)])",
         "videos beside the pack are no candidates",
-        "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one[clips-faiss]",
+        "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one[clips-brute]",
     ),
     Mutant(
         "prvr_search/ranking/index.py",
@@ -836,10 +836,17 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vectors/trained.py",
-        "spans.T.reshape(-1, 1)",
-        "spans.reshape(-1, 1)",
+        "spans[0].T.reshape(-1, 1)",
+        "spans[0].reshape(-1, 1)",
         "starts and ends of clips transposed",
         "prvr/test_search_index.py::test_scores_ranks_and_moments_are_those_of_evaluation[proposals]",
+    ),
+    Mutant(
+        "prvr_search/vectors/trained.py",
+        "VideoEmbedding(clips, frames, mask, path=path)",
+        "VideoEmbedding(clips, frames, mask)",
+        "blocks alone order what the path finds",
+        "prvr/test_pipeline.py::test_a_search_by_path_and_blocks_finds_what_evaluation_ranks",
     ),
     Mutant(
         "prvr_search/serve/routes.py",

@@ -333,7 +333,7 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     with pytest.raises(DataError, match=r"was trained on features of toy .* these are of other"):
         open_model(run, other, text=text)
     text.identity = Identity("other", "1" * 64, "words")
-    with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
+    with pytest.raises(DataError, match=r"was trained on words of toy .* these are of other"):
         open_model(run, TOY, text=text)
 
 

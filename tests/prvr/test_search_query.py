@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clip_sources import BruteBackend
 from commands import explained
 from PIL import Image
 from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model, walk
@@ -108,9 +109,9 @@ def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoInde
     assert ids(inside) == ["day 1/sky.mp4"]
 
 
-def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp_path: Path) -> None:
+def test_a_trained_model_compares_moments_and_its_whole_score_orders_sentences_only(tmp_path: Path) -> None:
     videos = make_features(some_videos([30, 8, 12, 9, 11, 40]))
-    model = open_model(tiny_model(tmp_path / "model"), TOY, stages=[{"kind": "zero_shot", "weight": 10.0}])
+    model = open_model(tiny_model(tmp_path / "model", frame_query="words"), TOY)
     with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)
@@ -146,11 +147,10 @@ def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex
 
 
 def test_copies_are_one_hit(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
     own = {f"v{number:03}.mp4": walk(4, number // 3) for number in range(120)}  # each film three times
     names = [*own]
     assert num_candidates(2) < len(own)
-    for backend in ("exact", "faiss"):
+    for backend in ("exact", BruteBackend.name):
         with make_index(tmp_path / "index", features=make_features(own), backend=backend) as index:
             everything = index.search(QUERY, 120)
             assert sorted(ids(everything)) == names[::3]

@@ -71,7 +71,7 @@ class Library:
         folder: the folder of videos; it is searched with all folders below it.
         encoder: an encoder as `prvr.encoders.open_encoder` takes it; default: the one last used for the folder, else
             the CLIP or SigLIP on this computer that was last used.
-        model: a trained model or pipeline, see `prvr_search.open_model`; `zero-shot`: the encoder alone, by frames and
+        model: a trained retriever, see `prvr_search.open_model`; `zero-shot`: the encoder alone, by frames and
             means of frames; `training-free`: the encoder alone, by moments; `taught`: zero-shot with what `teach` made
             for the folder; default: the last one if it was shown to be better, else zero-shot.
         device: torch device of encoder and model; `auto` is a GPU where there is one.

@@ -55,11 +55,11 @@ class SearchOptions(LibraryOptions):
     """The options of a command that searches a folder of videos.
 
     Args:
-        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
+        model: a trained retriever; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
             encoder alone, by frames and their means; `training-free`, the same by moments; or `taught`, zero-shot
             with the map of prvr teach (default: taught if significantly better, else zero-shot)
         no_update: search the encoded videos without looking for new ones
-        backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
+        backend: the search backend: exact, milvus, or milvus:ADDRESS for a server; auto is exact
     """
 
     model: Annotated[str | None, Parameter(metavar="NAME")] = None

@@ -156,17 +156,17 @@ def prefix_of(folder: Path) -> str:
     return str(folder).rstrip(os.sep) + os.sep
 
 
-def volume_of(path: Path) -> str:
-    """An identifier of the file system that holds a path, or its nearest parent that exists.
+def volume_of(path: Path | int) -> str:
+    """An identifier of the file system that holds a path, or its nearest parent that exists, or an open file.
 
     It stays the same when a disk is unplugged and plugged in again, where the file system has one of its own.
     """
     while True:
         try:
             number = os.statvfs(path).f_fsid if hasattr(os, "statvfs") else 0
-            return f"{number or path.stat().st_dev:x}"
+            return f"{number or os.stat(path).st_dev:x}"  # noqa: PTH116 (an open file has no path)
         except OSError:
-            if path == path.parent:
+            if isinstance(path, int) or path == path.parent:
                 return ""
             path = path.parent
 

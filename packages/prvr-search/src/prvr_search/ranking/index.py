@@ -61,9 +61,8 @@ class VideoIndex:
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
         stride: seconds from the start of one window to that of the next; None without a length.
-        backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
-            above them `faiss` where it is installed.
-        subtitles: the lines of the videos, `prvr_search.films.Storage.lines`; None: no lines are searched.
+        backend: the search backend: `exact`, `milvus`, `milvus:ADDRESS`; `auto` is `exact`.
+        subtitles: the lines of the videos, `prvr_search.store.Store.lines`; None: no lines are searched.
 
     Raises:
         DataError: the model reads features of another encoder.
@@ -183,11 +182,12 @@ class VideoIndex:
         moments: int = 3,
         where: SearchFilter | None = None,
     ) -> tuple[SearchResult, ...]:
-        """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
+        """The k best videos for each of some queries, by the exact score of the retriever.
 
         Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
-        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. Stages re-score what is
-        found for one sentence; other queries have the order of the first stage.
+        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. What the vectors of a model
+        find for one sentence, its whole score orders where it is another one, see `Rescores`; other queries have the
+        order of the vectors.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
         joined, see `prvr_search.ranking.scores.fuse`. A line matches a sentence if it has all of its words, and
@@ -198,7 +198,7 @@ class VideoIndex:
             k: how many videos; all where there are fewer.
             moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
-                backend, and stages see no other video.
+                backend.
 
         Raises:
             ValueError: k or moments is not positive; a query has no word, or more than the model reads; as
@@ -218,7 +218,8 @@ class VideoIndex:
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
             text = same_width([vectors[q] for q in group])
-            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, k)
+            depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
+            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, depth)
             for q, row, scores in zip(group, text, _scores(snapshot, text, chosen), strict=True):
                 hits[q] = _hits(snapshot, asked[q], row, scores, k, moments, lines[q])
         name, videos = "exact" if backend is None else backend.name, len(snapshot.video_ids)
@@ -273,7 +274,7 @@ class VideoIndex:
 
     def _in_step(self, snapshot: Snapshot) -> CandidateBackend | None:
         if self._synced is None:
-            self._backend = open_backend("exact" if self._wanted == "auto" else self._wanted)
+            self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
             if self._backend is not None and snapshot.files:
                 self._backend.sync(_clip_source(snapshot))

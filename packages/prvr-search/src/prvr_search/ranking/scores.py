@@ -14,8 +14,7 @@ from jaxtyping import Float32, Int64
 from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
 from prvr.scoring import at_steps, key_clip_scores, packed_max_scores, unit_rows
-from prvr_search.ranking.backends import CandidateBackend
-from prvr_search.ranking.backends.protocol import each_once
+from prvr_search.ranking.backends import CandidateBackend, each_once
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline
 from prvr_search.ranking.snapshot import Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
@@ -97,12 +96,15 @@ def find_candidates(
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
-        for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
+        nearest = backend.nearest(queries[missing], vectors)
+        if nearest is None:
+            return None
+        for q, windows in zip(missing, nearest, strict=True):
             videos = owners[windows]
             candidates[q] = np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])
         missing = [q for q in missing if len(candidates[q]) < num_candidates(k)] if vectors < total else []
         vectors *= 2
-    return None if min(map(len, candidates)) < k else candidates  # a server gives only so many clips
+    return None if min(map(len, candidates)) < k else candidates
 
 
 def video_scores(

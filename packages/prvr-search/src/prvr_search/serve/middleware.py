@@ -38,36 +38,6 @@ PICTURE = "/api/search/picture"
 """The address that takes pictures, whose bodies are larger than others."""
 
 
-class Metrics:
-    """Prometheus metrics of one server, in a registry of their own.
-
-    Routes are templates such as `/api/videos/{key}/file`, so that their number is bounded.
-
-    Attributes:
-        registry: holds all metrics of the server.
-        active: the number of requests being answered.
-
-    Examples:
-        >>> metrics = Metrics()
-        >>> metrics.count("/health", 200, seconds=0.001)
-        >>> metrics.registry.get_sample_value("prvr_requests_total", {"route": "/health", "status": "200"})
-        1.0
-    """
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=self.registry)
-        self._requests = Counter("prvr_requests", "Completed requests.", ["route", "status"], registry=self.registry)
-        self._seconds = Histogram(
-            "prvr_request_seconds", "Time to the start of the response.", ["route"], registry=self.registry
-        )
-
-    def count(self, route: str, status: int, seconds: float) -> None:
-        """Counts one request whose answer began after some seconds."""
-        self._requests.labels(route, status).inc()
-        self._seconds.labels(route).observe(seconds)
-
-
 class SecurityMiddleware:
     """ASGI middleware that refuses requests before they are routed, and counts all of them.
 
@@ -75,13 +45,17 @@ class SecurityMiddleware:
         app: the application.
         settings: the names by which clients may call the server, and how large a body may be.
         sessions: the token and its cookies.
-        metrics: counts the requests.
+        registry: of the metrics of the server. Routes are templates such as `/api/videos/{key}/file`, so that their
+            number is bounded.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, sessions: Sessions, metrics: Metrics) -> None:
-        self.app, self.sessions, self.metrics = app, sessions, metrics
+    def __init__(self, app: ASGIApp, settings: ServeSettings, sessions: Sessions, registry: CollectorRegistry) -> None:
+        self.app, self.sessions = app, sessions
         self.hosts = frozenset(map(read_host, (*_LOOPBACK, *settings.hosts)))
         self.limits = settings.limits
+        self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=registry)
+        self.requests = Counter("prvr_requests", "Completed requests.", ["route", "status"], registry=registry)
+        self.seconds = Histogram("prvr_request_seconds", "Time to the answer's start.", ["route"], registry=registry)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses the request or passes it on."""
@@ -96,10 +70,11 @@ class SecurityMiddleware:
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
                 headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith(_STATIC) else "no-store")
-                self.metrics.count(_route(scope), status, time.perf_counter() - began)
+                self.requests.labels(_route(scope), status).inc()
+                self.seconds.labels(_route(scope)).observe(time.perf_counter() - began)
             await send(message)
 
-        with self.metrics.active.track_inprogress():
+        with self.active.track_inprogress():
             try:
                 app = self._refusal(scope) or self.app
                 await app(scope, self._bounded(scope, receive), answer)

@@ -1,11 +1,34 @@
 """The requests and responses of the API, as the OpenAPI schema describes them."""
 
+import hashlib
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
+from prvr.encoders import VideoEntry
+from prvr.reading import printable
 from prvr_search.ranking.filters import CONDITIONS
+
+_MP4, _TYPES = "video/mp4", {".webm": "video/webm", ".mkv": "video/x-matroska", ".ogv": "video/ogg"}
+_TYPES |= dict.fromkeys((".mp4", ".m4v", ".mov", ".3gp", ".3g2"), _MP4)  # one container; browsers play it so
+
+
+def key_of(video: VideoEntry) -> str:
+    """What identifies a video in addresses; it changes with the id and the content of the video."""
+    identity = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
+    return hashlib.sha256(identity).hexdigest()[:24]
+
+
+def media_type(video: VideoEntry) -> str:
+    """The media type of the file of a video."""
+    return _TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream")
+
+
+def _shown(video: VideoEntry) -> dict[str, Any]:
+    """A video as clients see it, without its path."""
+    return vars(video) | {"key": key_of(video), "name": printable(video.id), "type": media_type(video)}
 
 
 class ErrorResponse(BaseModel):
@@ -14,10 +37,15 @@ class ErrorResponse(BaseModel):
     detail: str
 
 
-class MomentResponse(BaseModel):
-    """A part of a video."""
+class Record(BaseModel):
+    """What is read from a record of the search."""
 
     model_config = ConfigDict(from_attributes=True)
+
+
+class MomentResponse(Record):
+    """A part of a video."""
+
     start: float = Field(description="seconds")
     end: float = Field(description="seconds")
     score: float
@@ -36,35 +64,37 @@ class VideoResponse(BaseModel):
     type: str = Field(description="media type of the file")
 
 
-class LineResponse(BaseModel):
+class LineResponse(Record):
     """A line of subtitles."""
 
-    model_config = ConfigDict(from_attributes=True)
     start: float = Field(description="seconds")
     end: float = Field(description="seconds")
     text: str
     language: str = Field(description="as the file or the track states it; empty if it does not")
 
 
-class HitResponse(BaseModel):
+Video = Annotated[VideoResponse, BeforeValidator(_shown)]
+
+
+class HitResponse(Record):
     """A video that was found, and the moments in it."""
 
-    rank: int = Field(ge=1)
+    rank: int = Field(default=0, description="from 1 on")
     score: float = Field(description="score of the video for the query; higher is better")
     start: float = Field(description="start of the best moment, in seconds")
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
     relevance: list[float] = Field(description="highest score in each of equal parts of the video, in temporal order")
-    video: VideoResponse
-    copies: list[VideoResponse] = Field(description="other videos with the same content, which are not listed as hits")
-    alike: list[VideoResponse] = Field(
+    video: Video
+    copies: list[Video] = Field(description="other videos with the same content, which are not listed as hits")
+    alike: list[Video] = Field(
         description="other videos that score alike at the same moment, probably the same video in another encoding, "
         "which are not listed as hits"
     )
     lines: list[LineResponse] = Field(description="lines of subtitles that match the query, best first")
 
 
-class SearchResponse(BaseModel):
+class SearchResponse(Record):
     """The results of a query, best first."""
 
     query: str = Field(description="the query, in words")
@@ -133,20 +163,21 @@ class ResultLimits(BaseModel):
     moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
 
-class PictureParameters(ResultLimits, _conditions(by_name=True)):
-    """What addresses of a search take."""
+class SearchParameters(ResultLimits, _conditions(by_name=True)):
+    """What the address of a search takes."""
 
     q: list[Sentence] = Field(default=[], max_length=PARTS, description="a sentence; several must all match")
     without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for this sentence")
-    subtitles: Words = Field(default="", description=_SUBTITLES)
-
-
-class SearchParameters(PictureParameters):
-    """What the address of a search takes that sends no picture."""
-
     like: str | None = Field(default=None, pattern=KEY, description="`video.key` of a hit; search for similar moments")
     start: float = Field(default=0.0, ge=0, le=LATEST, description="with `like`: its start in seconds")
     end: float | None = Field(default=None, ge=0, le=LATEST, description="with `like`: its end in seconds")
+    subtitles: Words = Field(default="", description=_SUBTITLES)
+
+    @property
+    def query(self) -> QueryRequest:
+        """The query."""
+        like = self.like and LikeRequest(key=self.like, start=self.start, end=self.end)
+        return QueryRequest(texts=self.q, without=self.without, like=like or None, subtitles=self.subtitles)
 
 
 class BatchRequest(ResultLimits):
@@ -167,7 +198,7 @@ class VideosResponse(BaseModel):
     """A page of the videos of the index, and how many there are."""
 
     total: int
-    videos: list[VideoResponse]
+    videos: list[Video]
 
 
 class ProgressResponse(BaseModel):
@@ -194,23 +225,3 @@ class InfoResponse(BaseModel):
     results: int = Field(description="maximum number of videos in a response")
     preview_seconds: float = Field(description="maximum length of a preview")
     version: str
-
-
-class SessionResponse(BaseModel):
-    """A cookie was set."""
-
-    seconds: int = Field(description="lifetime of the cookie")
-
-
-class StatusResponse(BaseModel):
-    """The server answers."""
-
-    status: Literal["ok"] = "ok"
-
-
-class ReadyResponse(BaseModel):
-    """The server can search, so many of the videos for now."""
-
-    status: Literal["ready"] = "ready"
-    done: int = Field(description="videos that can be searched")
-    total: int = Field(description="videos in all")

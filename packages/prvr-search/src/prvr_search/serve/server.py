@@ -18,7 +18,6 @@ from prvr_search.serve.connections import BACKLOG, Connection, room_for
 from prvr_search.serve.security import EVERYWHERE, is_loopback
 from prvr_search.serve.service import Service
 from prvr_search.serve.settings import ServeSettings
-from prvr_search.serve.terminal import Answers, Endpoint
 
 _HEADER_BYTES = 16 * 1024
 # Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
@@ -53,13 +52,11 @@ class Server(uvicorn.Server):
         library: what is served.
         settings: names, token and limits.
         update: whether new videos are encoded.
-        answers: how searches of `prvr search` are answered; None: they are not.
     """
 
-    def __init__(self, library: Library, settings: ServeSettings, update: bool, answers: Answers | None = None) -> None:
+    def __init__(self, library: Library, settings: ServeSettings, update: bool) -> None:
         app, self.limits = create_app(library, settings, update=update), settings.limits
         self.service: Service = app.state.service
-        self._endpoint = None if answers is None else Endpoint(library, self.service, answers)
         limits = replace(self.limits, connections=room_for(self.limits.connections))
         super().__init__(
             uvicorn.Config(
@@ -93,16 +90,8 @@ class Server(uvicorn.Server):
             connection.check()
         return await super().on_tick(counter) or self.service.failure is not None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, also for searches of commands."""
-        await super().startup(sockets)
-        if self._endpoint is not None:
-            await self._endpoint.start()
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets requests end within the grace period, then cuts them off."""
-        if self._endpoint is not None:
-            self._endpoint.close()
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
         loop.call_later(_CUT * grace, self._cut)
@@ -122,7 +111,6 @@ def serve(
     update: bool = True,
     without_token: bool = False,
     started: Callable[[str], object] | None = None,
-    answers: Answers | None = None,
 ) -> bool:
     """Serves a library until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
 
@@ -137,7 +125,6 @@ def serve(
         without_token: serve other machines without a token.
         started: called with the address to open on this machine once the server listens. It is ready once `GET /ready`
             says so.
-        answers: how searches of `prvr search` are answered; None: they are not.
 
     Returns:
         whether all threads ended. Otherwise one still works on a search or a preview that no client waits for, and the
@@ -156,7 +143,7 @@ def serve(
     own = () if address in EVERYWHERE else (host,)
     settings = replace(settings, hosts=(*settings.hosts, *own))
     with _listen(address, port) as listening:
-        server = Server(library, settings, update, answers)
+        server = Server(library, settings, update)
         if started is not None:
             name = EVERYWHERE.get(address, f"[{address}]" if ":" in address else address)
             started(f"http://{name}:{listening.getsockname()[1]}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prvr.data.atomic import PATIENCE, locked
-from prvr.encoders import FeatureSpec
+from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.films.listing import VideoPath, below, prefix_of
@@ -133,6 +133,15 @@ class Folders:
                         stamp = video.size, video.mtime_ns, video.volume, video.inode, video.changed_ns
                         found[state] = VideoPath(name, video.path, *stamp), sha256
         return found
+
+    def stamp(self, video: VideoEntry) -> tuple[str, int, int, int, int] | None:
+        """Volume and stamp of the file of a video as it was found before it was hashed; None if that is not known."""
+        state = State(video.path, video.size, video.mtime_ns)
+        for record in self.all():
+            place, sha256 = record.places.get(state, (None, ""))
+            if place is not None and sha256 == video.sha256:
+                return place.volume, place.inode, place.size, place.mtime_ns, place.changed_ns
+        return None
 
     def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
         """Notes where videos are now, each with its sha256.
