@@ -18,6 +18,7 @@ from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import evaluate, find_moments
+from prvr.evaluation.encode import encode_split
 from prvr.models import TokenRetriever, blocks_alone, path_alone, reconfigured
 from prvr.scoring import max_scores
 from prvr.stages import (
@@ -128,8 +129,12 @@ STAGES = {
 }
 
 
-def ranks_of(results: Sequence[SearchResult], split: PackedSplit) -> list[int]:
-    """The rank of the first relevant video for every third caption of a split."""
+def ranks_of(results: Sequence[SearchResult], retriever: Retriever, split: PackedSplit) -> list[int]:
+    """The rank of the first relevant video for every third caption of a split, each found with its score."""
+    scores = ScoreMatrix(retriever, encode_split(retriever, split)).rows("t2v", slice(0, None))[::3]
+    for result, expected in zip(results, scores.tolist(), strict=True):
+        found = {hit.video_id: hit.score for hit in result.hits}
+        assert found == pytest.approx(dict(zip(split.video_ids, expected, strict=True)), abs=1e-3)
     return [
         next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in relevant)
         for result, relevant in zip(results, split.relevant[::3], strict=True)
@@ -169,7 +174,7 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
         results = index.search_many(split.captions[::3], len(split))
         alone = index.search(split.captions[9], 4)
     assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
-    assert ranks_of(results, split) == expected[::3].tolist()
+    assert ranks_of(results, words, split) == expected[::3].tolist()
     for query in find_moments(words, split, [0, 5], 2):
         for hit in query.hits:
             assert 0 <= hit.start < hit.end
@@ -200,7 +205,7 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
     with make_index(tmp_path / "index", folder, videos) as index:
         results = index.search_many(split.captions[::3], len(split))
         hits = [index.search(split.captions[query], 1).hits[0] for query in (0, 6)]
-    assert ranks_of(results, split) == report.ranks[::3].tolist()
+    assert ranks_of(results, whole, split) == report.ranks[::3].tolist()
     for hit, example in zip(hits, find_moments(whole, split, [0, 6], 1), strict=True):
         video = split.video_ids.index(hit.video_id)
         shares = np.array([example.hits[0].start, example.hits[0].end]) / split.durations[video]

@@ -130,6 +130,6 @@ def test_what_cannot_be_opened(small: MemorySource, monkeypatch: pytest.MonkeyPa
         open_backend("exact:http://localhost:1")
     assert open_backend("auto") is None
     monkeypatch.setitem(sys.modules, "milvus_lite", None)
-    with pytest.raises(ImportError, match="pip install milvus-lite"):
+    with pytest.raises(ImportError, match='pip install "milvus-lite"'):
         open_backend("milvus")
     assert isinstance(open_backend("milvus:http://localhost:19530"), MilvusBackend)  # a server needs no milvus-lite

@@ -162,7 +162,7 @@ class Library:
             return search_lines(videos, self.store.lines, checked, k, moments, where)
         if update:
             self.update()
-        index = self._current(self._listing() if self._listed is None or not update else self._listed)
+        index = self.index if update else self._current(self._listing())
         return index.search(query, k, moments=moments, where=where)
 
     def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
@@ -240,13 +240,13 @@ class Library:
 
     @property
     def index(self) -> VideoIndex:
-        """The vectors of the videos that are encoded and seen now, made where they are missing, stale or damaged.
+        """The vectors of the videos that are encoded, as they were listed last, made where they are missing or damaged.
 
         Raises:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self._listing())
+        return self._current(self._listed or self._listing())
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
@@ -296,14 +296,15 @@ class Library:
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
             state = (self.store.version, listing)
-            if self._index is not None and self._state == state:
+            is_whole = self._index is not None and self._index.is_whole
+            if self._index is not None and is_whole and self._state == state:
                 return self._index
             with self.store.in_use():
                 self._follow_lines(listing)
                 features, self._state = self._features(listing, may_be_empty), state
                 if self._index is None:
                     self._index = self._up_to_date(features)
-                elif self._indexed != features.entries:
+                elif self._indexed != features.entries or not is_whole:
                     self._index.update(features)
             self._indexed = features.entries
             return self._index
@@ -566,7 +567,7 @@ def _entry(video: VideoPath, kept: Kept, duration: float) -> VideoEntry:
     """
     film = kept.film
     return VideoEntry(
-        video.id, str(video.path), video.size, video.mtime_ns, film.sha256, film.duration or duration, film.frames,
+        video.id, video.file, video.size, video.mtime_ns, film.sha256, film.duration or duration, film.frames,
         film.width, film.height, film.codec, film.warnings, film.start_time, kept.digest,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ class ClipSource:
         clips: number of clips of every window.
         windows: number of windows; the key of a window is its number, from 0.
         live: keys of the windows that count, in ascending order.
-        blocks: gives all windows in order, a bounded number at a time.
+        blocks: gives all windows in order, some megabytes at a time.
     """
 
     name: str

@@ -240,6 +240,11 @@ class VideoIndex:
         return self._snapshot
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its files of vectors are as they were when they were opened."""
+        return all(file.is_unchanged for file in self._snapshot.files)
+
+    @property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos, in order."""
         return self._snapshot.video_ids

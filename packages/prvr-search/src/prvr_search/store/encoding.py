@@ -23,7 +23,7 @@ from prvr_search.films.clips import CLIP
 from prvr_search.films.decode import FIELDS_VERSION, Limits, VideoError, VideoFile, check_rate, describe, open_video
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import read_tracks
-from prvr_search.store.features import FeaturesElsewhere, Film, encoder_key
+from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class _Update:
     ) -> None:
         self.store, self.folder, self.listing, self.spec, self.limits = store, folder, listing, spec, limits
         self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
-        self.before = {str(video.path): sha256 for video, sha256 in store.folders.places(folder).values()}
+        self.before = {video.file: sha256 for video, sha256 in store.folders.places(folder).values()}
         self.unchanged = store.contents(folder, listing.videos)
         kept = store.films(self.key)
         self.contents = dict(self.unchanged)
@@ -164,7 +164,7 @@ class _Update:
         except LibraryUnwritable as error:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {str(video.path) for video in self.listing.videos}
+        here = {video.file for video in self.listing.videos}
         removed = (path for path in self.before if path not in here and not below(Path(path), self.unlisted))
         moved = {self.contents[name] for name in self.moved}
         return UpdateReport(
@@ -192,8 +192,10 @@ class _Update:
                 self._bring_in(video, report)
             except _PassingFault as error:
                 self._cannot(video.id, *error.args, is_new=True, is_passing=True)
-            except FeaturesElsewhere as error:
-                self._cannot(video.id, "its features cannot be stored", str(error), is_new=True, is_passing=True)
+            except FeaturesUnreachable as error:
+                self._cannot(
+                    video.id, "its features cannot be read or stored now", str(error), is_new=True, is_passing=True
+                )
             report(1.0)
             finished += video.size
             if time.monotonic() - self._noted > _NOTED_EVERY + _PATIENCE * self._note_seconds:
@@ -277,7 +279,7 @@ class _Update:
         places = []
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
-            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(str(video.path)):
+            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
                 places.append((video, sha256))
         began = time.monotonic()
         if places:

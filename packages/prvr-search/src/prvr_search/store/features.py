@@ -25,8 +25,8 @@ _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIB
 _PART = 4096  # rows that are compared at a time
 
 
-class FeaturesElsewhere(DataError):
-    """The features of a video would be read or written outside the library."""
+class FeaturesUnreachable(DataError):
+    """The features of a video can be neither read nor written now: a link leads out, or the system refuses."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ def feature_file(home: Path, key: str, sha256: str) -> Path:
         sha256: of the video.
 
     Raises:
-        FeaturesElsewhere: the key or the hash is not one, or its folder is a link.
+        FeaturesUnreachable: the key or the hash is not one, or its folder is a link.
     """
     if not (is_sha256(sha256) and is_key(key)):
-        raise FeaturesElsewhere(f"{home}: {short(key)} or {short(sha256)} is no key of an encoder or no sha256.")
+        raise FeaturesUnreachable(f"{home}: {short(key)} or {short(sha256)} is no key of an encoder or no sha256.")
     path = home / FEATURES / key / sha256[:2] / f"{sha256}{SUFFIX}"
-    for place in path.parents[:3]:
+    for place in path.parents[:2]:
         if place.is_symlink():
-            raise FeaturesElsewhere(f"{place}: a link, which is not followed. Delete it, or put its target there.")
+            raise FeaturesUnreachable(f"{place}: a link, which is not followed. Delete it, or put its target there.")
     return path
 
 
@@ -170,6 +170,10 @@ def read_features(path: Path) -> FeatureFile:
             check_rate(spec.rate)
         if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
+        if any(not 0 <= line.start <= line.end < _LONGEST for line in lines) or film.lines != len(lines):
+            raise ValueError("lines that no video has")
+        if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
+            raise ValueError("no features and no reason")
         if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
             raise ValueError("a duration, a start or a size that no video has")
         width = 0 if spec is None else spec.dim

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class State(NamedTuple):
     @staticmethod
     def of(video: VideoPath) -> "State":
         """That of a file."""
-        return State(str(video.path), video.size, video.mtime_ns)
+        return State(video.file, video.size, video.mtime_ns)
 
 
 @dataclass
@@ -72,19 +72,25 @@ class Folders:
 
     Args:
         home: gives the folder of the library.
+        mends: whether a damaged file is put aside.
     """
 
-    def __init__(self, home: Callable[[], Path]) -> None:
-        self._home = home
+    def __init__(self, home: Callable[[], Path], *, mends: bool = True) -> None:
+        self._home, self._mends = home, mends
         self._read: dict[Path, tuple[Stamp, Folder]] = {}
 
     def all(self) -> list[Folder]:
         """What is known of each folder; a damaged file is put aside, with a warning."""
         folders = []
         for path in sorted((self._home() / FOLDERS).glob("*.json")):
-            with suppress(FileNotFoundError):  # another process has just put it aside
-                if (folder := self._one(path)) is not None:
-                    folders.append(folder)
+            try:
+                folder = self._one(path)
+            except FileNotFoundError:  # another process has just put it aside
+                continue
+            except OSError as error:
+                logger.warning("%s: cannot be read now (%s)", path, error)
+                continue
+            folders += [] if folder is None else [folder]
         return folders
 
     def note(self, path: Path, change: Callable[[Folder], object]) -> None:
@@ -105,10 +111,7 @@ class Folders:
             folder = folder or Folder(path, None, False, {})
             change(folder)
             cut = len(prefix_of(path))
-            places = [
-                (str(video.path)[cut:], video.size, video.mtime_ns, video.volume, video.inode, video.changed_ns, sha256)
-                for video, sha256 in folder.places.values()
-            ]
+            places = [(video.file[cut:], *video[2:], sha256) for video, sha256 in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
             about = {"folder": str(path), "encoder": encoder, "named": folder.named, "places": places}
             write_proven(file, [json.dumps(about).encode()])
@@ -118,20 +121,17 @@ class Folders:
         """The file of a folder."""
         return self._home() / FOLDERS / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
 
-    def places(self, folder: Path) -> dict[State, tuple[VideoPath, str]]:
+    def places(self, folder: Path) -> Mapping[State, tuple[VideoPath, str]]:
         """Where videos were seen below a folder, now or earlier, and the sha256 of each; the latest last."""
-        own = self.file(folder)
-        records = sorted(self.all(), key=lambda record: self.file(record.path) == own)
+        others = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
+        others.sort(key=lambda record: record.path == folder)
+        if [record.path for record in others] == [folder]:
+            return others[0].places
         prefix, found = prefix_of(folder), dict[State, tuple[VideoPath, str]]()
-        for record in records:
-            if record.path == folder:
-                found |= record.places
-            elif below(folder, [record.path]) or below(record.path, [folder]):
-                for state, (video, sha256) in record.places.items():
-                    if state.path.startswith(prefix):
-                        name = Path(state.path[len(prefix) :]).as_posix()
-                        stamp = video.size, video.mtime_ns, video.volume, video.inode, video.changed_ns
-                        found[state] = VideoPath(name, video.path, *stamp), sha256
+        for record in others:
+            for state, (video, sha256) in record.places.items():
+                if state.path.startswith(prefix):
+                    found[state] = video._replace(id=state.path[len(prefix) :].replace(os.sep, "/")), sha256
         return found
 
     def stamp(self, video: VideoEntry) -> tuple[str, int, int, int, int] | None:
@@ -187,8 +187,10 @@ class Folders:
             try:
                 self._read[path] = stamp, self._parsed(path)
             except DataError as error:
-                logger.warning("%s Put aside; videos that are seen again are recognised by their content.", error)
-                with suppress(OSError):
+                if isinstance(error.__cause__, OSError):
+                    raise error.__cause__ from error
+                logger.warning("%s Videos that are seen again are recognised by their content.", error)
+                if self._mends:
                     path.replace(path.with_suffix(".damaged"))
                 self._read.pop(path, None)
                 return None
@@ -214,5 +216,5 @@ def _places(folder: Path, places: Sequence[Place]) -> Iterator[tuple[State, tupl
     for name, size, mtime_ns, volume, inode, changed_ns, sha256 in places:
         path = prefix + name
         if is_sha256(sha256) and os.path.normpath(path) == path and "\0" not in name:
-            video = VideoPath(Path(name).as_posix(), Path(path), size, mtime_ns, volume, inode, changed_ns)
+            video = VideoPath(name.replace(os.sep, "/"), path, size, mtime_ns, volume, inode, changed_ns)
             yield State(path, size, mtime_ns), (video, sha256)

@@ -112,7 +112,7 @@ class Lines:
             if name in contents:
                 for file, language in files:
                     state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
-                    wanted[contents[name], str(file.path)] = state, file, language
+                    wanted[contents[name], file.file] = state, file, language
         with self._lock:
             rows = self._tables().execute("SELECT sha256, path, state FROM sources").fetchall()
             states = {(sha256, path): state for sha256, path, state in rows}

@@ -38,9 +38,11 @@ from prvr.reading import printable
 from prvr_search.films.listing import VideoPath, below, volume_of
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
+    DESCRIBED,
     FEATURES,
     SUFFIX,
     FeatureFile,
+    FeaturesUnreachable,
     Film,
     encoder_key,
     feature_file,
@@ -146,8 +148,9 @@ class Store:
 
     def known(self) -> dict[str, Kept]:
         """What is kept of all videos that could be read, whatever the encoder, by sha256."""
-        films = [kept for of_key in self._scan().values() for kept in of_key.values() if not kept.film.reason]
-        return {kept.film.sha256: kept for kept in sorted(films, key=lambda kept: kept.film.version)}
+        films = self._scan()
+        of_keys = sorted(films, key=lambda key: key != DESCRIBED)
+        return {sha: kept for key in of_keys for sha, kept in films[key].items() if not kept.film.reason}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
@@ -158,6 +161,7 @@ class Store:
         """The features of a video, compared with their hash.
 
         Raises:
+            FeaturesUnreachable: links lead out of the library, or the system refuses to read the file.
             DataError: there are none, or the file is damaged, which is put aside.
         """
         path = feature_file(self.home, key, sha256)
@@ -166,20 +170,23 @@ class Store:
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file. Run the command again to encode the video.") from error
         except DataError as error:
-            if not isinstance(error.__cause__, OSError):
-                self._put_aside(key, sha256, path)
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
+                raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
+            self._put_aside(key, sha256, path)
             raise DataError(f"{error} Run the command again to encode the video.") from error
 
     def has(self, key: str, sha256: str) -> bool:
         """Whether a video has features of an encoder, which can be read.
 
         Raises:
-            FeaturesElsewhere: links lead out of the library.
+            FeaturesUnreachable: as `read`.
         """
-        feature_file(self.home, key, sha256)
-        with suppress(DataError):
+        try:
             return self._note(key, self.read(key, sha256)).film.frames > 0
-        return False
+        except FeaturesUnreachable:
+            raise
+        except DataError:
+            return False
 
     def add(
         self,
@@ -197,7 +204,7 @@ class Store:
             lines: of its own text tracks.
 
         Raises:
-            FeaturesElsewhere: links lead out of the library.
+            FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
         key = encoder_key(spec)
@@ -212,7 +219,8 @@ class Store:
     def verify(self, key: str, shas: Collection[str]) -> tuple[str, ...]:
         """What is wrong with the features of some videos: their files are read and compared with their hashes."""
         problems = []
-        for sha256 in sorted(shas & self.films(key).keys()):
+        here = {sha256 for of, sha256, _ in _feature_files(self.home) if of == key}
+        for sha256 in sorted(here.intersection(shas)):
             try:
                 self.read(key, sha256)
             except DataError as error:
@@ -228,10 +236,9 @@ class Store:
             self._read_catalogue()
         films: dict[str, dict[str, Kept]] = {}
         is_new = False
-        for key, path, stamp in _feature_files(self.home):
-            sha256 = path.name.removesuffix(SUFFIX)
+        for key, sha256, stamp in _feature_files(self.home):
             kept = self._films.get(key, {}).get(sha256)
-            if kept is None or kept.stamp != stamp or key not in self._specs:
+            if kept is None or kept.stamp != stamp or key not in {*self._specs, DESCRIBED}:
                 is_new = True
                 try:
                     file = self.read(key, sha256)
@@ -282,7 +289,7 @@ class Store:
         """Renames a damaged file, so that the video is encoded again."""
         self._films.get(key, {}).pop(sha256, None)
         with suppress(OSError):
-            path.replace(path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))
             self._touch()
 
     def _touch(self) -> None:
@@ -300,7 +307,7 @@ class Store:
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
         """The videos that were seen below a folder, each path as it was seen last."""
-        return tuple({video.path: video for video, _ in self.folders.places(folder).values()}.values())
+        return tuple({video.file: video for video, _ in self.folders.places(folder).values()}.values())
 
     def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
         """Notes where videos are now, each with its sha256.
@@ -350,8 +357,13 @@ class Store:
             gone.
 
         Raises:
-            DataError: another process uses the library.
+            DataError: another process uses the library, or what is known of a folder was damaged.
         """
+        if damaged := [*(self.home / FOLDERS).glob("*.damaged")]:
+            raise DataError(
+                f"{damaged[0]}: nothing was deleted, since it is not known what lies in a folder that was searched. "
+                "Search all folders again, then delete this file."
+            )
         with self.alone():
             states = {State.of(video) for video in videos}
             records = {state for record in self.folders.all() for state in record.places}
@@ -435,7 +447,7 @@ class Store:
             DataError: there is no library.
         """
         home = home.expanduser().absolute()
-        other = Store(home)
+        other = Folders(lambda: home, mends=False)
         if count := self._take_over(home):
             return count, 0
         if not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
@@ -444,9 +456,8 @@ class Store:
             )
         videos, skipped = set[str](), set[str]()
         with self.writable():
-            for number, (key, path, _) in enumerate(_feature_files(home)):
-                sha256 = path.name.removesuffix(SUFFIX)
-                target = feature_file(self.home, key, sha256)
+            for number, (key, sha256, _) in enumerate(_feature_files(home)):
+                path, target = (feature_file(place, key, sha256) for place in (home, self.home))
                 if target.exists():
                     continue
                 try:
@@ -465,7 +476,7 @@ class Store:
             _sync()
             self._touch()
             films = {sha256 for of_key in self._scan().values() for sha256 in of_key}
-            for record in other.folders.all():
+            for record in other.all():
                 if places := {state: place for state, place in record.places.items() if place[1] in films}:
                     self.folders.add(replace(record, places=places))
         return len(videos), len(skipped - videos)
@@ -593,15 +604,15 @@ class Store:
             yield is_mine
 
 
-def _feature_files(home: Path) -> Iterator[tuple[str, Path, Stamp]]:
-    """The key, the path and the stamp of every file of features; links are not followed."""
+def _feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
+    """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
     for keys in _folders(home / FEATURES):
         for place in _folders(Path(keys.path)) if is_key(keys.name) else ():
             for entry in os.scandir(place.path):
                 name = entry.name.removesuffix(SUFFIX)
                 if entry.name.endswith(SUFFIX) and is_sha256(name) and name[:2] == place.name:
                     with suppress(FileNotFoundError):
-                        yield keys.name, Path(entry.path), stamp_of(entry.stat(follow_symlinks=False))
+                        yield keys.name, name, stamp_of(entry.stat(follow_symlinks=False))
 
 
 def _folders(place: Path) -> list[os.DirEntry[str]]:

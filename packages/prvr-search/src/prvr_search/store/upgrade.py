@@ -3,7 +3,6 @@
 import hashlib
 import io
 import logging
-import math
 import os
 import sqlite3
 from contextlib import closing, suppress
@@ -153,8 +152,8 @@ def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[Su
     numbers = {number for number, video, path in tables["subtitles"] if video == sha256 and path == b""}
     lines = []
     for number, start, end, text, language in tables["lines_content"] if numbers else ():
-        is_line = all(isinstance(t, float) and math.isfinite(t) for t in (start, end)) and isinstance(text, str)
-        if is_line and number // _LINES in numbers:
+        is_line = all(isinstance(t, float) for t in (start, end)) and isinstance(text, str)
+        if is_line and number // _LINES in numbers and 0 <= start <= end < 1e10:
             lines.append(SubtitleLine(start, end, text.replace(_SPACE, ""), str(language)))
     return sorted(lines, key=lambda line: line.start)
 
@@ -170,7 +169,7 @@ def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: d
                 continue
             root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
             root = root or str(Path(name).parent)
-            video = VideoPath(name[len(prefix_of(Path(root))) :], Path(name), size, mtime_ns, str(volume))
+            video = VideoPath(name[len(prefix_of(Path(root))) :], name, size, mtime_ns, str(volume))
             places.setdefault(root, []).append((video, sha256))
     for root, videos in places.items():
         key, named = roots.get(root, ("", False))

@@ -85,8 +85,17 @@ class VectorFile:
         Raises:
             DataError: it was.
         """
-        if stamp_of(os.fstat(self.file.fileno()))[1:3] != self.stamp[1:3]:
+        if not self.is_unchanged:
             raise DataError(f"{self.path}: was changed while it was open; its vectors are made again.")
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it is as it was when it was opened; joined with others and deleted, perhaps."""
+        status = os.fstat(self.file.fileno())
+        return stamp_of(status)[: 4 if status.st_nlink else 3] == self.stamp[: 4 if status.st_nlink else 3]
+
+    def __del__(self) -> None:
+        self.file.close()
 
     def blocks(self) -> list[tuple[int, int]]:
         """The number of the first video of each block, and of the one after its last."""
@@ -202,7 +211,7 @@ def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[Vect
     known = {file.path: file for file in opened}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            if path in known and stamp_of(path.lstat())[:3] == known[path].stamp[:3]:
+            if path in known and stamp_of(path.lstat()) == known[path].stamp:
                 files.append(known[path])
                 continue
             file = _open(path)
