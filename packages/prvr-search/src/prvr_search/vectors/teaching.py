@@ -158,7 +158,7 @@ def teach(
     queries = queries[own[queries] < len(gallery)]
     others = np.zeros((len(queries), len(videos)), bool)
     for row, query in zip(others, queries, strict=True):
-        row[[*alike[lines[query].caption.text.casefold()] - {own[query]}]] = True
+        row[[*alike[lines[query].caption.text.casefold()] - {int(own[query])}]] = True
     compared = _Gallery(gallery, sentences[queries], own[queries], others[:, : len(gallery)])
 
     few = max(folds, int(np.searchsorted(np.cumsum([*map(len, gallery)]), _ROWS, "right")))
@@ -180,7 +180,7 @@ def teach(
         after[fold_of == fold] = compared.ranks(fold_of == fold, fit((fold,), penalty), len(gallery))
     metrics = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
     differences = paired_test(before, after, compared.own)
-    comparison = Comparison(len(queries), len(gallery), step, *metrics, differences)
+    comparison = Comparison(len(queries), len(gallery), step, next(metrics), next(metrics), differences)
     weight = fit((), _PENALTIES[np.einsum("ffp->p", quality).argmax()])
     assert weight is not None
     taught = Taught(
