@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,6 @@ from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
 from prvr_search.store import store as stores
-from prvr_search.store.features import encoder_key
 
 av = pytest.importorskip("av")
 
@@ -425,18 +423,6 @@ def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: C
     collection.library("--move", str(again))
     assert len(list(again.rglob("*.features"))) == 3
     collection.check(3)
-
-
-def test_a_new_field_reaches_videos_that_are_known(collection: Collection) -> None:
-    collection.search()
-    with Library(collection.films, encoder=NAME) as library:
-        store, spec = library.store, library.spec
-        for sha256, kept in store.films(encoder_key(spec)).items():  # as an older version described them
-            old = replace(kept.film, version=0, codec="unknown")
-            store.add(old, spec, store.read(encoder_key(spec), sha256).rows)
-        library.update()
-        assert {entry.codec for entry in library.features().entries.values()} == {"h264"}
-    assert collection.encodings == 3
 
 
 def test_progress_without_a_terminal(

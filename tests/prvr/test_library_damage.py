@@ -163,7 +163,7 @@ def test_nothing_is_pruned_that_was_not_seen_again(collection: Collection) -> No
     for path in (collection.home / "folders").glob("*.json"):
         if str(elsewhere) in path.read_text():
             flip(path)
-    collection.library("--prune")  # where it was seen, too, is not known any more
+    assert "nothing was deleted" in collection.refusal("library", "--prune")  # where it was seen, too, is not known
     assert len(collection.search(folder=elsewhere)) == 3
     shutil.rmtree(collection.home / "folders")
     (elsewhere / "green.mp4").unlink()

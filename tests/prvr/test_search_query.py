@@ -115,13 +115,14 @@ def test_a_trained_model_compares_moments_and_its_whole_score_orders_sentences_o
     with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)
-        snapshot, weights = index.snapshot, (index.snapshot.model.clip_weight, index.snapshot.model.frame_weight)
+        weights = {"clips": model.clip_weight, "frames": model.frame_weight}
         assert "v000.mp4" not in ids(result)
         for hit in result.hits:
-            windows = snapshot.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist()
-            rows = ([snapshot.stored_rows(name, [window])[0] for name in ("clips", "frames")] for window in windows)
-            best = max(sum(w * (part @ text).max() for w, part in zip(weights, each, strict=True)) for each in rows)
-            assert hit.score == pytest.approx(best, abs=1e-5)
+            arrays, windows = index.snapshot.vectors(index.video_ids.index(hit.video_id)), np.float32(0)
+            for name, weight in weights.items():
+                ends = np.cumsum(arrays[f"{name}.counts"])[:-1]
+                windows = windows + weight * np.array([max(part @ text) for part in np.split(arrays[name], ends)])
+            assert hit.score == pytest.approx(windows.max(), abs=1e-5)
         assert index.search_many([query, QUERY]) == (result, index.search(QUERY))
 
 
