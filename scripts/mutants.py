@@ -849,15 +849,28 @@ PRVR = (
         "prvr/test_pipeline.py::test_a_search_by_path_and_blocks_finds_what_evaluation_ranks",
     ),
     Mutant(
-        "prvr_search/serve/routes.py",
-        "response = FileResponse(await service.path(video), headers=headers, media_type=describe(video).type)",
-        "content = (await service.path(video)).read_bytes()\n"
-        "        response = Response(content, headers=headers, media_type=describe(video).type)",
+        "prvr_search/serve/files.py",
+        'if (first or last) and request.headers.get("if-range", tag) == tag:',
+        "if False:",
         "Range ignored",
         "prvr/test_serve_api.py::test_a_file_whole_and_in_parts",
     ),
     Mutant(
-        "prvr_search/serve/catalogue.py",
+        "prvr_search/serve/files.py",
+        "if sha256 == video.sha256:",
+        "if video.mtime_ns == status.st_mtime_ns:",
+        "a file is taken for the film by its size and time",
+        "prvr/test_serve_files.py::test_a_link_to_a_private_file_is_not_followed",
+    ),
+    Mutant(
+        "prvr_search/serve/service.py",
+        "_REST * (time.monotonic() - began)",
+        "time.monotonic() - began",
+        "an idle server looks half of the time",
+        "prvr/test_serve_api.py::test_an_idle_server_rests_nine_times_as_long_as_it_looks",
+    ),
+    Mutant(
+        "prvr_search/serve/schema.py",
         ' + b"\\0" + video.sha256.encode()',
         "",
         "an address that stays when the content changes",
@@ -892,7 +905,7 @@ PRVR = (
         "prvr/test_search_output.py::test_no_cell_begins_as_a_formula",
     ),
     Mutant(
-        "prvr_search/serve/middleware.py",
+        "prvr_search/serve/security.py",
         'path.startswith("/api/videos/")\n            and scope["method"]',
         'scope["method"]',
         "the cookie of a player opens everything",

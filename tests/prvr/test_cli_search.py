@@ -111,7 +111,7 @@ def asking(index: Path, *words: str, **streams: Any) -> subprocess.Popen[bytes]:
     """The command that asks for sentences, with standard streams of its own."""
     command = [sys.executable, "-m", "prvr.cli", "search", str(index), *words]
     environment = os.environ | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"}
-    return subprocess.Popen(command, env=environment, **{"stderr": subprocess.PIPE, **streams})
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, **streams)
 
 
 def test_sentences_of_a_pipe_are_answered_one_after_another(index: Path, capfdbinary: Any) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from video_files import write_video
 
 from prvr.cli import main
 from prvr_search import Library, Query, SearchFilter
+from prvr_search.films import Listing
 from prvr_search.serve import ServeLimits, ServeSettings, create_app
 from prvr_search.serve.service import Busy, Workers
 
@@ -231,6 +233,21 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
         films.rename(tmp_path / "away")
         films.touch()
         wait_for(lambda: "not a directory" in (client.get("/api/info").json()["progress"]["error"] or ""))
+
+
+def test_an_idle_server_rests_nine_times_as_long_as_it_looks(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, listing = list[float](), served.library().list_videos()
+
+    def look(_: Library) -> Listing:
+        looks.append(time.monotonic())
+        time.sleep(0.1)
+        return listing
+
+    monkeypatch.setattr(Library, "list_videos", look)
+    settings = ServeSettings(rescan_seconds=0.01)
+    with TestClient(create_app(served.library(), settings, update=False), base_url=HOST):
+        wait_for(lambda: len(looks) >= 3)
+    assert np.diff(looks).min() >= 1.0
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:

@@ -114,6 +114,14 @@ def test_more_connections_than_open_files_stop_nobody_and_fill_no_log(served: Se
         assert not receiver.poll()
 
 
+def test_a_server_starts_where_open_files_cannot_be_counted(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prvr_search.serve.server._DESCRIPTORS", tmp_path / "nothing")
+    with listening(served) as address:
+        assert httpx2.get(f"{address}/health").status_code == 200
+
+
 def test_few_pictures_are_received_at_once(served: Served) -> None:
     with listening(served, limited(pictures=1)) as address, connect(address) as upload:
         upload.sendall(HALF_SENT.replace(b"search", b"search/picture"))

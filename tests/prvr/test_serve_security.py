@@ -31,8 +31,7 @@ from prvr.errors import DataError, InputError
 from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
-from prvr_search.serve.middleware import COOKIE
-from prvr_search.serve.security import Sessions
+from prvr_search.serve.security import COOKIE, Sessions
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +227,8 @@ def test_limits_that_are_none_are_refused_at_the_start(served: Served, capsys: p
     for wrong in ({"session_seconds": 0}, {"rescan_seconds": 0.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             ServeSettings(**wrong)  # type: ignore[arg-type]
-    assert "expected" in explained(["serve", str(served.films), "--client-connections", "-1"], capsys)
+    for option, value in (("--client-connections", "-1"), ("--rescan", "0")):
+        assert option in explained(["serve", str(served.films), option, value], capsys)
 
 
 def test_what_is_large_or_slow_is_given_up(served: Served, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from prvr_search.store.store import Kept, LibraryUnwritable, Store
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
-from prvr_search.vectors.taught import Taught, forget_taught, read_taught, write_taught
+from prvr_search.vectors.taught import Taught, read_taught, taught_stamp, write_taught
 
 if TYPE_CHECKING:
     from prvr_search.vectors.teaching import Comparison
@@ -129,6 +129,7 @@ class Library:
         self._opened_model: SearchModel | None = None
         self._indexed: dict[str, VideoEntry] = {}
         self._state: object = None  # of which the index is
+        self._taught_state: object = None  # of which the model is
         self._listed: Listing | None = None
         self._lock, self._scratch = threading.RLock(), ExitStack()
 
@@ -254,8 +255,8 @@ class Library:
 
     @property
     def version(self) -> object:
-        """Changes when videos are encoded or listed."""
-        return self.store.version, self._listed
+        """Changes when videos are encoded or listed, or something is taught."""
+        return self.store.version, self._listed, self._taught_stamp()
 
     def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
         spec = self.spec
@@ -295,7 +296,10 @@ class Library:
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
-            state = (self.store.version, listing)
+            state, taught = (self.store.version, listing), self._taught_stamp()
+            if self._taught_state != taught:
+                self.close()
+                self._opened_model, self._taught_state = None, taught
             is_whole = self._index is not None and self._index.is_whole
             if self._index is not None and is_whole and self._state == state:
                 return self._index
@@ -360,35 +364,35 @@ class Library:
                 others=listing.others,
             )
 
-    def teach(self, captions: Path | str) -> "Comparison":
+    def teach(self, captions: Path | str, progress: Progress = lambda done, total, what: None) -> "Comparison":
         """Fits a correction of the encoder to captions of some of the videos that are encoded, and keeps it.
 
-        Later searches without `model` use it if it was shown to be better than the encoder alone.
+        Later searches without `model` use it if it was shown to be better than the encoder alone, also those of
+        libraries that are open.
 
         Args:
             captions: a table that `prvr.corpora.read_user_captions` reads.
+            progress: called now and then with how much is done, how much there is in all, and of what.
 
         Returns:
             Both, compared on the same captions.
 
         Raises:
-            DataError: lines that cannot be used; captions of a single video; the library cannot be written, or holds a
-                file that prvr did not make.
+            DataError: lines that cannot be used; captions of a single video; the library cannot be written.
         """
         from prvr_search.vectors.teaching import teach  # here, since a search needs no statistics
 
         features = self.features()
-        self.taught()  # a file that is not ours is refused before the work, and not replaced
-        taught, comparison = teach(captions, self.folder, features, self._joint_model(features.spec), _WINDOW)
+        joint = self._joint_model(features.spec)
+        taught, comparison = teach(captions, self.folder, features, joint, _WINDOW, progress)
         write_taught(self.store, self.folder, features.spec, taught)
-        self._forget_model()
         return comparison
 
     def taught(self) -> Taught | None:
         """What `teach` made for the folder and its encoder; None if there is nothing.
 
         Raises:
-            DataError: the file is damaged, or prvr did not make it.
+            DataError: the file is damaged, or was made for something else.
         """
         return None if self.spec is None else read_taught(self.store, self.folder, self.spec)
 
@@ -396,15 +400,17 @@ class Library:
         """Deletes what `teach` made; False if there is nothing.
 
         Raises:
-            DataError: as `taught`, or the library cannot be written.
+            DataError: the library cannot be written.
         """
-        self._forget_model()
-        return self.spec is not None and forget_taught(self.store, self.folder, self.spec)
+        if self.spec is None or taught_stamp(self.store, self.folder, self.spec) is None:
+            return False
+        write_taught(self.store, self.folder, self.spec, None)
+        return True
 
-    def _forget_model(self) -> None:
-        with self._lock:
-            self.close()
-            self._opened_model = None
+    def _taught_stamp(self) -> object:
+        """Changes with what `teach` made, if searches may use it."""
+        spec = self.spec if self._model in (None, TAUGHT) else None
+        return None if spec is None else taught_stamp(self.store, self.folder, spec)
 
     def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
         text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from prvr.cli.options import Whole, app
 from prvr.errors import require
@@ -23,7 +23,8 @@ def run(
     allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
     token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
     without_token: bool = False,
-    client_connections: Whole = 64,
+    client_connections: Annotated[Whole, Parameter(validator=validators.Number(gte=0))] = 64,
+    rescan: Annotated[float, Parameter(validator=validators.Number(gt=0), metavar="SECONDS")] = 10.0,
 ) -> None:
     """Serve the search page and an HTTP API for videos.
 
@@ -39,6 +40,7 @@ def run(
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
         client_connections: maximum number of open connections per client; 0 means no limit
+        rescan: minimum time between two looks for new videos; the server rests at least nine times as long as one takes
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
@@ -47,7 +49,7 @@ def run(
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
-    settings = ServeSettings(tuple(allow_host), token, limits=limits)
+    settings = ServeSettings(tuple(allow_host), token, rescan_seconds=rescan, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     if host.strip("[]") in EVERYWHERE:
         names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from prvr.cli.console import CommandError, load, show_next, stdout
+from prvr.cli.console import CommandError, load, progress_bar, show_next, stdout
 from prvr.cli.options import app
 from prvr_search.cli.libraries import Folder, LibraryOptions, opened_library
 from prvr_search.cli.options import VIDEOS
@@ -27,9 +27,10 @@ def run(
 ) -> None:
     """Improve the search of a folder with a few captions.
 
-    Correct the encoder by some dozens of captions of videos in the folder, in seconds. Each captioned video is left out
-    in turn, and its captions are ranked among all videos; so the table shows what captions of other videos are worth.
-    Searches use them only if SumR is shown to be higher than zero-shot. New videos are encoded first.
+    Correct the encoder by some dozens of captions of videos in the folder, in seconds. Captioned videos are left out in
+    groups, and their captions are ranked among all videos, of many among a sample; so the table shows what captions of
+    other videos are worth. Searches use them only if SumR is shown to be higher than zero-shot. New videos are encoded
+    first.
 
     Args:
         captions: a CSV file with a header, or JSON lines: video, text; start and end if known
@@ -42,10 +43,12 @@ def run(
         if captions is None:
             print("deleted; searches are zero-shot" if opened.forget() else "nothing was taught for this folder")
             return
-        comparison = opened.teach(captions)
+        with progress_bar("teaching", "steps") as progress:
+            comparison = opened.teach(captions, progress)
         taught = opened.taught()
     assert taught is not None
-    stdout().print(_table(comparison, f"{taught.captions:,} captions of {taught.videos:,} videos"))
+    some = "" if comparison.captions == taught.captions else f"{comparison.captions:,} of "
+    stdout().print(_table(comparison, f"{some}{taught.captions:,} captions of {taught.videos:,} videos"))
     if comparison.is_better:
         print("Taught is better than zero-shot: searches of this folder use it from now on.")
         show_next("prvr", "search", folder, "a person opens the fridge")
@@ -62,6 +65,7 @@ def _table(comparison: "Comparison", title: str) -> "Table":
 
     title = f"{title}, each ranked among {comparison.gallery:,} videos"
     note = "paired by caption, resampled by video; each video was left out when its captions were ranked"
+    note += f"; one row in {comparison.step} counts" * (comparison.step > 1)
     table = new_table(title, note, [""], ("zero-shot", "taught", "difference", "95% interval", "p"))
     for name, difference in comparison.differences.items():
         table.add_row(

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import lru_cache
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, NamedTuple
 from unicodedata import combining, normalize
 
 from fastapi import HTTPException, Request, Response
@@ -30,9 +30,20 @@ _CHUNK = 256 * 1024  # bytes that are read at once: with 64 KiB a download is sl
 _RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
 
 
-Stamp = tuple[str, int, int, int, int]
-"""Volume, inode, size, mtime_ns and changed_ns: what tells that a file is the one that was hashed. It stays the same
-when a disk is plugged in again."""
+class Stamp(NamedTuple):
+    """What tells that a file is the one that was hashed; it stays the same when a disk is plugged in again."""
+
+    volume: str
+    inode: int
+    size: int
+    mtime_ns: int
+    changed_ns: int
+
+    @staticmethod
+    def of(file: BinaryIO) -> "Stamp":
+        """That of an open file."""
+        status = os.fstat(file.fileno())
+        return Stamp(volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class Catalogue:
@@ -45,7 +56,7 @@ class Catalogue:
         noted: the stamp with which a video was hashed; None if that is not known.
     """
 
-    def __init__(self, noted: Callable[[VideoEntry], Stamp | None]) -> None:
+    def __init__(self, noted: Callable[[VideoEntry], tuple[str, int, int, int, int] | None]) -> None:
         self._noted = noted
         self._videos = dict[str, VideoEntry]()
         self._hashes = dict[tuple[int, Stamp], str]()
@@ -101,13 +112,13 @@ class Catalogue:
         if not stat.S_ISREG(status.st_mode):
             raise HTTPException(403, "not a regular file that can be read")
         if status.st_size == video.size:
-            stamp = _stamp(file)
+            stamp = Stamp.of(file)
             if stamp == self._noted(video):
                 return
             with self._hashing:
                 sha256 = self._hashes.get((status.st_dev, stamp)) or hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            if _stamp(file) == stamp:
+            if Stamp.of(file) == stamp:
                 self._hashes[status.st_dev, stamp] = sha256
                 if sha256 == video.sha256:
                     return
@@ -116,11 +127,6 @@ class Catalogue:
 
 def _open(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe does not wait for a writer
-
-
-def _stamp(file: io.FileIO) -> Stamp:
-    status = os.fstat(file.fileno())
-    return volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(2**16)

@@ -21,7 +21,7 @@ from prvr_search import Library, Query, SearchFilter, SearchResult
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
 from prvr_search.serve.files import Catalogue, preview_kinds
-from prvr_search.serve.schema import InfoResponse, ProgressResponse, SearchResponse, key_of
+from prvr_search.serve.schema import InfoResponse, SearchResponse, key_of
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
@@ -164,7 +164,8 @@ class Service:
         """Follows changes of the library until it is cancelled, after a first search, which loads the text encoder."""
         self._thread.start()
         try:
-            await self._searches.run(lambda: self._search([_FIRST_QUERY], 1, 1, None), threading.TIMEOUT_MAX)
+            await self._searches.run(lambda: self._index.search_many([_FIRST_QUERY], 1), threading.TIMEOUT_MAX)
+            self.ready = True
         except Busy:  # the server ends before
             return
         except Exception as error:
@@ -240,10 +241,7 @@ class Service:
             HTTPException: the index cannot be read.
             InputError: the model cannot read a query.
         """
-        try:
-            results = await self._searches.run(lambda: self._search(queries, k, moments, where))
-        except DataError as error:  # nothing that the client could mend
-            raise HTTPException(503, "the index cannot be read; see the server log") from error
+        results = await self._searches.run(lambda: self._search(queries, k, moments, where))
         answers = [SearchResponse.model_validate(result) for result in results]
         for answer in answers:
             for rank, hit in enumerate(answer.hits, 1):
@@ -251,17 +249,15 @@ class Service:
         return answers
 
     def _search(
-        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
     ) -> Sequence[SearchResult]:
         try:
             if self._damage:
                 raise DataError(self._damage)
-            results = self._index.search_many(queries, k, moments=moments, where=where)
-        except DataError as error:
+            return self._index.search_many(queries, k, moments=moments, where=where)
+        except DataError as error:  # nothing that the client could mend
             self._note_damage(str(error))
-            raise
-        self.ready = True
-        return results
+            raise HTTPException(503, "the index cannot be read; see the server log") from error
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
@@ -320,21 +316,18 @@ class Service:
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
         done, total = self.progress
-        return InfoResponse(
-            videos=done,
-            progress=ProgressResponse(done=done, total=total, error=self.problem),
-            hours=self._hours,
-            model=self._model.name,
-            pictures=self._reads_pictures,
-            zero_shot=self._model.kind in UNTRAINED,
-            encoder=self._model.frames.name,
-            previews=preview_kinds(),
-            query_characters=self.limits.query_characters,
-            picture_bytes=self.limits.picture_bytes,
-            results=self.limits.results,
-            preview_seconds=self.limits.preview_seconds,
-            version=version,
-        )
+        about = {
+            "videos": done,
+            "progress": {"done": done, "total": total, "error": self.problem},
+            "hours": self._hours,
+            "model": self._model.name,
+            "pictures": self._reads_pictures,
+            "zero_shot": self._model.kind in UNTRAINED,
+            "encoder": self._model.frames.name,
+            "previews": preview_kinds(),
+            "version": version,
+        }
+        return InfoResponse.model_validate(vars(self.limits) | about)
 
     def end(self) -> None:
         """Tells every client that waits for a search or a picture that the server is shutting down."""

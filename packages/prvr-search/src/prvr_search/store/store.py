@@ -55,7 +55,7 @@ from prvr_search.store.folders import FOLDERS, Folder, Folders, State
 from prvr_search.store.home import MOVED, library_home, moved_to
 from prvr_search.store.lines import Lines
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
-from prvr_search.store.upgrade import DATABASE, take_over
+from prvr_search.store.upgrade import is_old, take_over
 
 logger = logging.getLogger(__name__)
 
@@ -448,9 +448,8 @@ class Store:
         """
         home = home.expanduser().absolute()
         other = Folders(lambda: home, mends=False)
-        if count := self._take_over(home):
-            return count, 0
-        if not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
+        count = self._take_over(home)
+        if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
             raise DataError(
                 f"{home}: no library found, there is no folder {FEATURES}. Pass a folder given to --library."
             )
@@ -479,11 +478,11 @@ class Store:
             for record in other.all():
                 if places := {state: place for state, place in record.places.items() if place[1] in films}:
                     self.folders.add(replace(record, places=places))
-        return len(videos), len(skipped - videos)
+        return count + len(videos), len(skipped - videos)
 
     def _take_over(self, home: Path) -> int:
         """Takes over a library of an older version, this one or another, which stays as it is; gives its videos."""
-        if not (home / DATABASE).is_file():
+        if not is_old(home):
             return 0
         count = take_over(self.home, self.folders, home, keep=home != self.home)
         logger.info("%s: %s videos of an earlier version taken over, without encoding", home, f"{count:,}")
@@ -579,6 +578,7 @@ class Store:
             stack.enter_context(self.writable())
             if self._place() != self.home:
                 raise DataError(f"{self.home}: was just moved by another process. Run again.")
+            self._take_over(self.home)
             for path in (self.home / _CLAIMS).glob("*"):
                 with _claim(path, _SHORT) as is_free:
                     if not is_free:

@@ -20,11 +20,15 @@ from prvr_search.store.features import FEATURES, Film, encoder_key, feature_file
 from prvr_search.store.folders import Folder, Folders, State
 
 logger = logging.getLogger(__name__)
-DATABASE = "library.sqlite"
-"""The file of a library in the old format."""
+DATABASE, _SPEC = "library.sqlite", "encoder.json"
 _STEPS = 300_000_000  # of SQLite, more than any library needs
 _LINES = 1 << 20
 _SPACE = "\u200b"
+
+
+def is_old(home: Path) -> bool:
+    """Whether there is a library in the old format."""
+    return (home / DATABASE).is_file() or next((home / FEATURES).glob(f"*/{_SPEC}"), None) is not None
 
 
 def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) -> int:
@@ -45,7 +49,7 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
         OSError: the library cannot be written.
     """
     tables = _tables(old / DATABASE)
-    about = {sha256: text for sha256, text, *_ in tables["videos"]}
+    about = {sha256: (text, version) for sha256, text, version in tables["videos"]}
     hashes = {(sha256, key): digest for sha256, key, _, digest in tables["features"]}
     count = 0
     specs = _specs(old, tables["encoders"])
@@ -66,7 +70,7 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
                 continue
             lines = _own_lines(tables, sha256)
             if not (target := feature_file(home, key, sha256)).exists():
-                write_features(target, _film(about.get(sha256), sha256), spec, rows, lines, durable=False)
+                write_features(target, _film(*about.get(sha256, (None, 0)), sha256), spec, rows, lines, durable=False)
             count += 1
             if not keep:
                 path.unlink()
@@ -78,7 +82,7 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
     if hasattr(os, "sync"):
         os.sync()
     if not keep:
-        for path in [*old.glob(f"{FEATURES}/*/encoder.json"), old / FEATURES / "folders.json"]:
+        for path in [*old.glob(f"{FEATURES}/*/{_SPEC}"), old / FEATURES / "folders.json"]:
             path.unlink(missing_ok=True)
         for path in old.glob(f"{DATABASE}*"):
             path.rename(path.with_name(f"old-{path.name}"))
@@ -95,7 +99,7 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
     tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
     blocks = iter(range(_STEPS // 1_000_000))
     with (
-        suppress(sqlite3.DatabaseError),
+        suppress(sqlite3.DatabaseError, ValueError, OverflowError),
         closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
     ):
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -106,14 +110,14 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
             raise DataError(f"{file}: the database of another program. Choose another folder with --library.")
         for name, names in columns.items():
             if str(kinds.get(name, "")).startswith("tableCREATE TABLE"):
-                with suppress(sqlite3.DatabaseError):
+                with suppress(sqlite3.DatabaseError, ValueError, OverflowError):
                     tables[name] += connection.execute(f"SELECT {names} FROM {name}")
     return tables
 
 
 def _specs(old: Path, rows: list[tuple[Any, ...]]) -> dict[str, FeatureSpec]:
     texts = [*rows]
-    for path in sorted((old / FEATURES).glob("*/encoder.json")):
+    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
         with suppress(DataError, FileNotFoundError):
             texts.append((path.parent.name, read_text(path)))
     specs: dict[str, FeatureSpec] = {}
@@ -138,11 +142,11 @@ def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
     return rows
 
 
-def _film(text: object, sha256: str) -> Film:
+def _film(text: object, version: object, sha256: str) -> Film:
     """What is known of a video; one of no version where it cannot be told, so that it is described again."""
     with suppress(DataError, TypeError):
         values = parse_json(str(text), "about")
-        film = parse_record(Film, {**values, "sha256": sha256, "version": 2}, "about", file_names=True)
+        film = parse_record(Film, {**values, "sha256": sha256, "version": version}, "about", file_names=True)
         if 0 <= film.duration < 1e10 and abs(film.start_time) < 1e10 and min(film.width, film.height) >= 0:
             return film
     return Film(sha256)

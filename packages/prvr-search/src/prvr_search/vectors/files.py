@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from prvr.data.atomic import ABANDONED_AFTER, clear_half_written, replace_file
+from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
 from prvr.errors import DataError
 from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_proven
 from prvr_search.vectors.model import RowSet, SearchModel
@@ -189,7 +189,7 @@ def write_vectors(
         file.seek(0)
         file.write(digest.hexdigest().encode() + b"\n")
 
-    temporary = folder / f"new-{secrets.token_hex(8)}"
+    temporary = folder / f"new.{secrets.token_hex(8)}{HALF_WRITTEN}"
     replace_file(temporary, write, durable=False)
     path = folder / f"{digest.hexdigest()}{SUFFIX}"
     temporary.replace(path)

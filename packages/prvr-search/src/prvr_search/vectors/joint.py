@@ -111,7 +111,7 @@ class JointModel:
         return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
 
     def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-        return rows if self._taught is None else unit(self._taught(rows))
+        return rows if self._taught is None else unit(rows @ self._taught.matrix)
 
 
 class MomentModel:

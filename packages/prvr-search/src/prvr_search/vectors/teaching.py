@@ -1,39 +1,47 @@
 r"""A few captions of a folder's videos, and how much better they make the encoder alone.
 
-A caption y teaches the mean row x of its moment, or of its video where it has no times. The map of rows is ridge
-regression towards the encoder alone, in closed form (see `prvr.training.closed_form`; here in its dual form, whose
-matrices are as large as the number of captions):
-
-$$u \mapsto u + (u - \bar x)\, X_c^T (X_c X_c^T + \lambda I)^{-1} (Y - X)_c,$$
-
-where c takes means away. A large penalty gives the encoder alone, and the mean row stays where it is: what all pictures
-differ in from all sentences says nothing about which picture a sentence describes.
+The map of rows is that of `prvr.training.closed_form` towards the identity: a large penalty gives the encoder alone.
+Each caption is shared out among the rows of its moments, or of its video where it has no times, as its cosines with
+them are. Sums over the rows of groups of videos are all that is kept, so a map without a group costs no pass.
 """
 
 import base64
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import ceil, isnan
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float32, Int
+from torch import Tensor
 
 from prvr.corpora.caption_corpus import CaptionLine, match_captions
 from prvr.corpora.user_captions import Problems, read_table
-from prvr.encoders import VideoFeatures
+from prvr.encoders import VideoEntry, VideoFeatures
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
+from prvr.training.closed_form import Sums, ridge
 from prvr_search.store.features import encoder_key
 from prvr_search.vectors.embedding import cut_windows
 from prvr_search.vectors.joint import JointModel
 from prvr_search.vectors.rows import unit
 from prvr_search.vectors.taught import Taught
 
-_PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-"""In mean variances of the rows; of those that rank alike, the first is chosen."""
-_FOLDS, _SAMPLE = 5, 64  # groups of videos that are left out in turn to choose the penalty, and rows of each video
-_WORK, _FEWEST = 1e12, 10  # products of all these choices, above which videos are left out in groups; at least so many
+Progress = Callable[[float, float, str], None]
+"""Called with how much is done, how much there is in all, and of what."""
+
+_PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
+"""In mean squares of the rows' entries; of those that rank alike, the first is chosen."""
+_TEMPERATURE = 0.05
+_FOLDS = 5  # groups of videos that are left out in turn
+_VIDEOS, _CAPTIONS = 1000, 2000  # that are compared, at most
+_NUMBERS, _ROWS = 2**26, 2**13  # in the rows of these videos, and rows by which the penalty is chosen, at most
+_AT_ONCE = 256  # captions
 _LEVEL = 0.05
 
 
@@ -42,12 +50,16 @@ class Comparison:
     """Captions ranked by the encoder alone, and by maps that were fitted without the video of each.
 
     Args:
-        gallery: the number of videos that were ranked.
+        captions: how many were ranked.
+        gallery: the number of videos among which they were.
+        step: of the rows of these, every so many-th counted.
         zero_shot, taught: their metrics.
         differences: R@1, 5, 10, 100 and SumR, taught minus zero-shot, paired and resampled by video.
     """
 
+    captions: int
     gallery: int
+    step: int
     zero_shot: RetrievalMetrics
     taught: RetrievalMetrics
     differences: dict[str, Difference]
@@ -62,73 +74,41 @@ class Comparison:
         return sumr.interval.low > 0 and sumr.p_value < _LEVEL
 
 
-class _Pairs:
-    """The rows x and sentences y of captions as products alone.
+@dataclass(frozen=True)
+class _Gallery:
+    """Captions that are ranked among videos.
 
     Args:
-        x, y: `(n, d)`.
+        rows: `(r, d)` of each video.
+        sentences: `(q, d)` of the captions.
+        own: `(q,)` the number of the video of each.
+        others: `(q, v)` the other videos that have the same caption, which do not count.
     """
 
-    def __init__(self, x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> None:
-        self.both, self.dim = np.concatenate([x, y]), x.shape[1]
-        gram = (self.both @ self.both.T).reshape(2, len(x), 2, len(x))
-        self.xx, self.xy, self.yy = gram[0, :, 0], gram[0, :, 1], gram[1, :, 1]
+    rows: Sequence[Float32[np.ndarray, "_ d"]]
+    sentences: Float32[np.ndarray, "q d"]
+    own: Int[np.ndarray, " q"]
+    others: Bool[np.ndarray, "q v"]
 
-    def products(self, rows: Float[np.ndarray, "r d"]) -> Float[np.ndarray, "r m"]:
-        """Rows with all x, then with all y."""
-        return rows @ self.both.T
-
-    def scores(
-        self,
-        products: Float[np.ndarray, "r m"],
-        starts: Int[np.ndarray, " v"],
-        queries: Int[np.ndarray, " q"],
-        support: Int[np.ndarray, " s"],
-        penalty: float,
-    ) -> Float[np.ndarray, "q v"]:
-        """The highest cosine of sentences with the rows of each video, by the map that some captions give.
-
-        Args:
-            products: of the rows of some videos, one after the other.
-            starts: the first row of each.
-            queries: numbers of the sentences.
-            support: numbers of the captions that the map is fitted to; none: the encoder alone.
-            penalty: of the map.
-        """
-        with_x, with_y = np.split(products, 2, 1)
-        dots, squares = with_y[:, queries], np.ones(len(products))
-        if len(support):
-            block = np.ix_(support, support)
-            xx, xy, yy = self.xx[block], self.xy[block], self.yy[block]
-            shares = (with_x[:, support] - xx.mean(0)) @ _dual(xx, penalty, self.dim)
-            dots = dots + shares @ (self.yy - self.xy)[np.ix_(support, queries)]
-            along, gaps = with_y[:, support] - with_x[:, support], yy - xy - xy.T + xx
-            squares = squares + (shares * (2 * along + shares @ gaps)).sum(1)
-        return np.maximum.reduceat(dots / np.sqrt(np.maximum(squares, 1e-12))[:, None], starts, axis=0).T
-
-    def map(self, penalty: float) -> Float[np.ndarray, "e d"]:
-        """W^T, then b, of all captions."""
-        x, y = np.split(self.both, 2)
-        change = x.T @ _dual(self.xx, penalty, self.dim) @ (y - x)
-        return np.concatenate([np.eye(self.dim) + change, -x.mean(0)[None] @ change])
-
-
-def _dual(xx: Float[np.ndarray, "n n"], penalty: float, dim: int) -> Float[np.ndarray, "n n"]:
-    """The inverse of the centred products and the penalty, which takes means away on both sides."""
-    centre = np.eye(len(xx)) - 1 / len(xx)
-    products = centre @ xx @ centre
-    strength = penalty * np.trace(products) / dim + np.finfo(float).eps
-    return centre @ np.linalg.inv(products + strength * np.eye(len(xx))) @ centre
+    def ranks(
+        self, some: Bool[np.ndarray, " q"], weight: Float32[np.ndarray, "d d"] | None, videos: int
+    ) -> Int[np.ndarray, " n"]:
+        """The ranks of the videos of some captions among the first videos, by a map or by the encoder alone."""
+        mapped = (rows if weight is None else unit(rows @ weight) for rows in self.rows[:videos])
+        scores = np.stack([(rows @ self.sentences[some].T).max(0) for rows in mapped], 1)
+        scores[self.others[some, :videos]] = -np.inf
+        relevant = self.own[some, None] == np.arange(videos)
+        return count_ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).ranks().numpy()
 
 
 def teach(
-    path: Path | str, folder: Path, features: VideoFeatures, model: JointModel, window: float
+    path: Path | str, folder: Path, features: VideoFeatures, model: JointModel, window: float, progress: Progress
 ) -> tuple[Taught, Comparison]:
     """Fits the map of a folder to captions, and compares it with the encoder alone.
 
-    Each video is left out in turn, of very many a group of them: its captions are ranked among all videos by a map that
-    was fitted to the captions of the others, with the penalty that ranked them best. Copies are one video, and each
-    video with the same caption is relevant.
+    Groups of videos are left out in turn: their captions are ranked by a map that was fitted to those of the others,
+    with the penalty whose maps rank these best, each without its own group as well. Copies are one video. All captions
+    are fitted to; of very many videos and captions, some are compared.
 
     Args:
         path: a table that `prvr.corpora.read_user_captions` reads.
@@ -136,107 +116,144 @@ def teach(
         features: of its videos.
         model: the encoder alone.
         window: the length of windows of the index, in seconds.
+        progress: called now and then.
 
     Raises:
         DataError: lines that cannot be used, each with its number; captions of a single video.
     """
-    lines, sentences = _sentences(Path(path).expanduser(), features, model)
-    numbers = {sha: number for number, sha in enumerate(dict.fromkeys(e.sha256 for e in features.entries.values()))}
-    own = np.array([numbers[features.entries[line.video].sha256] for line in lines])
-    if len(set(own)) < 2:
+    problems = Problems(Path(path).expanduser())
+    lines = match_captions(read_table(problems), features, problems)
+    problems.refuse()
+    entries = {entry.sha256: entry for entry in reversed(features.entries.values())}
+    # Hashes are an order without meaning, whatever that of the table: its beginning is a sample.
+    keys = [(features.entries[line.video].sha256, _hash(f"{line.caption.text}\n{line.moment}")) for line in lines]
+    lines, keys = [lines[place] for place in np.lexsort(np.array(keys).T[::-1])], sorted(keys)
+    captioned = list(dict.fromkeys(sha256 for sha256, _ in keys))
+    if len(captioned) < 2:
         raise DataError(f"{path}: captions of 1 video. Expected captions of several, so that one can be left out.")
-    texts = np.array([line.caption.text.casefold() for line in lines])
-    relevant = np.zeros((len(lines), len(numbers)), bool)
-    for text, video in zip(texts, own, strict=True):
-        relevant[texts == text, video] = True
-    pairs = _Pairs(np.stack([_moment(line, features, model) for line in lines]), sentences)
-    videos = {numbers[entry.sha256]: video for video, entry in reversed(features.entries.items())}
+    videos = captioned + sorted(entries.keys() - {*captioned})[: max(0, _VIDEOS - len(captioned))]
+    own = np.searchsorted(captioned, [sha256 for sha256, _ in keys])
+    sentences = _sentences(lines, problems, model, progress)
 
-    def products(number: int) -> Float[np.ndarray, "r m"]:
-        entry, rows = features.entries[videos[number]], features.read(videos[number])
-        spans, _ = cut_windows(len(rows), entry.duration, features.rate, window, window)
+    parts = _parts(features, [entries[sha256] for sha256 in captioned], lines, own, sentences, progress)
+    folds = len(parts)
+
+    def fit(left_out: Sequence[int], penalty: float) -> Float32[np.ndarray, "d d"] | None:
+        kept = [part for fold, part in enumerate(parts) if fold not in left_out]
+        return ridge(Sums.mean(kept), penalty, identity=True)[0].float().numpy() if kept else None
+
+    step = ceil(sum(4 / 3 * model.dim * entries[sha256].frames for sha256 in videos[:_VIDEOS]) / _NUMBERS)
+    gallery = list[Float32[np.ndarray, "_ d"]]()
+    for number, sha256 in enumerate(videos[:_VIDEOS]):
+        progress(number, len(videos), "gallery")
+        rows, duration = features.read(entries[sha256].id), entries[sha256].duration
+        spans, _ = cut_windows(len(rows), duration, features.rate, window, window)
         vectors = model.encode_windows([rows[slice(*span)] for span in spans])
-        return pairs.products(np.concatenate([vector.frames for vector in vectors]))
+        gallery.append(np.concatenate([vector.frames for vector in vectors])[::step].copy())
+    alike = defaultdict[str, set[int]](set)
+    for line, number in zip(lines, own.tolist(), strict=True):
+        alike[line.caption.text.casefold()].add(number)
+    several = np.arange(len(own)) - np.searchsorted(own, own)  # the first caption of each video comes first, and so on
+    queries = np.sort(np.argsort(several + len(own) * (own >= len(gallery)), kind="stable")[:_CAPTIONS])
+    queries = queries[own[queries] < len(gallery)]
+    others = np.zeros((len(queries), len(videos)), bool)
+    for row, query in zip(others, queries, strict=True):
+        row[[*alike[lines[query].caption.text.casefold()] - {int(own[query])}]] = True
+    compared = _Gallery(gallery, sentences[queries], own[queries], others[:, : len(gallery)])
 
-    captioned, everything = np.unique(own), np.arange(len(lines))
-    cache = {number: products(number) for number in captioned.tolist()}
-    samples = [rows[:: -(-len(rows) // _SAMPLE)] for rows in cache.values()]
-    gallery = np.concatenate(samples)
-    starts = np.cumsum([0, *map(len, samples)])[:-1]
-
-    def best_penalty(captions: Int[np.ndarray, " s"]) -> float:
-        """The one whose maps rank these captions best among captioned videos, each without its own."""
-        quality = dict.fromkeys(_PENALTIES, 0.0)
-        for group in _groups(np.unique(own[captions]), _FOLDS):
-            queries = captions[np.isin(own[captions], group)]
-            support = captions[~relevant[np.ix_(captions, group)].any(1)]
-            for penalty in _PENALTIES:
-                scores = pairs.scores(gallery, starts, queries, support, penalty)
-                quality[penalty] += (1 / _ranks(scores, relevant[np.ix_(queries, captioned)])).sum()
-        return max(quality, key=quality.__getitem__)
-
-    plans = []
-    most = _WORK / (4 * _FOLDS * len(_PENALTIES) * len(gallery) * len(lines) ** 2)
-    for group in _groups(captioned, max(_FEWEST, int(most))):
-        support = np.flatnonzero(~relevant[:, group].any(1))
-        plans.append((np.flatnonzero(np.isin(own, group)), support, best_penalty(support)))
-    alone = np.zeros(relevant.shape)
-    taught = np.zeros(relevant.shape)
-    first = np.zeros(1, int)
-    for number in range(len(numbers)):
-        rows = cache[number] if number in cache else products(number)
-        alone[:, number] = pairs.scores(rows, first, everything, everything[:0], 0.0)[:, 0]
-        for queries, support, penalty in plans:
-            taught[queries, number] = pairs.scores(rows, first, queries, support, penalty)[:, 0]
-    before, after = _ranks(alone, relevant), _ranks(taught, relevant)
+    few = max(folds, int(np.searchsorted(np.cumsum([*map(len, gallery)]), _ROWS, "right")))
+    fold_of = compared.own % folds
+    quality = np.zeros((folds, folds, len(_PENALTIES)))
+    pairs = [*combinations_with_replacement(range(folds), 2)]
+    for done, (first, second) in enumerate(pairs):
+        progress(done, len(pairs), "penalties")
+        for number, penalty in enumerate(_PENALTIES):
+            some = np.isin(fold_of, (first, second)) & (compared.own < few)
+            gains = 1 / compared.ranks(some, fit((first, second), penalty), few)
+            for left_out, fold in {(first, second), (second, first)}:
+                quality[left_out, fold, number] = gains[fold_of[some] == fold].sum()
+    before, after = np.zeros(len(queries), int), np.zeros(len(queries), int)
+    for fold in range(folds):
+        progress(fold, folds, "comparisons")
+        penalty = _PENALTIES[(quality[fold].sum(0) - quality[fold, fold]).argmax()]
+        before[fold_of == fold] = compared.ranks(fold_of == fold, None, len(gallery))
+        after[fold_of == fold] = compared.ranks(fold_of == fold, fit((fold,), penalty), len(gallery))
     metrics = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
-    comparison = Comparison(len(numbers), *metrics, differences=paired_test(before, after, own))
-    matrix = pairs.map(best_penalty(everything)).astype("<f4")
-    record = Taught(
+    differences = paired_test(before, after, compared.own)
+    comparison = Comparison(len(queries), len(gallery), step, next(metrics), next(metrics), differences)
+    weight = fit((), _PENALTIES[np.einsum("ffp->p", quality).argmax()])
+    assert weight is not None
+    taught = Taught(
         folder=str(folder),
         encoder=encoder_key(features.spec),
+        digest=_hash(str(keys)),
         captions=len(lines),
         videos=len(captioned),
         zero_shot=comparison.zero_shot.sumr,
         taught=comparison.taught.sumr,
         better=comparison.is_better,
-        dim=pairs.dim,
-        map=base64.b64encode(matrix.tobytes()).decode(),
+        map=base64.b64encode(weight.astype("<f4").tobytes()).decode(),
     )
-    return record, comparison
+    return taught, comparison
 
 
 def _sentences(
-    path: Path, features: VideoFeatures, model: JointModel
-) -> tuple[list[CaptionLine], Float[np.ndarray, "n d"]]:
-    """The captions of a table, and the unit vector of each."""
-    problems = Problems(path)
-    lines = match_captions(read_table(problems), features, problems)
+    lines: Sequence[CaptionLine], problems: Problems, model: JointModel, progress: Progress
+) -> Float32[np.ndarray, "n d"]:
+    """The unit vector of each caption."""
     vectors = []
-    for line in lines:
-        if line.caption.text:
-            try:
-                vectors.append(model.encode_texts([line.caption.text])[0])
-            except ValueError as error:
-                problems.add(line.caption.line, error)
+    for first in range(0, len(lines), _AT_ONCE):
+        progress(first, len(lines), "captions")
+        some = lines[first : first + _AT_ONCE]
+        try:
+            vectors.append(model.encode_texts([line.caption.text for line in some]))
+        except ValueError:
+            for line in some:
+                try:
+                    model.encode_texts([line.caption.text])
+                except ValueError as error:
+                    problems.add(line.caption.line, error)
     problems.refuse()
-    return lines, np.array(vectors, float)
+    return np.concatenate(vectors)
 
 
-def _moment(line: CaptionLine, features: VideoFeatures, model: JointModel) -> Float[np.ndarray, " d"]:
-    """The unit mean of the rows that a caption describes."""
-    rows = unit(features.read(line.video)[:, : model.dim].astype(np.float32))
-    if not np.isnan(line.moment.start):
-        first = min(int(line.moment.start * features.rate), len(rows) - 1)
-        rows = rows[first : max(first + 1, int(np.ceil(line.moment.end * features.rate)))]
-    return unit(rows.mean(0, keepdims=True))[0].astype(float)
+def _parts(
+    features: VideoFeatures,
+    captioned: Sequence[VideoEntry],
+    lines: Sequence[CaptionLine],
+    own: Int[np.ndarray, " n"],
+    sentences: Float32[np.ndarray, "n d"],
+    progress: Progress,
+) -> list[Sums]:
+    """The sums of each group of videos; every caption is shared out among the rows that it describes."""
+    dim = sentences.shape[1]
+    parts = [
+        Sums(torch.zeros(dim + 1, dim + 1, dtype=torch.float64), torch.zeros(dim + 1, dim, dtype=torch.float64))
+        for _ in range(min(_FOLDS, len(captioned)))
+    ]
+    for number, entry in enumerate(captioned):
+        progress(number, len(captioned), "videos")
+        x = torch.from_numpy(unit(features.read(entry.id)[:, :dim].astype(np.float32)))
+        first, end = np.searchsorted(own, (number, number + 1))
+        for start in range(first, end, _AT_ONCE):
+            some = slice(start, min(end, start + _AT_ONCE))
+            inside, y = _described(lines[some], features.rate, len(x)), torch.from_numpy(sentences[some])
+            shares = (y @ x.mT / _TEMPERATURE).masked_fill(~inside, -torch.inf).softmax(1)
+            sums, part = Sums.of(x, shares.sum(0), shares.mT @ y), parts[number % len(parts)]
+            part.rows.add_(sums.rows)
+            part.pairs.add_(sums.pairs)
+    return parts
 
 
-def _groups(videos: Int[np.ndarray, " v"], most: int) -> list[Int[np.ndarray, " _"]]:
-    """The videos in at most so many groups of about one size."""
-    count = min(most, len(videos))
-    return [videos[first::count] for first in range(count)]
+def _described(lines: Sequence[CaptionLine], rate: float, count: int) -> Bool[Tensor, "k r"]:
+    """Which rows of its video each caption describes: those of its moments, or all."""
+    inside = torch.zeros(len(lines), count, dtype=torch.bool)
+    for row, line in zip(inside, lines, strict=True):
+        for start, end in ((line.moment.start, line.moment.end), *line.moment.more):
+            first = 0 if isnan(start) else min(int(start * rate), count - 1)
+            row[first : None if isnan(end) else max(first + 1, ceil(end * rate))] = True
+    return inside
 
 
-def _ranks(scores: Float[np.ndarray, "q v"], relevant: Bool[np.ndarray, "q v"]) -> Int[np.ndarray, " q"]:
-    return count_ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).ranks().numpy()
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

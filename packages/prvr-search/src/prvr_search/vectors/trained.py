@@ -189,8 +189,8 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
         retriever = blocks_alone(retriever) if gate else path_alone(retriever)
     joined = retriever.path is not None and retriever.has_blocks
     model = RescoredModel if joined or retriever.config.frame_query == "words" else TrainedModel
-    weights = _fingerprint(retriever, keep_last)
-    identity = ModelIdentity("trained", str(files.folder), weights, encoder.encoder, text.identity)
+    sha256 = _fingerprint(retriever, keep_last)
+    identity = ModelIdentity("trained", str(files.folder), sha256, encoder.encoder, text.identity)
     return model(retriever, keep_last, identity, text, device)
 
 

@@ -78,6 +78,12 @@ class Sums:
     pairs: Float[Tensor, "n e"]
 
     @classmethod
+    def of(cls, x: Float[Tensor, "r d"], shares: Float[Tensor, " r"], targets: Float[Tensor, "r e"]) -> "Sums":
+        """Of some rows, each with its share of the captions, and the sum of their sentences weighted by it."""
+        x = F.pad(x, (0, 1), value=1.0)
+        return cls(((x * shares[:, None]).mT @ x).double(), (x.mT @ targets).double())
+
+    @classmethod
     def mean(cls, parts: "Sequence[Sums]") -> "Sums":
         """The mean of several."""
         return cls(torch.stack([p.rows for p in parts]).mean(0), torch.stack([p.pairs for p in parts]).mean(0))
@@ -164,9 +170,8 @@ class Captions:
             if fitted is not None:
                 logits = targets @ F.normalize(_mapped(z, fitted), dim=-1).mT / temperature
             shares = logits.masked_fill(~valid[:, None], -torch.inf).softmax(2) * target_mask[..., None]  # (v, k, r)
-            sums, z = (shares.mT @ targets)[valid], F.pad(z[valid], (0, 1), value=1.0)
-            rows = rows + ((z * shares.sum(1)[valid][:, None]).mT @ z).double()
-            pairs = pairs + (z.mT @ sums).double()
+            part = Sums.of(z[valid], shares.sum(1)[valid], (shares.mT @ targets)[valid])
+            rows, pairs = rows + part.rows, pairs + part.pairs
         return Sums(rows, pairs)
 
     def _targets(self, videos: Sequence[int]) -> tuple[Tensor, Tensor]:
