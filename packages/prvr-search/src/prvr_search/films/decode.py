@@ -557,6 +557,9 @@ class _Source(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        return self._file.fileno()
+
     def seekable(self) -> bool:
         return True
 

@@ -187,7 +187,7 @@ class Folders:
             try:
                 self._read[path] = stamp, self._parsed(path)
             except DataError as error:
-                if isinstance(error.__cause__, OSError):
+                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
                     raise error.__cause__ from error
                 logger.warning("%s Videos that are seen again are recognised by their content.", error)
                 if self._mends:

@@ -106,6 +106,7 @@ class Store:
         self._specs: dict[str, FeatureSpec] = {}
         self._films: dict[str, dict[str, Kept]] = {}
         self._scanned: object = None
+        self._damaged = dict[tuple[str, str], str]()
 
     def _place(self) -> Path:
         """The folder as it is now: another process may have moved the library."""
@@ -172,7 +173,7 @@ class Store:
         except DataError as error:
             if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
                 raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
-            self._put_aside(key, sha256, path)
+            self._put_aside(key, sha256, path, str(error))
             raise DataError(f"{error} Run the command again to encode the video.") from error
 
     def has(self, key: str, sha256: str) -> bool:
@@ -218,14 +219,11 @@ class Store:
 
     def verify(self, key: str, shas: Collection[str]) -> tuple[str, ...]:
         """What is wrong with the features of some videos: their files are read and compared with their hashes."""
-        problems = []
-        here = {sha256 for of, sha256, _ in _feature_files(self.home) if of == key}
-        for sha256 in sorted(here.intersection(shas)):
-            try:
-                self.read(key, sha256)
-            except DataError as error:
-                problems.append(str(error))
-        return tuple(problems)
+        for of, sha256, _ in [*_feature_files(self.home)]:
+            if of == key and sha256 in shas:
+                with suppress(DataError):
+                    self.read(key, sha256)
+        return tuple(problem for (of, sha256), problem in self._damaged.items() if of == key and sha256 in shas)
 
     def _scan(self) -> dict[str, dict[str, Kept]]:
         """What the files of features hold; those that have changed since they were last read are read again."""
@@ -285,8 +283,9 @@ class Store:
             self._cache.mkdir(parents=True, exist_ok=True)
             write_proven(self._cache / "films", [json.dumps(films).encode()], durable=False)
 
-    def _put_aside(self, key: str, sha256: str, path: Path) -> None:
+    def _put_aside(self, key: str, sha256: str, path: Path, problem: str) -> None:
         """Renames a damaged file, so that the video is encoded again."""
+        self._damaged[key, sha256] = problem
         self._films.get(key, {}).pop(sha256, None)
         with suppress(OSError):
             path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))

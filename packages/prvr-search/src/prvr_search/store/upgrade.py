@@ -97,7 +97,7 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
         "folders": "path, encoder, named", "subtitles": "number, sha256, path", "lines_content": "id, c2, c3, c0, c1",
     }  # fmt: skip
     tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
-    blocks = iter(range(_STEPS // 1_000_000))
+    blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, str]()
     with (
         suppress(sqlite3.DatabaseError, ValueError, OverflowError),
         closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
@@ -105,13 +105,13 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.set_progress_handler(lambda: next(blocks, None) is None, 1_000_000)
-        kinds = dict(connection.execute("SELECT name, type || substr(sql, 1, 14) FROM sqlite_master"))
-        if kinds and not {"encoders", "features", "places"} & kinds.keys():
-            raise DataError(f"{file}: the database of another program. Choose another folder with --library.")
+        kinds |= dict(connection.execute("SELECT name, type || substr(sql, 1, 14) FROM sqlite_master"))
         for name, names in columns.items():
             if str(kinds.get(name, "")).startswith("tableCREATE TABLE"):
                 with suppress(sqlite3.DatabaseError, ValueError, OverflowError):
                     tables[name] += connection.execute(f"SELECT {names} FROM {name}")
+    if kinds and not {"encoders", "features", "places"} & kinds.keys():
+        raise DataError(f"{file}: the database of another program. Choose another folder with --library.")
     return tables
 
 
