@@ -223,9 +223,9 @@ def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
         for begin in (stalled, HALF_SENT, b""):
             stack.enter_context(connect(address)).sendall(begin)
         threads = [threading.Thread(target=search, args=[f"a {one} red one"]) for one in ("short", "long")]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.4)  # the short one runs already when the long one comes
+        for number, thread in enumerate(threads, 1):
+            thread.start()  # the short one runs already when the long one comes
+            wait_for(lambda: f"prvr_searches_pending {number}.0" in client.get("/metrics").text)  # noqa: B023
         process.terminate()
         began = time.monotonic()
         for thread in threads:

@@ -37,6 +37,7 @@ _INPUTS = {
     "time": 'type="date" min="1970-01-02" max="9998-12-31"',
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
+_PICTURE = "/api/search/picture"
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
@@ -121,7 +122,8 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
-        settings=settings,
+        hosts=settings.hosts,
+        most_bytes={_PICTURE: settings.limits.picture_bytes, "": settings.limits.body_bytes},
         sessions=sessions,
         registry=service.registry,
     )
@@ -198,7 +200,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post("/api/search/picture", openapi_extra=body)
+    @router.post(_PICTURE, openapi_extra=body)
     async def search_picture(
         request: Request, options: Annotated[schema.SearchParameters, Query()]
     ) -> schema.SearchResponse:

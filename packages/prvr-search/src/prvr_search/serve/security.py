@@ -9,10 +9,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,9 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prvr.config import ConfigError
 from prvr.reading import read_text
-
-if TYPE_CHECKING:
-    from prvr_search.serve.settings import ServeSettings
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +47,6 @@ SECURITY_HEADERS = {
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PUBLIC = ("/", "/health", "/ready", "/openapi.json")  # these reveal nothing about the videos
 _STATIC = "/static/"
-PICTURE = "/api/search/picture"
-"""The address that takes pictures, whose bodies are larger than others."""
 
 
 def is_loopback(host: str) -> bool:
@@ -171,18 +165,23 @@ class SecurityMiddleware:
 
     Args:
         app: the application.
-        settings: the names by which clients may call the server, and how large a body may be.
+        hosts: names by which clients may call the server, besides those of this machine.
+        most_bytes: how large the body of a request may be, by its address; "": of all others.
         sessions: the token and its cookies.
         registry: of the metrics of the server. Routes are templates such as `/api/videos/{key}/file`, so that their
             number is bounded.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: "ServeSettings", sessions: Sessions, registry: CollectorRegistry
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        most_bytes: Mapping[str, int],
+        sessions: Sessions,
+        registry: CollectorRegistry,
     ) -> None:
-        self.app, self.sessions = app, sessions
-        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *settings.hosts)))
-        self.limits = settings.limits
+        self.app, self.most_bytes, self.sessions = app, most_bytes, sessions
+        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *hosts)))
         self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=registry)
         self.requests = Counter("prvr_requests", "Completed requests.", ["route", "status"], registry=registry)
         self.seconds = Histogram("prvr_request_seconds", "Time to the answer's start.", ["route"], registry=registry)
@@ -241,7 +240,7 @@ class SecurityMiddleware:
     def _bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """Bounds the body of a request, whether or not its length is announced."""
         received = 0
-        most = self.limits.picture_bytes if scope["path"] == PICTURE else self.limits.body_bytes
+        most = self.most_bytes.get(scope["path"], self.most_bytes[""])
 
         async def read() -> Message:
             nonlocal received
