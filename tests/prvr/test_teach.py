@@ -197,6 +197,7 @@ def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Pa
     with Library(folder, encoder="toy", device="cpu") as opened:
         opened.teach(captions)
         taught = read_taught(opened.storage, opened.folder, TOY)
+    assert taught is not None
     assert np.abs(taught.matrix - np.eye(TOY.joint_dim)).max() < 0.05  # 0.5 by heart
 
 

@@ -406,8 +406,8 @@ class Library:
 
     def _taught_stamp(self) -> object:
         """Changes with what `teach` made, if searches may use it."""
-        uses_it = self._model in (None, TAUGHT) and self.spec is not None
-        return taught_stamp(self.storage, self.folder, self.spec) if uses_it else None
+        spec = self.spec if self._model in (None, TAUGHT) else None
+        return None if spec is None else taught_stamp(self.storage, self.folder, spec)
 
     def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
         text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
