@@ -1,13 +1,13 @@
 """Search among many videos: each backend beside the plain matrix product that every exact search contains.
 
     python benchmarks/search.py                                              # about a minute
-    python benchmarks/search.py --videos 1000 10000 --backends exact faiss milvus:server
+    python benchmarks/search.py --videos 1000 10000 --backends exact milvus:server
     python benchmarks/search.py --frames 240 --videos 1000 --models "single frames" zero-shot --backends exact
 
 Vectors with the statistics of real ones (32 clips and --frames frames of 384 numbers per video) are written as an index
 in a temporary folder (--folder names another, which is kept and used again). Every contender runs in a process of its
 own, and they take turns: `plain` multiplies every query with every vector as it is stored, no more; `plain32` with
-float32 vectors in memory; `exact`, `faiss` and `milvus:...` are whole searches for the ten best videos.
+float32 vectors in memory; `exact` and `milvus:...` are whole searches for the ten best videos.
 `milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. With one thread,
 times are those of the processor, which leaves out what a server computes. Ratios are those to the first contender.
 --models compares indexes of the same frames: all frames, with their means or alone, and 32 clips of each video; or
@@ -85,10 +85,9 @@ def searched(folder: Path, queries: int, backend: str, server: int | None, kind:
             hits = index.search(str(number), K).hits
             times.append(now() - start)
             recalls.append(len({hit.video_id for hit in hits} & set(ids)) / len(ids))
-        extra = sum(path.stat().st_size for path in folder.glob("*/packs/*[!s]") if path.is_file())
         used = [memory_of("self"), *([] if server is None else [memory_of(server)])]
         sizes = {name: sum(entry[name] for entry in used) for name in used[0]}
-        return percentiles(times) | sizes | {"recall": float(np.mean(recalls)), "sync": sync, "bytes": extra}
+        return percentiles(times) | sizes | {"recall": float(np.mean(recalls)), "sync": sync}
 
     index.search("0", K)
     return {"search": search}
@@ -143,8 +142,7 @@ def rows_of(about: dict[str, Any], comparison: Comparison) -> Iterator[list[Any]
             name,
             *(comparison.ratio("search", name, first, p) for p in ("p50", "p95")),
             f"{last['recall']:.3f}" if "recall" in last else "",
-            f"{last['sync'] / about['writing']:.2f}" if last.get("bytes") else "",
-            f"{last['bytes'] / about['videos']:,.0f}" if "bytes" in last else "",
+            f"{last['sync'] / about['writing']:.2f}" if "sync" in last else "",
             *(f"{last.get(size, 0) / 2**20:,.0f}" for size in ("VmHWM", "RssAnon")),
         ]
 
@@ -156,7 +154,7 @@ def table(measured: list[dict[str, Any]]) -> None:
         for entry in sorted(measured, key=lambda entry: entry["about"]["videos"])
     ]
     head = ["videos", "contender", "p50 / first", "p95 / first", "recall@10", "sync / making the index"]
-    head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
+    head += ["peak MB, mapped files included", "MB of its own"]
     show(
         "ratios to the first contender", head, [row for about, comparison in runs for row in rows_of(about, comparison)]
     )
@@ -180,7 +178,7 @@ def main() -> None:
         frames=128,
         queries=50,
         rounds=5,
-        backends=["plain", "plain32", "exact", "faiss"],
+        backends=["plain", "plain32", "exact"],
         models=option(["trained"], choices=list(KINDS)),
         folder=option(None, "kept; the indexes in it are used again", type=Path),
         table=option([], "only print the tables of such files", type=Path),

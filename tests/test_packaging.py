@@ -87,7 +87,7 @@ def test_one_version_for_all_packages(tmp_path: Path) -> None:
 
 
 HEAVY = [
-    "matplotlib", "fastapi", "transformers", "diffusers", "faiss", "scipy", "pywt", "pandas", "IPython", "geoopt",
+    "matplotlib", "fastapi", "transformers", "diffusers", "pymilvus", "scipy", "pywt", "pandas", "IPython", "geoopt",
     "torch._dynamo",
 ]  # fmt: skip
 IMPORTS = {
@@ -128,7 +128,7 @@ expect_absent()
 def test_imports_alone_and_quietly(package: str) -> None:
     """A fresh interpreter imports the package without those that it does not need, and says nothing."""
     absent = [other for other in PACKAGES if other != package and other not in NEEDED.get(package, ())]
-    absent += ["av", "chardet", "faiss", "fastapi", "transformers", "uvicorn"] if package == "prvr" else []
+    absent += ["av", "chardet", "fastapi", "transformers", "uvicorn"] if package == "prvr" else []
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({absent!r}))

@@ -2,10 +2,8 @@
 
 import errno
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +39,8 @@ class Collection:
         return len(log.read_text().splitlines()) if log.exists() else 0
 
     @property
-    def arrays(self) -> list[Path]:
-        return sorted(self.home.rglob("*.npy"))
+    def feature_files(self) -> list[Path]:
+        return sorted(self.home.rglob("*.features"))
 
     def run(self, *arguments: str, status: int = 0) -> str:
         """What a command prints."""
@@ -82,21 +80,6 @@ def refusing(owner: Any, name: str, *closed: Path, number: int = errno.EACCES) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, act)
-        yield
-
-
-@contextmanager
-def read_only() -> Iterator[None]:
-    """SQLite refuses to write."""
-
-    class Connection(sqlite3.Connection):
-        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-            if sql == "BEGIN IMMEDIATE":
-                raise sqlite3.OperationalError("attempt to write a readonly database")
-            return super().execute(sql, *values)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         yield
 
 

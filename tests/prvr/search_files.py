@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
 from prvr_search import Library, SearchModel, VideoIndex, open_model
 from prvr_search.films import list_videos
-from prvr_search.store.storage import Storage, encoder_key
+from prvr_search.films.decode import FIELDS_VERSION
+from prvr_search.store.features import Film
+from prvr_search.store.store import Store
 
 QUERY = "a red square moves left"
 TOY = FeatureSpec(open_encoder("toy").identity, 2.0, 512, 256)
@@ -35,20 +36,20 @@ def make_features(videos: Mapping[str, Float32[np.ndarray, "_ f"]], spec: Featur
 
 def make_library(folder: Path, features: VideoFeatures) -> Path:
     """A folder of files that a library knows as videos with these features; none of them is a video."""
-    storage = Storage()
-    key, seen = storage.add_encoder(features.spec), {}
+    store, seen = Store(), {}
     for entry in features.entries.values():
         path = folder / entry.id
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(entry.sha256)
-        about = asdict(entry)
-        for name in ("id", "path", "size", "mtime_ns", "sha256", "frames"):
-            del about[name]
-        storage.add(key, sha256 := hash_file(path), features.read(entry.id), about)
-        seen.setdefault(sha256, []).append(path)
-    listed = {video.path: video for video in list_videos(folder.resolve()).videos}
-    storage.see({sha256: [listed[path.resolve()] for path in paths] for sha256, paths in seen.items()})
-    storage.use_encoder(folder.resolve(), key, named=True)
+        film = Film(
+            sha256 := hash_file(path), 0, entry.duration, entry.width, entry.height, entry.codec, entry.start_time,
+            version=FIELDS_VERSION, warnings=entry.warnings,
+        )  # fmt: skip
+        store.add(film, features.spec, features.read(entry.id))
+        seen[path.resolve()] = sha256
+    folder = folder.resolve()
+    store.see(folder, [(video, seen[video.path]) for video in list_videos(folder).videos])
+    store.use_encoder(folder, features.spec, named=True)
     return folder
 
 
@@ -57,7 +58,7 @@ def library_features(folder: Path, encoder: str = "toy", **options: Any) -> Vide
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
         assert library.spec is not None
-        library.storage.use_encoder(library.folder, encoder_key(library.spec), named=True)
+        library.store.use_encoder(library.folder, library.spec, named=True)
         return library.features()
 
 

@@ -114,7 +114,8 @@ def hard_films(films: Path) -> None:
 
 
 def app_of(served: Served, **settings: object):
-    """The application of a library, in which nothing more is encoded."""
+    """The application of a library, in which nothing more is encoded, and what is changed is not noticed."""
+    settings = {"rescan_seconds": 600.0} | settings
     return create_app(served.library(), ServeSettings(**settings), update=False)  # type: ignore[arg-type]
 
 

@@ -23,7 +23,7 @@ from prvr.plot import examples
 from prvr_search import Library
 from prvr_search.cli import demo
 from prvr_search.films.toy_videos import write_short_videos
-from prvr_search.store.storage import encoder_key
+from prvr_search.store.features import encoder_key
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_demo_waits_for_another_one_that_encodes_the_same_videos(
         library.prepare()
         assert library.spec is not None
         for video in (tmp_path / "videos").glob("*.mp4"):
-            assert other.enter_context(library.storage.claimed(encoder_key(library.spec), hash_file(video)))
+            assert other.enter_context(library.store.claimed(encoder_key(library.spec), hash_file(video)))
         monkeypatch.setattr(time, "sleep", lambda seconds: other.close())
         demo._search_first(Console(), tmp_path / "demo")
     assert "by chance, for" in capsys.readouterr().out

@@ -4,9 +4,13 @@ import csv
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import explained
@@ -103,6 +107,84 @@ def test_a_file_of_sentences(index: Path, tmp_path: Path, capfd: pytest.CaptureF
         assert capfd.readouterr() == ("".join(path + end for path in paths), "")
 
 
+def asking(index: Path, *words: str, **streams: Any) -> subprocess.Popen[bytes]:
+    """The command that asks for sentences, with standard streams of its own."""
+    command = [sys.executable, "-m", "prvr.cli", "search", str(index), *words]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, **streams)
+
+
+def test_sentences_of_a_pipe_are_answered_one_after_another(index: Path, capfdbinary: Any) -> None:
+    """With the same options, as the command answers each; one that cannot be read stops nothing."""
+    sentences, options = ["a green square", QUERY], ["-k", "2", "--without", "snow", "--name", "[gr]*"]
+    expected = b""
+    for sentence in sentences:
+        assert main(["search", str(index), sentence, *options]) == 0
+        expected += capfdbinary.readouterr().out
+    with asking(index, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        out, err = process.communicate("\n \n".join(sentences).encode() + b"\ncaf\xe9\n!\n", timeout=120)
+    assert (process.returncode, out) == (0, expected)
+    assert [line[:13] for line in err.splitlines()] == [b"prvr: error: "] * 2, err
+
+
+def test_each_answer_takes_less_than_a_tenth_of_a_search(index: Path) -> None:
+    assert main(["search", str(index), QUERY]) == 0  # what is new is encoded
+    began, times = time.monotonic(), list[float]()
+    subprocess.run([sys.executable, "-m", "prvr.cli", "search", str(index), QUERY], check=True, capture_output=True)
+    cold = time.monotonic() - began
+    with asking(index, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(5):
+            began = time.monotonic()
+            process.stdin.write(f"{QUERY}\n".encode())
+            process.stdin.flush()
+            while b"of 4 videos" not in process.stdout.readline():
+                pass
+            times.append(time.monotonic() - began)
+        process.communicate(timeout=60)
+    assert statistics.median(times) < cold / 10
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+@pytest.mark.parametrize("end", [b"\x04", b"\x03"])
+def test_a_terminal_is_asked_until_control_d_or_control_c(index: Path, end: bytes) -> None:
+    """A line is edited, and the one before it comes back."""
+    import pty
+
+    own, other = pty.openpty()
+    shown = bytearray()
+
+    def wait_for_prompt(count: int) -> None:
+        while shown.count(b"search: ") < count:
+            shown.extend(os.read(own, 1000))
+
+    with asking(index, stdin=other, stdout=other, start_new_session=True, preexec_fn=take_terminal) as process:
+        os.close(other)
+        wait_for_prompt(1)
+        os.write(own, b"a red squarw\x7fe\r")
+        wait_for_prompt(2)
+        os.write(own, b"\x1b[A\r")
+        wait_for_prompt(3)
+        os.write(own, end)
+        with suppress(OSError):  # the terminal is closed
+            while piece := os.read(own, 1000):
+                shown.extend(piece)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    os.close(own)
+    assert shown.count(b"4 of 4 videos") == 2
+
+
+def take_terminal() -> None:
+    """Makes standard input the terminal whose keys send signals to this process."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "clips"
     assert main(["search", str(index), QUERY, "-k", "2", "--save", str(folder)]) == 0
@@ -168,9 +250,10 @@ def test_the_best_moment_is_opened(
 def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     for arguments, why in (
-        ([str(index)], "either a sentence or --file"),
+        ([str(index), QUERY, "--file", "q.txt"], "either a sentence or --file"),
+        ([str(index), "--json", "-"], "need a sentence or --file"),
         ([str(index), "--file", str(tmp_path / "latin.txt")], "not UTF-8"),
-        ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, faiss, milvus"),
+        ([str(index), QUERY, "--backend", "magic"], "unknown search backend 'magic'. Known: exact, milvus"),
         ([str(index), QUERY, "--json", "-", "--csv", "-"], "Only one of --json - and --csv - can write"),
         ([str(index), QUERY, "--force"], "--save FOLDER"),
         ([str(index), QUERY, "--after", "soon"], "expected a date like"),

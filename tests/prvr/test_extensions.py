@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WHOLE = "import sys; from prvr.command import command; sys.exit(command())"
+WHOLE = "import sys; from prvr.cli import main; sys.exit(main())"
 ALONE = f"import sys; sys.modules['prvr_search'] = None; {WHOLE}"
 """The command where prvr-search is not installed."""
 

@@ -5,7 +5,6 @@ import itertools
 import logging
 import os
 import shutil
-import sqlite3
 import sys
 import time
 from collections import Counter
@@ -14,18 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from counting_encoder import NAME, film
-from film_collections import ALL, Collection, files, read_only, refusing
+from film_collections import ALL, Collection, files, refusing
 from kills import START, die, killed
-from safetensors.numpy import load_file
 
 from prvr.cli import console, main
+from prvr.data.atomic import HALF_WRITTEN
 from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
-from prvr_search.store import storage as storages
+from prvr_search.store import store as stores
 
 av = pytest.importorskip("av")
 
@@ -37,10 +35,11 @@ def test_a_folder_is_searched_and_encoded_once(collection: Collection) -> None:
     assert collection.search("a green video")[0] == "green.mp4"
     collection.check(3)
     assert sorted(collection.films.rglob("*")) == before
-    arrays = [np.load(path) for path in collection.arrays]
-    assert [array.dtype for array in arrays] == [np.float16] * 3
-    rows = sum(load_file(path)["frames"].nbytes for path in collection.cache.rglob("*.safetensors"))
-    assert rows == sum(array[0].nbytes * sum(level_counts(len(array))) for array in arrays)  # frames and means, once
+    sizes = [path.stat().st_size for path in collection.feature_files]
+    assert max(sizes) < 2_000
+    rows = sum(level_counts(8)) * 3 * 2 * 3  # frames and means, of three numbers in half precision, once
+    (vectors,) = collection.cache.rglob("*.vectors")
+    assert rows < vectors.stat().st_size < rows + 1_000
 
 
 def test_folders_that_cannot_be_listed_end_nothing(collection: Collection) -> None:
@@ -114,23 +113,22 @@ def test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk(
         out = collection.library("--prune")
     assert "pruned: 1 video; 1 video not deleted: on an offline disk" in out
     assert "1 (features kept; delete with --prune)" in out
-    names = {path.stem for path in collection.arrays}
-    assert len(names) == 3
-    assert {path.stem for path in collection.cache.glob("*/*.safetensors")} == names
+    assert len(collection.feature_files) == 3
+    assert not [*collection.cache.rglob("*.vectors")]  # those that are left are made again
     assert "pruned: 1 video\n" in collection.library("--prune")
 
 
 def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(collection: Collection) -> None:
     collection.search()
-    before, films = {*collection.arrays}, str(collection.films)
+    before, films = {*collection.feature_files}, str(collection.films)
     other = ("--encoder", NAME, "--rate", "1")
     assert main(["library", films, "--drop", NAME, *other]) != 0  # the folder is still searched with it
     collection.run("search", films, "something red", *other)
     assert f"{NAME}, 2 frames per second: 3 videos" in collection.run("library", films)
-    assert len(collection.arrays) == 6
+    assert len(collection.feature_files) == 6
     out = collection.run("library", films, "--drop", NAME)
     assert f"{NAME}: features of 3 videos deleted" in out
-    left = {*collection.arrays}
+    left = {*collection.feature_files}
     assert len(left) == 3
     assert not left & before
     assert "is the current encoder" in collection.refusal("library", "--drop", NAME, "--rate", "1")
@@ -173,8 +171,8 @@ def test_nothing_is_pruned_or_moved_while_another_process_uses_the_library(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection.search()
-    monkeypatch.setattr(storages, "_SHORT", 0.0)
-    with Library(collection.films, encoder=NAME).storage.in_use():
+    monkeypatch.setattr(stores, "_SHORT", 0.0)
+    with Library(collection.films, encoder=NAME).store.in_use():
         for option in (["--prune"], ["--move", str(collection.base / "elsewhere")]):
             assert f"{collection.home}: another process is using" in collection.refusal("library", *option)
         collection.check(3)  # others go on
@@ -280,7 +278,7 @@ def test_links_to_folders_are_followed_once(collection: Collection) -> None:
 
 def test_derived_files_are_made_again(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     before = collection.search()
-    for path in collection.cache.rglob("*.safetensors"):
+    for path in collection.cache.rglob("*.vectors"):
         path.unlink()
     assert collection.search() == before
     (collection.base / "blocked").write_text("a file, no folder")
@@ -290,15 +288,24 @@ def test_derived_files_are_made_again(collection: Collection, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("fault", "said", "encodings"),  # what could not be kept is encoded twice
-    [(read_only, "readonly database", 4), (lambda: refusing(np, "save", number=errno.ENOSPC), "the disk is full", 5)],
+    ("number", "said", "encodings"),  # where no video can be claimed, none is encoded in vain
+    [(errno.EROFS, "cannot be written ([Errno 30] Read-only", 4), (errno.ENOSPC, "the disk is full", 5)],
 )
 def test_a_disk_that_is_full_or_cannot_be_written_loses_nothing(
-    fault: Any, said: str, encodings: int, collection: Collection
+    number: int, said: str, encodings: int, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *mode: int) -> int:
+        is_ours = flags & os.O_CREAT and collection.base in Path(path).parents
+        if is_ours and (number == errno.EROFS or str(path).endswith(HALF_WRITTEN)):
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, flags, *mode)
+
     collection.search()
     collection.add()
-    with fault():
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
         assert sorted(collection.search()) == [*ALL]
         assert said in collection.said
     collection.check(encodings, [*ALL, "new.mp4"])
@@ -354,7 +361,7 @@ def test_places_that_a_library_cannot_be_moved_to(collection: Collection) -> Non
     for place, why in places.items():
         assert why in collection.refusal("library", "--move", str(place)), place
     assert files(base) == before
-    for link in (home / "library.sqlite", home / "features"):
+    for link in (home / "folders", home / "features"):
         link.rename(base / link.name)
         link.symlink_to(base / link.name)
         assert f"{link.name}: is a symbolic link" in collection.refusal("library", "--move", str(base / "new"))
@@ -372,7 +379,7 @@ def test_a_library_is_found_under_any_name(collection: Collection) -> None:
     assert not place.parent.exists()
     away.rename(place.parent)
     collection.library("--move", str(collection.home))  # where a note says that it was moved
-    assert not list(place.rglob("*.npy"))
+    assert not list(place.rglob("*.features"))
     collection.check(3)
 
 
@@ -385,13 +392,13 @@ def test_who_has_a_library_open_follows_it_or_is_told(collection: Collection) ->
         assert len(library.search("red").hits) == 4
         with pytest.raises(DataError, match=r"library: this library was moved to .*big disk\. Name that folder"):
             named.update()
-    assert len(list(place.rglob("*.npy"))) == 4
+    assert len(list(place.rglob("*.features"))) == 4
     assert sorted(path.name for path in home.iterdir()) == [".lock", "moved.txt"]
     collection.check(4, [*ALL, "new.mp4"])
 
 
 @pytest.mark.skipif(START != "fork", reason="processes are forked and killed as POSIX does")
-@pytest.mark.parametrize(("owner", "act"), [(shutil, "copy2"), (Path, "unlink"), (storages, "mark")])
+@pytest.mark.parametrize(("owner", "act"), [(stores, "replace_file"), (Path, "unlink"), (os, "sync")])
 def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: Collection) -> None:
     collection.search()
     move = ("--move", str(collection.base / "big disk"))
@@ -408,24 +415,14 @@ def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: C
 
         setattr(owner, act, dying)
 
-    while storages.library_home() == collection.home:
+    while stores.library_home() == collection.home:
         number += 1
         killed(lambda: collection.library(*move), prepare)
         collection.check(3)
     again = collection.base / "third"
     collection.library("--move", str(again))
-    assert len(list(again.rglob("*.npy"))) == 3
+    assert len(list(again.rglob("*.features"))) == 3
     collection.check(3)
-
-
-def test_a_new_field_reaches_videos_that_are_known(collection: Collection) -> None:
-    collection.search()
-    with sqlite3.connect(collection.home / "library.sqlite") as connection:  # as an older version described them
-        connection.execute("UPDATE videos SET version = 0, about = json_set(about, '$.codec', 'unknown')")
-    with Library(collection.films, encoder=NAME) as library:
-        library.update()
-        assert {entry.codec for entry in library.features().entries.values()} == {"h264"}
-    assert collection.encodings == 3
 
 
 def test_progress_without_a_terminal(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kills import die, killed
-from search_files import make_index, without
+from search_files import without
 
 from prvr.data import DataError
 from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder, write_file, write_output
@@ -162,7 +162,7 @@ def test_packs_in_a_linked_folder_delete_nothing(
     monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)
     elsewhere = tmp_path / "elsewhere"
     thesis(elsewhere / "mine")
-    for name in ("notes.safetensors", f"{'a' * 64}.safetensors", f"{'a' * 64}.faiss"):
+    for name in ("notes.safetensors", f"{'a' * 64}.safetensors"):
         (elsewhere / name).write_text("mine")
     (index.folder / "packs").symlink_to(elsewhere, target_is_directory=True)
     before = sorted(elsewhere.rglob("*"))
@@ -170,30 +170,6 @@ def test_packs_in_a_linked_folder_delete_nothing(
         with suppress(DataError):
             index.update(left)
     assert set(before) <= set(elsewhere.rglob("*"))
-
-
-def test_faiss_clears_away_only_its_own_files_and_locks_no_others(
-    index: VideoIndex, features: VideoFeatures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("faiss")
-    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)
-    folder, mine = index.folder / "packs", index.folder.parent / "mine"
-    folder.mkdir()
-    for path in (mine, folder / "mine.faiss"):
-        path.write_text("mine")
-    (folder / ".lock").symlink_to(mine)
-    with make_index(index.folder.parent, features=without(features, "v000.mp4"), backend="faiss") as opened:
-        with pytest.raises(DataError, match=r"\.lock: is a symbolic link"):
-            opened.search("a red square", 1)
-        (folder / ".lock").unlink()
-        opened.search("a red square", 1)
-        opened.update(features)
-        opened.search("a red square", 1)
-        (name,) = (part.name for part in opened.snapshot.parts)
-    assert mine.read_text() == "mine"
-    assert {path.name for path in folder.iterdir()} == {
-        "mine.faiss", f"{name}.faiss", f"{name}.safetensors", ".lock"
-    }  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")

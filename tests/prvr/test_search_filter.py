@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clip_sources import BruteBackend
 from fastapi.testclient import TestClient
 from search_files import QUERY, TOY, make_features, make_index, make_library, some_videos, tiny_model
 
@@ -105,14 +106,12 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["exact", "faiss"])
+@pytest.mark.parametrize("backend", ["exact", BruteBackend.name])
 @pytest.mark.parametrize("where", FILTERS)
 def test_the_best_of_those_that_pass_are_found(
     folder: Path, features: VideoFeatures, backend: str, where: SearchFilter
 ) -> None:
     """They are those of the list of all videos, with the same scores and moments."""
-    if backend == "faiss":
-        pytest.importorskip("faiss")
     queries, k = [QUERY, "it falls"], 3
     assert num_candidates(k) < COUNT
     with opened(folder, features, backend=backend) as index, opened(folder, features) as exact:

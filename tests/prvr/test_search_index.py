@@ -1,18 +1,15 @@
 """An index of videos: what it holds follows the features, and its scores and ranks are those of evaluation."""
 
-import hashlib
 import os
+import shutil
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from kills import POINTS, at_write, killed
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from search_files import QUERY, TOY, files, make_features, make_index, some_videos, tiny_model, walk, without
 
 from prvr import Retriever
@@ -23,9 +20,6 @@ from prvr.errors import InputError
 from prvr.evaluation import encode_split, find_moments
 from prvr.models import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model
-from prvr_search.ranking import index as index_module
-from prvr_search.vectors import files as vector_files
-from prvr_search.vectors.files import read_vectors, row_sets
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +49,14 @@ def test_an_index_follows_the_features(tmp_path: Path) -> None:
         assert (index.folder / "notes.txt").read_text() == "mine"
 
 
-def test_copies_share_a_file(tmp_path: Path) -> None:
+def test_copies_share_vectors(tmp_path: Path) -> None:
     videos = some_videos([12, 30])
     features = make_features(videos | {"a copy.mp4": videos["v001.mp4"], "z copy.mp4": videos["v001.mp4"]})
-    with make_index(tmp_path, features=features) as index:
+    with make_index(tmp_path / "alone", features=make_features(videos)) as alone:
+        (vectors,) = vector_files_of(alone)
+    with make_index(tmp_path / "index", features=features) as index:
+        assert vector_files_of(index) == [vectors]  # named by what it holds
         before = files(index)
-        assert len(before) == 2
         index.update(features)
         assert files(index) == before  # nothing is written again
         hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
@@ -70,156 +66,58 @@ def test_copies_share_a_file(tmp_path: Path) -> None:
         assert only.score == hits["a copy.mp4"].score
 
 
-# A pack is opened instead of many files.
+def vector_files_of(index: VideoIndex) -> list[str]:
+    return sorted(path.name for path in index.folder.glob("*.vectors"))
 
 
-@pytest.fixture
-def packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (index_module, vector_files):
-        monkeypatch.setattr(module, "PACK_FROM", 4)
-
-
-def packed(index: VideoIndex) -> list[str]:
-    """Names of the packs."""
-    return sorted(path.stem for path in index.folder.glob("packs/*.safetensors"))
-
-
-@pytest.mark.usefixtures("packs")
-def test_a_pack_is_written_again_when_it_no_longer_fits(tmp_path: Path) -> None:
-    features = make_features(some_videos([6] * 16))
-    ids = features.video_ids
-    with make_index(tmp_path, features=without(features, *ids[3:])) as index:
-        assert packed(index) == []
-        index.update(without(features, *ids[8:]))
-        (first,) = packed(index)
-        index.update(without(features, *ids[10:]))
-        assert packed(index) == [first]  # a few files lie beside it
-        assert len(index.snapshot.parts) == 3
-        index.update(features)
-        (second,) = packed(index)  # it holds all that the first did
-        assert second != first
-        assert vector_files.open_pack(index.folder, index.snapshot.parts[0].videos, {}).replaced == (first,)
-        for path in index.folder.glob("*.safetensors"):  # a pack alone is enough
-            path.unlink()
-        with make_index(tmp_path, features=features) as again:
-            assert again.search(QUERY, 20) == index.search(QUERY, 20)
-            assert not [*index.folder.glob("*.safetensors")]
-        index.update(without(features, *ids[:3]))
-        assert packed(index) == [second]
-        assert index.snapshot.windows == 16
-        index.update(without(features, *ids[:5]))
-        assert len(packed(index)) == 2  # of another collection, perhaps
-        assert index.snapshot.windows == 11
-        with make_index(tmp_path / "fresh", features=without(features, *ids[:5])) as fresh:
-            assert fresh.search(QUERY, 20) == index.search(QUERY, 20)
-
-
-@pytest.mark.usefixtures("packs")
-def test_packs_that_are_not_used_are_deleted(tmp_path: Path) -> None:
-    features = make_features(some_videos([3] * 48))
-    names = []
-    for number in range(12):
-        part = without(features, *features.video_ids[4 * number + 4 :], *features.video_ids[: 4 * number])
-        with make_index(tmp_path, features=part) as index:
-            names.append(index.snapshot.parts[0].name)
-            (path,) = index.folder.glob(f"packs/{names[-1]}.safetensors")
-            os.utime(path, (number, number))
-        (index.folder / "packs" / "notes.safetensors").write_text("mine")
-    assert packed(index) == sorted([*names[-8:], "notes"])
-
-
-# All of it can be computed again: what is damaged is made again, and nothing else is touched.
-
-
-@pytest.mark.usefixtures("packs")
-@pytest.mark.parametrize("damage", ["header", "end", "other", "pipe", "link"])
-def test_a_damaged_file_is_made_again(damage: str, features: VideoFeatures, tmp_path: Path) -> None:
-    with make_index(tmp_path / "index", features=features) as index:
+def test_vectors_belong_to_features_and_not_to_a_film(features: VideoFeatures, tmp_path: Path) -> None:
+    """Another library, or one that was damaged, may have other features of the same film."""
+    first, *rest = features.entries.items()
+    entries = {first[0]: replace(first[1], features="0" * 64), **dict(rest)}
+    other = VideoFeatures(TOY, entries, lambda entry: walk(entry.frames, 99))
+    with make_index(tmp_path, features=features) as index, make_index(tmp_path, features=other) as bad:
         expected = index.search(QUERY)
-    path = next(index.folder.glob("packs/*.safetensors"))
-    content = path.read_bytes()
-    path.unlink()
-    match damage:
-        case "header":
-            path.write_bytes(b"\xff" * 8 + content[8:])
-        case "end":  # of its size, but not all of it has reached the disk
-            path.write_bytes(content[:-4096] + bytes(4096))
-        case "other":
-            save_file({"clips": np.zeros((3, 4), np.float16)}, path)
-        case "pipe":
-            os.mkfifo(path)  # opening it would wait
-        case "link":
-            (tmp_path / "mine").write_text("mine")
-            path.symlink_to(tmp_path / "mine")
-    with make_index(tmp_path / "index", features=features) as again:
-        assert again.search(QUERY) == expected
-    if damage == "link":
-        assert (tmp_path / "mine").read_text() == "mine"
+        scores = [{hit.video_id: hit.score for hit in found.hits} for found in (expected, bad.search(QUERY))]
+        assert [video for video in scores[0] if scores[0][video] != scores[1][video]] == [first[0]]
+        index.update(features)
+        assert index.search(QUERY) == expected
 
 
-def test_a_file_of_a_video_that_lost_bytes_is_made_again(
-    index: VideoIndex, features: VideoFeatures, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As a power failure leaves it, which does not wait for the disk."""
-    expected = index.search(QUERY)
-    path = next(index.folder.glob("*.safetensors"))
-    content = path.read_bytes()
-    path.write_bytes(content[:-80] + bytes(64) + content[-16:])
-    with make_index(index.folder.parent, features=features) as again:
-        assert again.search(QUERY) == expected
-    assert "have changed" in caplog.text
-    assert path.read_bytes() == content
-
-
-def test_packs_of_the_same_videos_are_equal(index: VideoIndex, tmp_path: Path) -> None:
-    parts = index.snapshot.parts
-    videos = {video for part in parts for video in part.videos}
-    packs = set()
-    for name, order in (("a", parts), ("b", parts[::-1])):
-        (tmp_path / name).mkdir()
-        path = vector_files.write_pack(tmp_path / name, order, videos)
-        packs.add((path.name, hashlib.sha256(path.read_bytes()).hexdigest()))
-    assert len(packs) == 1
-
-
-@pytest.mark.usefixtures("packs")
-def test_a_reader_keeps_its_state_while_another_process_writes(features: VideoFeatures, tmp_path: Path) -> None:
-    with make_index(tmp_path, features=features) as index, make_index(tmp_path, features=features) as reader:
+def test_many_small_files_are_joined(tmp_path: Path) -> None:
+    """Whoever has them open keeps its state; what one video scores is the same whatever file it is in."""
+    features = make_features(some_videos([3 + number % 5 for number in range(24)]))
+    first = without(features, *features.video_ids[1:])
+    with make_index(tmp_path / "index", features=first) as index, make_index(tmp_path / "index") as reader:
+        reader.update(first)
         before = reader.search(QUERY)
-        for number in range(6):
-            index.update(without(features, *features.video_ids[:number]))
+        for number in range(2, 24):
+            index.update(without(features, *features.video_ids[number:]))
             assert reader.search(QUERY) == before
+            assert len(vector_files_of(index)) <= 8
+        index.update(features)
+        with make_index(tmp_path / "fresh", features=features) as fresh:
+            assert len(vector_files_of(fresh)) == 1
+            assert fresh.search(QUERY, 30) == index.search(QUERY, 30)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
-@pytest.mark.usefixtures("packs")
-@pytest.mark.parametrize(("write", "point"), [(5, POINTS[1]), (9, POINTS[0]), (9, POINTS[2])])
-def test_killed_inside_a_write(write: int, point: str, features: VideoFeatures, tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_inside_a_write(point: str, tmp_path: Path) -> None:
+    features = make_features(some_videos([2] * 11))
     with make_index(tmp_path / "whole", features=features) as index:
         expected = index.search(QUERY, 20)
-    killed(lambda: make_index(tmp_path / "index", features=features), at_write(write, point))
-    with make_index(tmp_path / "index", features=features) as left:
-        assert left.search(QUERY, 20) == expected
 
+    def act() -> None:
+        for number in range(1, 11):
+            make_index(tmp_path / "index", features=without(features, *features.video_ids[number:]))
 
-@pytest.mark.parametrize("becomes", ["another", "nothing"])
-def test_a_file_that_is_replaced_while_it_is_opened(
-    becomes: str, features: VideoFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The header of one file never goes with the arrays of another."""
-    with make_index(tmp_path / "a", features=features) as index:
-        first, second, *_ = (index.folder / name for name in files(index))
-    expected = read_vectors(second, row_sets(index.model))
-
-    def open_and_replace(*options: Any) -> Any:
-        file = safe_open(*options)
-        if second.exists():
-            second.replace(first) if becomes == "another" else [second.unlink(), first.unlink()]
-        return file
-
-    monkeypatch.setattr(vector_files, "safe_open", open_and_replace)
-    vectors = read_vectors(first, row_sets(index.model))
-    assert (vectors and vectors.videos) == (expected and expected.videos if becomes == "another" else None)
+    number = 1
+    while killed(act, at_write(number, point)):
+        with make_index(tmp_path / "index", features=features) as left:
+            assert left.search(QUERY, 20) == expected
+        shutil.rmtree(tmp_path / "index")
+        number += 4
+    assert number > 30
 
 
 # Scores and ranks are those of evaluation.
@@ -333,12 +231,11 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     with pytest.raises(DataError, match=r"was trained on features of toy .* these are of other"):
         open_model(run, other, text=text)
     text.identity = Identity("other", "1" * 64, "words")
-    with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
+    with pytest.raises(DataError, match=r"was trained on words of toy .* these are of other"):
         open_model(run, TOY, text=text)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked as POSIX does")
-@pytest.mark.usefixtures("packs")
 def test_processes_that_write_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     features = make_features(some_videos([4 + number % 5 for number in range(60)]))
     ids = features.video_ids

@@ -1,116 +1,101 @@
 """The list of a search is that of scoring every video by itself, however close their scores are."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from search_files import TOY, make_features, make_index
 
-from prvr.encoders import VideoEntry
+from prvr.encoders import VideoFeatures
 from prvr.errors import DataError
-from prvr_search.ranking import scores as ranking
-from prvr_search.ranking.scores import near_best, rank, window_timelines
-from prvr_search.ranking.snapshot import Snapshot
-from prvr_search.vectors.files import Content, VideoVectors
-from prvr_search.vectors.joint import JointModel
-from prvr_search.vectors.rows import pack_rows, unit
+from prvr_search import SearchFilter, VideoIndex, WindowVectors, open_model
+from prvr_search.ranking.scores import window_timelines
 
 DIM, CLIPS, VIDEOS = 24, 3, 90
+SPEC = replace(TOY, dim=DIM, joint_dim=DIM)
 
 
-class Weights(JointModel):
-    """What ranking reads of a model."""
+class Rows:
+    """A model whose vectors are the features; a sentence is the seed of a direction near those of videos, or away."""
+
+    dim, clips, frames_by_clip, frame_means, stored = DIM, CLIPS, False, False, {}
 
     def __init__(self, clip_weight: float, frame_weight: float) -> None:
-        self.dim, self.clips, self.clip_weight, self.frame_weight = DIM, CLIPS, clip_weight, frame_weight
-        self.frame_means = self.identity = False
+        self.clip_weight, self.frame_weight = clip_weight, frame_weight
+        self.identity = open_model("zero-shot", TOY).identity
+
+    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
+        return [WindowVectors(np.resize(rows, (CLIPS, DIM)), rows, len(rows)) for rows in windows]
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        rows = [directions()[int(text) % 3] + np.random.default_rng(int(text)).normal(size=DIM) for text in texts]
+        signed = np.array([-row if int(text) % 2 else row for text, row in zip(texts, rows, strict=True)], np.float32)
+        return signed / np.linalg.norm(signed, axis=1, keepdims=True)
 
 
-def drawn(seed: int, weights: tuple[float, float], near: float) -> Snapshot:
-    """Videos of one to three windows around a few directions, which are `near` each other's copies; one has rows of
-    zeros, some were removed, and some lie beside the pack."""
-    generator = np.random.default_rng(seed)
-    centres = generator.standard_normal((3, DIM))
+def directions() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(3, DIM))
 
-    def rows(number: int, count: int) -> np.ndarray:
-        whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
-        return pack_rows((whole * (number != 4)).astype(np.float32))
 
-    entries, parts = {}, []
+@cache
+def drawn(weights: tuple[float, float], near: float) -> VideoIndex:
+    """Videos of one to three windows around three directions, in several files; one has rows of zeros, each tenth is a
+    copy, and no other two are as long as each other, so that none are shown as one.
+    """
+    random, videos = np.random.default_rng(1), {}
     for number in range(VIDEOS):
-        windows, name = 1 + number % 3, f"{number:03}"
-        steps, clips = generator.integers(1, 6, windows), np.full(windows, CLIPS)
-        arrays = {
-            "times": np.stack([np.arange(windows), np.arange(windows) + 1.0], 1),
-            "steps": steps,
-            "clips": rows(number, CLIPS * windows),
-            "clips.counts": clips,
-            "frames": rows(number, int(steps.sum())),
-            "frames.counts": steps,
-        }
-        entries[name] = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
-        parts.append(VideoVectors({Content.of(entries[name]): windows}, arrays))
-    packed = parts[: VIDEOS - 10]
-    arrays = {name: np.concatenate([part.arrays[name] for part in packed]) for name in packed[0].arrays}
-    videos = {video: windows for part in packed for video, windows in part.videos.items()}
-    left = {name: entry for name, entry in entries.items() if int(name) >= VIDEOS // 2 or int(name) % 9}
-    return Snapshot(left, Weights(*weights), [VideoVectors(videos, arrays, "pack"), *parts[VIDEOS - 10 :]])
+        rows = directions()[number % 3] + near * random.normal(size=(4 + 5 * (number % 3), DIM))
+        videos[f"{number:03}"] = (rows * (number != 4)).astype(np.float32)
+    videos |= {f"{number:03}": videos[f"{number // 2:03}"] for number in range(0, VIDEOS, 10)}
+    features = make_features(videos, SPEC)
+    contents = sorted({entry.sha256 for entry in features.entries.values()})
+    entries = {
+        video: replace(entry, duration=10.0 + contents.index(entry.sha256)) for video, entry in features.entries.items()
+    }
+    index = make_index(Path(mkdtemp()), Rows(*weights), VideoFeatures(SPEC, {}, features.read), window=2.0, stride=1.5)
+    for end in (1, 30, 50, VIDEOS):
+        index.update(VideoFeatures(SPEC, dict([*entries.items()][:end]), lambda entry: videos[entry.id]))
+    return index
 
 
-def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> list[tuple[int, float]]:
-    lines = [(video, window_timelines(snapshot, video, text)) for video in videos.tolist()]
-    found = [(video, max(window.score for window in windows)) for video, windows in lines]
-    return sorted(found, key=lambda one: (-one[1], one[0]))[:k]
+def plain(index: VideoIndex, text: str, pattern: str, k: int) -> list[tuple[str, float]]:
+    """Each video scored by itself; of copies, the first one counts."""
+    snapshot, (query,) = index.snapshot, index.model.encode_texts([text])
+    scores, seen = {}, set[int]()
+    for video, original in zip(snapshot.video_ids, snapshot.originals.tolist(), strict=True):
+        if fnmatch(video, pattern) and original not in seen:
+            seen.add(original)
+            windows = window_timelines(snapshot.model, snapshot.vectors(original), query)
+            scores[video] = max(window.score for window in windows)
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:k]
 
 
 @given(
-    seed=st.integers(0, 10**6),
+    texts=st.lists(st.integers(0, 10**6).map(str), min_size=1, max_size=5),
     weights=st.sampled_from([(0.7, 0.3), (1.0, 0.0), (0.0, 1.0)]),
     near=st.sampled_from([0.0, 3e-5, 3e-4, 1e-2, 1.0]),
     k=st.sampled_from([1, 2, 7, 40, VIDEOS]),
-    queries=st.integers(1, 5),
-    against=st.booleans(),
+    names=st.sampled_from(["*", "*[02468]", "0[3-5]*"]),
 )
 def test_the_best_are_those_of_scoring_each_by_itself(
-    seed: int, weights: tuple[float, float], near: float, k: int, queries: int, against: bool
+    texts: list[str], weights: tuple[float, float], near: float, k: int, names: str
 ) -> None:
-    """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
-    snapshot = drawn(seed, weights, near)
-    generator = np.random.default_rng(seed + 1)
-    first = snapshot.stored_rows("clips", [30])[0][:1] * (-1 if against else 1)
-    text = unit((first + generator.standard_normal((queries, DIM))).astype(np.float32))
-    every = np.arange(len(snapshot.video_ids))
-    some = np.flatnonzero(generator.random(len(every)) < 0.5)
-    for videos, asked in ((every, None), (some, [some] * queries)):
-        rough = ranking.ApproximateScores()
-        rank(snapshot, text, asked, (k + 1) // 2, rough)
-        found = rank(snapshot, text, asked, k, rough)
-        assert [[*one.items()] for one in found] == [plain(snapshot, row, videos, k) for row in text]
+    """Copies, scores that rounding cannot tell apart, negative ones, filters, several queries at once."""
+    index = drawn(weights, near)
+    where = None if names == "*" else SearchFilter(names=[names])
+    for text, result in zip(texts, index.search_many(texts, k, where=where), strict=True):
+        assert [(hit.video_id, hit.score) for hit in result.hits] == plain(index, text, names, k)
 
 
-@pytest.mark.parametrize("near", [3e-5, 1.0])
-def test_half_precision_leaves_out_none_of_the_best(near: float) -> None:
-    """Where scores are far apart, it leaves out nearly all others."""
-    snapshot = drawn(0, (0.7, 0.3), near)
-    for text in unit(np.random.default_rng(1).standard_normal((20, DIM)).astype(np.float32)):
-        found = near_best(snapshot, text, None, 5)
-        assert found is not None
-        best = plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)
-        assert {video for video, _ in best} <= set(found.tolist())
-        assert len(found) < 10 or near < 1
-
-
-def test_without_sums_in_float32_all_videos_are_scored_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor or with a version of torch that adds up products of float16 in float16."""
-    snapshot = drawn(0, (0.7, 0.3), 3e-4)
-    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
-    expected = [*rank(snapshot, text, None, 5)[0].items()]
-    monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
-    assert near_best(snapshot, text[0], None, 5) is None
-    assert [*rank(snapshot, text, None, 5)[0].items()] == expected
-
-
-@pytest.mark.parametrize("asked", [None, [np.arange(3)]])
-def test_a_score_that_is_not_a_number_is_refused(asked: list[np.ndarray] | None) -> None:
-    snapshot = drawn(0, (0.7, 0.3), 1.0)
-    with pytest.raises(DataError, match="not a number"):
-        rank(snapshot, np.full((1, DIM), np.nan, np.float32), asked, 5)
+def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rows, "encode_texts", lambda model, texts: np.full((1, DIM), np.nan, np.float32))
+    for where in (None, SearchFilter(names=["00*"])):
+        with pytest.raises(DataError, match="not a number"):
+            drawn((0.7, 0.3), 1.0).search("1", where=where)

@@ -112,7 +112,7 @@ def test_a_short_moment_in_a_long_film_is_found(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(JointModel, "encode_windows", encode)
     with make_index(tmp_path / "index", features=make_features(films)) as index:
-        assert [len(index.snapshot.rows_of_videos(np.array([number]))) for number in range(3)] == [119, 119, 1]
+        assert [len(index.snapshot.vectors(number)["steps"]) for number in range(3)] == [119, 119, 1]
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -25,8 +26,9 @@ from video_files import write_video
 
 from prvr.cli import main
 from prvr_search import Library, Query, SearchFilter
-from prvr_search.serve import ServeLimits, create_app
-from prvr_search.serve.workers import Busy, Workers
+from prvr_search.films import Listing
+from prvr_search.serve import ServeLimits, ServeSettings, create_app
+from prvr_search.serve.service import Busy, Workers
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +217,11 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
         return finish(encoder, rows)
 
     monkeypatch.setattr(Colours, "finish", held)
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.1)
     films = tmp_path / "films"
     for colour in range(3):
         film(films / f"{'rgb'[colour]}.mp4", colour)
     library = Library(films, encoder=NAME, home=tmp_path / "home")
-    with library, TestClient(create_app(library), base_url=HOST) as client:
+    with library, TestClient(create_app(library, ServeSettings(rescan_seconds=0.1)), base_url=HOST) as client:
         assert client.get("/api/search", params={"q": "red"}).json()["hits"] == []
         wait_for(lambda: client.get("/ready").json().get("total") == 3)
         may.release()
@@ -232,6 +233,21 @@ def test_a_library_is_served_while_it_is_encoded(tmp_path: Path, monkeypatch: py
         films.rename(tmp_path / "away")
         films.touch()
         wait_for(lambda: "not a directory" in (client.get("/api/info").json()["progress"]["error"] or ""))
+
+
+def test_an_idle_server_rests_nine_times_as_long_as_it_looks(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, listing = list[float](), served.library().list_videos()
+
+    def look(_: Library) -> Listing:
+        looks.append(time.monotonic())
+        time.sleep(0.1)
+        return listing
+
+    monkeypatch.setattr(Library, "list_videos", look)
+    settings = ServeSettings(rescan_seconds=0.01)
+    with TestClient(create_app(served.library(), settings, update=False), base_url=HOST):
+        wait_for(lambda: len(looks) >= 3)
+    assert np.diff(looks).min() >= 1.0
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:
@@ -257,7 +273,7 @@ def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:
     go = threading.Event()
 
     async def ask() -> None:
-        workers = Workers("test", threads=1, waiting=1, seconds=0.05)
+        workers = Workers(threads=1, waiting=1, seconds=0.05)
         held = [asyncio.ensure_future(workers.run(go.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Busy, match="busy"):

@@ -13,14 +13,15 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from clip_sources import BruteBackend
 from commands import explained
 from jaxtyping import TypeCheckError
 
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
-pytest.importorskip("faiss")
 
 import httpx2
+from pydantic import ValidationError
 from serving import EVIL, GREYS, HOST, TOKEN, WATCHED, Served, Watched, app_of, keys_of, make_library, wait_for
 from starlette.testclient import TestClient
 from video_files import noise, write_video
@@ -29,21 +30,13 @@ from prvr.config import ConfigError
 from prvr.errors import DataError, InputError
 from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
-from prvr_search.ranking.backends.faiss import FaissBackend
 from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
-from prvr_search.serve.middleware import COOKIE
-from prvr_search.serve.security import Sessions
+from prvr_search.serve.security import COOKIE, Sessions
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return make_library(tmp_path_factory.mktemp("small"), "a.mp4", "b.mp4", EVIL)
-
-
-@pytest.fixture(autouse=True)
-def _listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test changes in a folder of videos is not noticed by the library."""
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 600.0)
 
 
 @pytest.fixture
@@ -229,11 +222,13 @@ def test_errors_are_told_in_few_words(client: TestClient) -> None:
 def test_limits_that_are_none_are_refused_at_the_start(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     for field in fields(ServeLimits):
         for wrong in (-1, float("nan")) if field.name != "video" else ():
-            with pytest.raises((InputError, TypeCheckError), match=field.name):
+            with pytest.raises((ValidationError, TypeCheckError), match=field.name):
                 ServeLimits(**{field.name: wrong})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="session_seconds"):
-        ServeSettings(session_seconds=0)
-    assert "expected" in explained(["serve", str(served.films), "--client-connections", "-1"], capsys)
+    for wrong in ({"session_seconds": 0}, {"rescan_seconds": 0.0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            ServeSettings(**wrong)  # type: ignore[arg-type]
+    for option, value in (("--client-connections", "-1"), ("--rescan", "0")):
+        assert option in explained(["serve", str(served.films), option, value], capsys)
 
 
 def test_what_is_large_or_slow_is_given_up(served: Served, tmp_path: Path) -> None:
@@ -256,17 +251,17 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
     served = make_library(tmp_path, "a.mp4")
     away = threading.Event()
 
-    class Away(FaissBackend):
-        def _open(self, source: ClipSource) -> int:
+    class Away(BruteBackend):
+        def sync(self, source: ClipSource) -> None:
             if away.is_set():
                 raise DataError(f"{served.films}: the server of the backend is away.")
-            return super()._open(source)
+            super().sync(source)
 
     monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend whose server is away for a while")
-    monkeypatch.setattr("prvr_search.serve.growing._EVERY", 0.2)
-    with TestClient(create_app(served.library(backend="away"), update=False), base_url=HOST) as client:
+    library, often = served.library(backend="away"), ServeSettings(rescan_seconds=0.2)
+    with TestClient(create_app(library, often, update=False), base_url=HOST) as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         away.set()
         make_library(tmp_path, "b.mp4", frames=GREYS[::-1])

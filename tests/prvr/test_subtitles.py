@@ -2,10 +2,10 @@
 
 import json
 import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from counting_encoder import NAME, film
 
 from prvr.cli import main
 from prvr_search import Library, Query
+from prvr_search.store.features import encoder_key
 
 av = pytest.importorskip("av")
 ENGLISH = "1\n00:00:01,000 --> 00:00:02,000\n<i>Whoever</i> holds the {\\an8}lantern\n\n"
@@ -81,7 +82,7 @@ def timed(text: str, number: int = 1) -> str:
 def said(films: Path, name: str) -> list[str]:
     """The texts that a library has of a video."""
     with Library(films, encoder=NAME) as library:
-        return [line.text for line in library.storage.lines.of(library.features().entries[name].sha256)]
+        return [line.text for line in library.store.lines.of(library.features().entries[name].sha256)]
 
 
 def search(folder: Path, *options: str, encoder: str | None = NAME) -> list[dict[str, Any]]:
@@ -222,7 +223,7 @@ def test_lines_follow_their_files(films: Path) -> None:
     (films / "inside.mkv").unlink()
     assert main(["library", str(films), "--prune"]) == 0
     with Library(films) as library:
-        assert library.storage.lines.find("library", library.storage.lines.videos()) == []
+        assert library.store.lines.find("library", library.store.lines.videos()) == []
 
 
 def test_a_renamed_video_keeps_its_track(films: Path) -> None:
@@ -245,11 +246,13 @@ def test_a_query_has_no_operators(films: Path, capsys: pytest.CaptureFixture[str
 def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
-        database = library.storage.home / "library.sqlite"
-    with sqlite3.connect(database) as connection:
-        connection.executescript("DROP TABLE subtitles; DROP TABLE lines; UPDATE videos SET version = 1")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
+        store, spec = library.store, library.spec
+        for sha256, kept in store.films(encoder_key(spec)).items():
+            old = replace(kept.film, version=1, codec="unknown")
+            store.add(old, spec, store.read(encoder_key(spec), sha256).rows)
+    search(films, "something red")
+    with Library(films, encoder=NAME) as library:
+        assert {entry.codec for entry in library.features().entries.values()} == {"h264"}
     assert names(search(films, "--subtitles", "library")) == ["inside.mkv"]
     assert names(search(films, "--subtitles", "lantern")) == ["lantern.mp4"]
 

@@ -9,19 +9,18 @@ import torch
 from commands import explained
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import TOY, library_features, make_features, make_index, tiny_model, walk
+from search_files import library_features, make_features, make_index, walk
 from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr.data import Corpus
 from prvr.encoders import VideoFeatures, open_featurizer
-from prvr.errors import InputError
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.scoring import best_moment
 from prvr.segments import adaptive_moments
 from prvr.stages.joint_space import moments_of
 from prvr.types import JointRows
-from prvr_search import VideoIndex, open_model
+from prvr_search import VideoIndex
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.vectors.embedding import cut_windows
 
@@ -138,7 +137,7 @@ def test_frames_that_have_no_direction(zeros: list[int], tmp_path: Path) -> None
     frames[zeros] = 0
     with index_of(tmp_path / "index", make_features({"a.mp4": frames, "b.mp4": walk(30, 9)})) as index:
         hits = {hit.video_id: hit for hit in index.search(QUERY).hits}
-        spans = index.snapshot.spans[index.snapshot.rows_of_videos(np.array([0]))]
+        spans = index.snapshot.vectors(0)["times"]
     assert np.isfinite(hits["a.mp4"].score)
     assert (spans[0, 0], spans[-1, 1]) == (0, 40)
     assert (spans[1:, 0] == spans[:-1, 1]).all()
@@ -154,19 +153,7 @@ def test_a_frame_shown_twice_counts_once_and_a_pause_stays() -> None:
     assert len(moments_of(slides).spans) > len(moments_of(walk(12, 6)).spans) == 1
 
 
-# As a stage.
-
-
-def test_search_adds_the_best_moment_of_the_best_window(tmp_path: Path) -> None:
-    features, model = features_of(50, 90, 30), tiny_model(tmp_path / "model")
-    sentence = open_featurizer("toy").sentence(QUERY).astype(np.float64)
-    stage = {"kind": "training_free", "weight": 2.0, "beta": 0.2}
-    with make_index(tmp_path / "alone", model, features) as index:
-        alone = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
-    with make_index(tmp_path / "both", open_model(model, TOY, stages=[stage]), features) as index:
-        both = {hit.video_id: hit.score for hit in index.search(QUERY).hits}
-    expected = {name: score + 2 * by_hand(features.read(name), sentence, 0.2) for name, score in alone.items()}
-    assert both == pytest.approx(expected, abs=3e-3)
+# In evaluation.
 
 
 def test_it_has_a_report_of_its_own_and_no_stages(
@@ -183,8 +170,6 @@ def test_it_has_a_report_of_its_own_and_no_stages(
         assert f"--model {name}" in explained(["pipeline", name, "--output", "x"], capsys)
     assert "--stage training_free" in explained(["evaluate", name, *data, "--stage", "qb_norm"], capsys)
     assert "--model.hidden" in explained(["evaluate", name, *data, "--model.hidden", "3"], capsys)
-    with pytest.raises(InputError, match=r"training-free alone has no stages.*training_free as its stage"):
-        open_model("training-free", TOY, stages=[{"kind": "qb_norm"}])
     reports = [str(Path(name, "evaluation_toy-tiny.json")) for name in ("zero-shot", "training-free")]
     assert main(["compare", *reports, "--samples", "100"]) == 0
     assert "SumR" in capsys.readouterr().out

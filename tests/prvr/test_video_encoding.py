@@ -14,36 +14,31 @@ from damaged_films import INTACT, damaged_films
 from kills import POINTS, at_write, killed
 from video_files import MeanColour, noise, plain, write_video
 
-from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
+from prvr.encoders import FeatureSpec, open_encoder
 from prvr_search.films import VideoError, list_videos, open_video
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.store.encoding import UpdateReport, encode_listed, encode_video
-from prvr_search.store.storage import Storage, encoder_key
+from prvr_search.store.features import FeatureFile, encoder_key
+from prvr_search.store.store import Store
 
 pytest.importorskip("av")
 
 
 def encode(
     folder: Path, encoder: Any, home: Path, *, rate: float = 2.0, **options: Any
-) -> tuple[UpdateReport, VideoFeatures]:
-    """Encodes the videos of a folder, as a library does; gives what was done and what is kept."""
-    storage, spec, listing = Storage(home), FeatureSpec.of(encoder, rate), list_videos(folder)
-    storage.add_encoder(spec)
-    report = encode_listed(storage, folder, listing, spec, lambda: encoder, **options)
-    key = encoder_key(spec)
-    about, contents = storage.about(key), storage.contents(folder, listing.videos)
-    entries = {
-        video.id: VideoEntry(video.id, str(video.path), video.size, video.mtime_ns, **about[contents[video.id]])
-        for video in listing.videos
-        if contents.get(video.id) in about
-    }
-    assert storage.check(key, contents.values()) == {}
-    return report, VideoFeatures(spec, entries, lambda entry: storage.read_features(key, entry.sha256))
+) -> tuple[UpdateReport, dict[str, FeatureFile]]:
+    """Encodes the videos of a folder, as a library does; gives what was done and what is kept of each."""
+    store, spec, listing = Store(home), FeatureSpec.of(encoder, rate), list_videos(folder)
+    report = encode_listed(store, folder, listing, spec, lambda: encoder, **options)
+    key, contents = encoder_key(spec), store.contents(folder, listing.videos)
+    assert store.verify(key, {*contents.values()}) == ()
+    files = {name: store.read(key, sha256) for name, sha256 in contents.items() if sha256 in store.films(key)}
+    return report, {name: file for name, file in files.items() if len(file.rows)}
 
 
 def kept(home: Path) -> dict[str, bytes]:
     """The arrays of a library."""
-    return {path.name: path.read_bytes() for path in sorted((home / "features").rglob("*.npy"))}
+    return {path.name: path.read_bytes() for path in sorted((home / "features").rglob("*.features"))}
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> Non
         path.rename(tmp_path / path.name)
     _, expected = encode(films, encoder, tmp_path / "expected")
     for name in INTACT:
-        np.testing.assert_array_equal(found.read(name), expected.read(name))
+        np.testing.assert_array_equal(found[name].rows, expected[name].rows)
     assert 20 < len(failed) < 60 > len(report.encoded) > 20
     for path in damaged[:20]:  # the pages of results show pictures of them
         with suppress(VideoError):
@@ -95,7 +90,7 @@ def test_a_picture_that_stands_for_a_day_is_encoded_once_and_takes_little_memory
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2.5 * count * 64 * 4
-    features = found.read("day.mp4")
+    features = found["day.mp4"].rows
     assert len(features) == count
     assert np.ptp(features[:, 0]) == 0
     assert encoder.encoded == 1
@@ -104,16 +99,16 @@ def test_a_picture_that_stands_for_a_day_is_encoded_once_and_takes_little_memory
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path, batch_size: int) -> None:
     encoder = open_encoder("toy")
-    _, store = encode(videos, encoder, tmp_path / "store", rate=5.0)
+    _, kept = encode(videos, encoder, tmp_path / "store", rate=5.0)
     with open_video(videos / "a.mp4") as video:
         prepared = np.stack([encoder.prepare(frame.pixels) for frame in video.sample(5.0)])
     expected = encoder.finish(encoder.encode(prepared))
     with open_video(videos / "a.mp4") as video:
         found = encode_video(video, encoder, 5.0, batch_size)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(store.read("a.mp4"), expected, rtol=1e-3, atol=1e-3)  # kept in half precision
-    entry = store.entries["a.mp4"]
-    assert (entry.frames, entry.duration, entry.codec) == (10, 2.0, "h264")
+    np.testing.assert_allclose(kept["a.mp4"].rows, expected, rtol=1e-3, atol=1e-3)  # kept in half precision
+    film = kept["a.mp4"].film
+    assert (film.frames, film.duration, film.codec) == (10, 2.0, "h264")
 
 
 def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(videos: Path, tmp_path: Path) -> None:
@@ -125,7 +120,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(videos: Pa
 
     report, found = encode(videos, Appends(), tmp_path / "store")
     assert "changed while being read" in report.unreadable[0].reason
-    assert found.video_ids == ("b.mp4", "sub/c.mp4")
+    assert [*found] == ["b.mp4", "sub/c.mp4"]
     assert encode(videos, MeanColour(), tmp_path / "store")[0].encoded == ("a.mp4",)
 
 
@@ -175,9 +170,9 @@ def check_rest(noisy: Path, home: Path, straight: dict[str, bytes]) -> None:
     """What is there is whole, and the next run does the rest and no more."""
     left = kept(home)
     assert left.items() <= straight.items()
-    report, features = encode(noisy, MeanColour(), home)
-    assert COUNT - len(left) <= len(report.encoded) <= COUNT - len(left) + 1  # an array that no row names yet
-    assert len(features.video_ids) == COUNT
+    report, found = encode(noisy, MeanColour(), home)
+    assert len(report.encoded) == COUNT - len(left)
+    assert len(found) == COUNT
     assert kept(home) == straight
 
 

@@ -117,7 +117,7 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     assert default_encoder(videos.iterdir()) == "toy"
     grey.rename(videos / "grey.mp4")
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
-        Library(videos, home=library.storage.home).update()  # which remembers the encoder
+        Library(videos, home=library.store.home).update()  # which remembers the encoder
 
 
 def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(

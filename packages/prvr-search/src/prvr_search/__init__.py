@@ -42,14 +42,13 @@ __all__ = [
 
 EXTENSIONS = {
     "commands": "prvr_search.cli",
-    "start": "prvr_search.warm:start",
     "features": "prvr_search.library:features_of",
     "frames": "prvr_search.films.thumbnails:frames_of",
     "write_videos": "prvr_search.films.toy_videos:write_videos",
 }
-"""What this distribution adds to `prvr`, see `prvr.extensions`: its commands, searches that a running server
-answers, the features of a folder of videos for `prvr convert`, frames of files for `prvr plot examples`, and videos of
-the toy corpus as files for `prvr data make`."""
+"""What this distribution adds to `prvr`, see `prvr.extensions`: its commands, the features of a folder of
+videos for `prvr convert`, frames of files for `prvr plot examples`, and videos of the toy corpus as files for
+`prvr data make`."""
 
 # Imported when first asked for, because they bring torch.
 __getattr__ = deferred(

@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from prvr.encoders import (
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr.toy.featurizers import TOY
-from prvr_search.films import Listing, list_videos
+from prvr_search.films import Listing, SubtitleLine, VideoPath, list_videos
 from prvr_search.films.decode import check_rate
 from prvr_search.films.listing import below, by_suffix
 from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
@@ -38,9 +38,9 @@ from prvr_search.ranking.opening import open_model
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
-from prvr_search.store.database import LibraryUnwritable
 from prvr_search.store.encoding import Progress, Unreadable, UpdateReport, encode_listed
-from prvr_search.store.storage import Storage, encoder_key
+from prvr_search.store.features import encoder_key
+from prvr_search.store.store import Kept, LibraryUnwritable, Store
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
@@ -71,7 +71,7 @@ class Library:
         folder: the folder of videos; it is searched with all folders below it.
         encoder: an encoder as `prvr.encoders.open_encoder` takes it; default: the one last used for the folder, else
             the CLIP or SigLIP on this computer that was last used.
-        model: a trained model or pipeline, see `prvr_search.open_model`; `zero-shot`: the encoder alone, by frames and
+        model: a trained retriever, see `prvr_search.open_model`; `zero-shot`: the encoder alone, by frames and
             means of frames; `training-free`: the encoder alone, by moments; `taught`: zero-shot with what `teach` made
             for the folder; default: the last one if it was shown to be better, else zero-shot.
         device: torch device of encoder and model; `auto` is a GPU where there is one.
@@ -107,7 +107,7 @@ class Library:
         rate: float | None = None,
     ) -> None:
         self.folder = Path(folder).expanduser().resolve()
-        self.storage = Storage(None if home is None else Path(home))
+        self.store = Store(None if home is None else Path(home))
         self.report: UpdateReport | None = None
         self.remembers = True
         self._encoder_name = None if encoder is None else encoder.strip()
@@ -157,11 +157,13 @@ class Library:
         if not checked.shows:  # no model is needed
             if update:
                 self.update_lines()
-            videos = Videos(self._entries(self._listing()))
-            return search_lines(videos, self.storage.lines, checked, k, moments, where)
+            listing = self._listing()
+            self._follow_lines(listing)
+            videos = Videos(self._entries(listing))
+            return search_lines(videos, self.store.lines, checked, k, moments, where)
         if update:
             self.update()
-        index = self._current(self._listing() if self._listed is None or not update else self._listed)
+        index = self.index if update else self._current(self._listing())
         return index.search(query, k, moments=moments, where=where)
 
     def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
@@ -186,13 +188,9 @@ class Library:
         if parts > 1:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
             listing = replace(listing, videos=mine)
-        with self.storage.in_use():
+        with self.store.in_use():
             spec = self._choose_spec(listing)
-            for _ in range(3):
-                damages = self.storage.damages
-                report = encode_listed(self.storage, self.folder, listing, spec, self._open_encoder, progress)
-                if damages == self.storage.damages:
-                    break  # else what was put aside meanwhile is noted again
+            report = encode_listed(self.store, self.folder, listing, spec, self._open_encoder, progress)
         self.report = report
         return report
 
@@ -207,8 +205,8 @@ class Library:
         """
         listing, report = self.list_videos(), UpdateReport(offline=True)
         if listing.videos:
-            with self.storage.in_use():
-                report = encode_listed(self.storage, self.folder, listing, None, self._open_encoder, progress)
+            with self.store.in_use():
+                report = encode_listed(self.store, self.folder, listing, None, self._open_encoder, progress)
         self.report = report
         return report
 
@@ -219,7 +217,7 @@ class Library:
             DataError: there is no video and never was one.
         """
         self._listed = self._listing()
-        if not self._listed.videos and not self.storage.places(self.folder):
+        if not self._listed.videos and not self.store.folders.places(self.folder):
             raise DataError(f"{self.folder}: no videos found. {_seen_instead(self._listed)}")
         return self._listed
 
@@ -243,31 +241,22 @@ class Library:
 
     @property
     def index(self) -> VideoIndex:
-        """The vectors of the videos that are encoded and seen now, made where they are missing, stale or damaged.
+        """The vectors of the videos that are encoded, as they were listed last, made where they are missing or damaged.
 
         Raises:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self._listing())
+        return self._current(self._listed or self._listing())
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
         return self._current(self._listed or self._listing(), may_be_empty=True)
 
     @property
-    def is_default(self) -> bool:
-        """Whether a library that was opened now, without an encoder, a rate and a model, would search with the same."""
-        (spec, _), model = self.storage.encoder_of(self.folder), self._opened_model
-        if self._model is not None or model is None or spec is None or spec != self.spec or is_own(spec.encoder.name):
-            return False
-        taught = self._taught_model(spec)
-        return model.identity.weights == (spec.encoder.weights if taught is None else taught.sha256)
-
-    @property
     def version(self) -> object:
         """Changes when videos are encoded or listed, or something is taught."""
-        return self.storage.version, self._listed, self._taught_stamp()
+        return self.store.version, self._listed, self._taught_stamp()
 
     def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
         spec = self.spec
@@ -279,35 +268,47 @@ class Library:
         return VideoFeatures(spec, entries, lambda entry: self._rows(key, entry), self.folder)
 
     def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
-        """The records of the videos that are encoded, or of all of them, by id."""
-        videos = listing.videos or self.storage.last_seen(self.folder)
-        about = self.storage.about("" if spec is None else encoder_key(spec), others=spec is None)
-        contents = self.storage.contents(self.folder, videos)
-        return {
-            video.id: VideoEntry(
-                id=video.id,
-                path=str(video.path),
-                size=video.size,
-                mtime_ns=video.mtime_ns,
-                **about[sha256],
-            )
-            for video in sorted(videos, key=lambda video: video.id)
-            if (sha256 := contents.get(video.id)) in about
-        }
+        """The records of the videos that are encoded, or of all that are known, by id."""
+        videos = listing.videos or self.store.last_seen(self.folder)
+        films = self.store.known() if spec is None else self.store.films(encoder_key(spec))
+        contents = self.store.contents(self.folder, videos)
+        entries = {}
+        for video in sorted(videos, key=lambda video: video.id):
+            kept = films.get(contents.get(video.id, ""))
+            if kept is not None and (spec is None or kept.film.frames):
+                entries[video.id] = _entry(video, kept, 0.0 if spec is None else kept.film.frames / spec.rate)
+        return entries
+
+    def _follow_lines(self, listing: Listing) -> None:
+        """Lets the lines of subtitles be those of the videos and of the files beside them."""
+        known, contents = self.store.known(), self.store.contents(self.folder, listing.videos)
+        tracks = {sha256: known[sha256] for sha256 in contents.values() if sha256 in known and known[sha256].film.lines}
+
+        def read(sha256: str) -> Sequence[SubtitleLine]:
+            return self.store.read(tracks[sha256].key, sha256).lines
+
+        def is_gone(path: Path) -> bool:
+            is_here = bool(listing.videos) and below(path, [self.folder])
+            return is_here and not (below(path, [*listing.unlisted]) or path.exists())
+
+        digests = {sha256: kept.digest for sha256, kept in tracks.items()}
+        self.store.lines.follow(listing, contents, digests, read, is_gone)
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
-            state, taught = (self.storage.version, listing), self._taught_stamp()
+            state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:
                 self.close()
                 self._opened_model, self._taught_state = None, taught
-            if self._index is not None and self._state == state:
+            is_whole = self._index is not None and self._index.is_whole
+            if self._index is not None and is_whole and self._state == state:
                 return self._index
-            with self.storage.in_use():
+            with self.store.in_use():
+                self._follow_lines(listing)
                 features, self._state = self._features(listing, may_be_empty), state
                 if self._index is None:
                     self._index = self._up_to_date(features)
-                elif self._indexed != features.entries:
+                elif self._indexed != features.entries or not is_whole:
                     self._index.update(features)
             self._indexed = features.entries
             return self._index
@@ -335,31 +336,33 @@ class Library:
 
     def state(self) -> "LibraryState":
         """What is known of the folder, without encoding or changing anything."""
-        listing, spec = self._listing(), self.spec
-        key = "" if spec is None else encoder_key(spec)
-        contents = self.storage.contents(self.folder, listing.videos)
-        about = self.storage.about(key)
-        faults = self.storage.faults(key)
-        encoded = [sha256 for sha256 in contents.values() if sha256 in about]
-        return LibraryState(
-            spec=spec,
-            videos=len(listing.videos),
-            encoded=len(encoded),
-            seconds=sum((about[sha256]["duration"] for sha256 in encoded), 0.0),
-            missing=len({sha256 for _, sha256 in self.storage.places(self.folder)} - {*contents.values()}),
-            bytes=self.storage.size(key, set(encoded)),
-            others_encoded={
-                (other.encoder.name, other.rate): count
-                for name, other in self.storage.specs().items()
-                if name != key and (count := len({*contents.values()} & self.storage.encoded(name).keys()))
-            },
-            unreadable=tuple(
-                Unreadable(video.id, *astuple(faults[contents[video.id]]))
-                for video in listing.videos
-                if contents.get(video.id) in faults
-            ),
-            others=listing.others,
-        )
+        with self.store.in_use():
+            listing, spec = self._listing(), self.spec
+            key = encoder_key(spec)
+            contents, kept = self.store.contents(self.folder, listing.videos), self.store.films(key)
+            encoded = {
+                sha256: kept[sha256] for sha256 in contents.values() if sha256 in kept and kept[sha256].film.frames
+            }
+            places = self.store.folders.places(self.folder).values()
+            return LibraryState(
+                spec=spec,
+                videos=len(listing.videos),
+                encoded=sum(sha256 in encoded for sha256 in contents.values()),
+                seconds=sum(encoded[sha256].film.duration for sha256 in contents.values() if sha256 in encoded),
+                missing=len({sha256 for _, sha256 in places} - {*contents.values()}),
+                bytes=sum(one.stamp[1] for one in encoded.values()),
+                others_encoded={
+                    (other.encoder.name, other.rate): count
+                    for name, other in self.store.specs().items()
+                    if name != key and (count := len({*contents.values()} & self.store.films(name).keys()))
+                },
+                unreadable=tuple(
+                    Unreadable(video.id, one.film.reason, one.film.remedy)
+                    for video in listing.videos
+                    if (one := kept.get(contents.get(video.id, ""))) is not None and one.film.reason
+                ),
+                others=listing.others,
+            )
 
     def teach(self, captions: Path | str, progress: Progress = lambda done, total, what: None) -> "Comparison":
         """Fits a correction of the encoder to captions of some of the videos that are encoded, and keeps it.
@@ -382,7 +385,7 @@ class Library:
         features = self.features()
         joint = self._joint_model(features.spec)
         taught, comparison = teach(captions, features, joint, _WINDOW, progress)
-        write_taught(self.storage, self.folder, features.spec, taught)
+        write_taught(self.store, self.folder, features.spec, taught)
         return comparison
 
     def taught(self) -> Taught | None:
@@ -391,7 +394,7 @@ class Library:
         Raises:
             DataError: the file is damaged, or was made for something else.
         """
-        return None if self.spec is None else read_taught(self.storage, self.folder, self.spec)
+        return None if self.spec is None else read_taught(self.store, self.folder, self.spec)
 
     def forget(self) -> bool:
         """Deletes what `teach` made; False if there is nothing.
@@ -399,15 +402,15 @@ class Library:
         Raises:
             DataError: the library cannot be written.
         """
-        if self.spec is None or taught_stamp(self.storage, self.folder, self.spec) is None:
+        if self.spec is None or taught_stamp(self.store, self.folder, self.spec) is None:
             return False
-        write_taught(self.storage, self.folder, self.spec, None)
+        write_taught(self.store, self.folder, self.spec, None)
         return True
 
     def _taught_stamp(self) -> object:
         """Changes with what `teach` made, if searches may use it."""
         spec = self.spec if self._model in (None, TAUGHT) else None
-        return None if spec is None else taught_stamp(self.storage, self.folder, spec)
+        return None if spec is None else taught_stamp(self.store, self.folder, spec)
 
     def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
         text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
@@ -416,19 +419,12 @@ class Library:
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
 
-        Those of the folder's encoder, or of all where it has none. What is damaged is encoded, or described, again at
-        the next update.
+        Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
         """
-        keys = [*self.storage.specs()] if self.spec is None else [encoder_key(self.spec)]
-        shas = {sha256 for _, sha256 in self.storage.places(self.folder)}
-        problems = list[str]()
-        with self.storage.in_use():
-            for key in keys:
-                damaged = self.storage.check(key, shas)
-                self.storage.drop_features(key, damaged, aside=True)
-                undescribed = self.storage.check_descriptions(key, shas - damaged.keys())
-                problems += [*damaged.values(), *undescribed.values()]
-        return tuple(problems)
+        with self.store.in_use():
+            keys = [*self.store.specs()] if self.spec is None else [encoder_key(self.spec)]
+            shas = {sha256 for _, sha256 in self.store.folders.places(self.folder).values()}
+            return tuple(problem for key in keys for problem in self.store.verify(key, shas))
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -446,12 +442,13 @@ class Library:
         if not listing.videos:
             raise DataError(f"{self.folder}: offline, or moved; nothing was deleted. Search it at its new place first.")
         videos = [*listing.videos]
-        for folder in self.storage.folders():
-            if not below(folder, [self.folder]):
+        for record in self.store.folders.all():
+            if not below(record.path, [self.folder]):
                 with suppress(DataError):
-                    videos += list_videos(folder).videos
-        deleted, remaining = self.storage.prune(self.folder, videos, [*listing.unlisted])
-        delete_vectors(user_cache() / "search", deleted)
+                    videos += list_videos(record.path).videos
+        kept = [kept for key in self.store.specs() for kept in self.store.films(key).values()]
+        deleted, remaining = self.store.prune(self.folder, videos, [*listing.unlisted])
+        delete_vectors(user_cache() / "search", {one.digest for one in kept if one.film.sha256 in deleted})
         return len(deleted), remaining
 
     def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
@@ -459,19 +456,19 @@ class Library:
         try:
             return list_videos(self.folder, self._exclude if exclude is None else exclude)
         except DataError:
-            if self.folder.exists() or not self.storage.places(self.folder):
+            if self.folder.exists() or not self.store.folders.places(self.folder):
                 raise
             return Listing(())
 
     def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
-        last, _ = self.storage.encoder_of(self.folder)
+        last, _ = self.store.encoder_of(self.folder)
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last else _RATE)
-        specs = [*([] if last is None else [last]), *self.storage.specs().values()]
+        specs = [*([] if last is None else [last]), *self.store.specs().values()]
         return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
@@ -479,20 +476,19 @@ class Library:
 
         It is chosen once: while the library is open, neither it nor the index follows what other processes choose.
         """
-        spec, (last, was_named), is_first = self.spec, self.storage.encoder_of(self.folder), self._spec is None
+        spec, (last, was_named), is_first = self.spec, self.store.encoder_of(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or (is_first and (name == TOY or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
                 name = name or default_encoder(video.path for video in listing.videos)
-                tried = {spec.encoder for spec in self.storage.specs().values()}
+                tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
         self._spec, is_named = spec, was_named or self._encoder_name is not None
         try:  # before the first video is encoded, so that another process finds what is
-            key = self.storage.add_encoder(spec)
             is_new = (last, was_named) != (spec, is_named) and ((self.remembers and is_first) or last is None)
             if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
-                self.storage.use_encoder(self.folder, key, is_named)
+                self.store.use_encoder(self.folder, spec, is_named)
         except LibraryUnwritable as error:
             logger.debug("%s", error)
         return spec
@@ -513,16 +509,10 @@ class Library:
         return self._encoder
 
     def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:
-        try:
-            rows = self.storage.read_features(key, entry.sha256)
-            if len(rows) != entry.frames:
-                raise DataError(f"{entry.id}: {len(rows)} rows of features, expected {entry.frames}.")
-        except DataError:
-            with suppress(LibraryUnwritable):
-                if self.storage.has_features(key, entry.sha256):
-                    self.storage.drop_features(key, [entry.sha256])
-            raise
-        return rows
+        file = self.store.read(key, entry.sha256)
+        if file.digest != entry.features:
+            raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
+        return file.rows
 
     def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
@@ -532,7 +522,7 @@ class Library:
 
         def opened(place: Path) -> VideoIndex:
             index = VideoIndex(
-                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.storage.lines
+                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.store.lines
             )
             index.update(features)
             return index
@@ -571,6 +561,21 @@ class Library:
             logger.warning("%s Until then, the encoder alone ranks the videos.", error)
             return None
         return taught if taught is not None and taught.better else None
+
+
+def _entry(video: VideoPath, kept: Kept, duration: float) -> VideoEntry:
+    """The record of a video at a place.
+
+    Args:
+        video: where it is.
+        kept: what is kept of it.
+        duration: in seconds, where that is not known.
+    """
+    film = kept.film
+    return VideoEntry(
+        video.id, video.file, video.size, video.mtime_ns, film.sha256, film.duration or duration, film.frames,
+        film.width, film.height, film.codec, film.warnings, film.start_time, kept.digest,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

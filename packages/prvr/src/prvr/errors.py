@@ -46,7 +46,7 @@ def require(module: str, requirement: str, purpose: str) -> ModuleType:
     """Imports an optional library.
 
     Args:
-        module: its name, such as `faiss` or `matplotlib.figure`.
+        module: its name, such as `pymilvus` or `matplotlib.figure`.
         requirement: what pip installs for it, such as "prvr[plot]".
         purpose: what needs it, the subject of a sentence.
 

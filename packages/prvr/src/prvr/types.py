@@ -22,17 +22,6 @@ Direction = Literal["t2v", "v2t"]
 
 
 @dataclass(frozen=True)
-class Features:
-    """Frames and words as a `prvr.data.PackedSplit` has them.
-
-    Args:
-        keep_last_frame: how frames are sampled, see `prvr.data.sampling.sample_video`.
-    """
-
-    keep_last_frame: bool = True
-
-
-@dataclass(frozen=True)
 class JointRows:
     """Rows of a video in the joint space of its features and sentences.
 

@@ -55,11 +55,11 @@ class SearchOptions(LibraryOptions):
     """The options of a command that searches a folder of videos.
 
     Args:
-        model: a trained model or pipeline; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
+        model: a trained retriever; `toy-world`, which ships with prvr for the toy corpus; `zero-shot`, the
             encoder alone, by frames and their means; `training-free`, the same by moments; or `taught`, zero-shot
             with the map of prvr teach (default: taught if significantly better, else zero-shot)
         no_update: search the encoded videos without looking for new ones
-        backend: the search backend: exact, faiss, milvus, or NAME:ADDRESS for a server; auto chooses by size
+        backend: the search backend: exact, milvus, or milvus:ADDRESS for a server; auto is exact
     """
 
     model: Annotated[str | None, Parameter(metavar="NAME")] = None
@@ -212,15 +212,13 @@ def run(
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
-    from prvr_search.store.storage import encoder_key
+    from prvr_search.store.features import encoder_key
 
     damaged = 0
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
-            from prvr_search.store.importing import import_library
-
-            with library.storage.in_use():
-                count, skipped = import_library(library.storage, import_)
+            with library.store.in_use():
+                count, skipped = library.store.import_from(import_)
             print(
                 f"imported: {_videos(count)}"
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
@@ -237,10 +235,10 @@ def run(
             print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
         if drop is not None:
             used = library.spec
-            deleted = library.storage.drop_encoder(drop, "" if used is None else encoder_key(used))
+            deleted = library.store.drop_encoder(drop, "" if used is None else encoder_key(used))
             print(f"{drop}: features of {_videos(deleted)} deleted")
         if move is not None:
-            library.storage.move(move)
+            library.store.move(move)
         _show(library)
     return 1 if damaged else 0
 
@@ -292,7 +290,7 @@ def _show(library: "Library") -> None:
             f"{name}, {rate:g} frames per second: {_videos(count)}"
             for (name, rate), count in sorted(state.others_encoded.items())
         ),
-        "library": str(library.storage.home),
+        "library": str(library.store.home),
         "other files": by_suffix(state.others),
     }
     for name, value in rows.items():

@@ -4,28 +4,31 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
+from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
-from rich.console import Console
 
-from prvr.cli.console import CommandError, load, printing_to_stderr, stdout
+from prvr.cli.console import CommandError, complain, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
+from prvr.errors import InputError
 from prvr.reading import printable, read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
-from prvr_search.cli.libraries import Folder, SearchOptions, opened_library, report_changes
+from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
 from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
-    from prvr_search import Library, Query, SearchResult, VideoIndex
+    from prvr_search import Query, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
+_EXAMPLE = 'prvr search FOLDER "a dog catches a ball"'
 
 
 def passage(text: str) -> tuple[str, float, float | None]:
@@ -116,37 +119,6 @@ class OutputOptions:
     force: Force = False
 
 
-@dataclass(frozen=True)
-class WarmSearch:
-    """A search in the process of a server.
-
-    Args:
-        library: what is searched, which is open.
-        console: where the output goes.
-    """
-
-    library: "Library"
-    console: Console
-
-    def brought_up_to_date(self, update: bool, lines_alone: bool) -> "Library":
-        """The library, if it answers as one that a command opens.
-
-        Raises:
-            CommandError: videos have to be read first, which takes time and shows progress; or encoder or model are
-                not those that a command would choose.
-        """
-
-        def refuse(*_: object) -> None:
-            raise CommandError("new or changed videos have to be encoded first")
-
-        if update:
-            report = self.library.update_lines(refuse) if lines_alone else self.library.update(refuse)
-            report_changes(self.library.folder, report)
-        if not (lines_alone or self.library.is_default):
-            raise CommandError("it uses another encoder or model")
-        return self.library
-
-
 @app.command(name="search", group=VIDEOS)
 def run(
     folder: Folder,
@@ -159,22 +131,22 @@ def run(
     args: OutputOptions = OutputOptions(),
     top: Annotated[Count, Parameter(name=("--top", "-k"))] = 10,
     moments: Count = 3,
-    warm: Annotated[WarmSearch | None, Parameter(parse=False)] = None,
 ) -> None:
     """Find videos and moments by a sentence, a picture or a moment.
 
     Find the videos of a folder that match a sentence best, and the best moment in each. New videos are encoded first;
     a video that is moved or copied is not encoded again. The time line shows how well each part of a video matches.
+    Without a query, sentences are asked for one after another, or read from standard input, until Ctrl-D.
 
     Args:
         query: a sentence
         top: number of results per sentence
         moments: maximum number of moments per video in exported files
-        warm: in a server: what it searches, and where the output goes
     """
     sentences, piped = _sentences(query, parts), _piped(args)
-    if warm is None:
-        load("prvr_search.library")
+    if not sentences and args != OutputOptions():
+        raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
+    load("prvr_search.library")
     from prvr_search import Query
 
     where = SearchFilter(**vars(filters))
@@ -184,27 +156,30 @@ def run(
     if where != SearchFilter():
         options["where"] = where
     lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
-    update = not library.no_update
-    if warm is None:
-        opening = opened_library(folder, library, update=update, lines_alone=lines_alone)
-    else:
-        opening = nullcontext(warm.brought_up_to_date(update, lines_alone))
-    with printing_to_stderr(piped and warm is None), opening as opened:
-        if lines_alone:
-            words = Query(without=parts.without, subtitles=parts.subtitles)
-            results = (opened.search(words, top, update=False, **options),)
-        else:
-            index = opened.index
-            results = index.search_many(_queries(parts, sentences, index), top, **options)
-    if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
-        logger.warning("no videos match the filters")
-    console = stdout() if warm is None else warm.console
+    opening = opened_library(folder, library, update=not library.no_update, lines_alone=lines_alone)
+    with printing_to_stderr(piped), opening as opened:
+        index = None if lines_alone else opened.index
+
+        def search(sentences: "Sequence[str | None]") -> "Sequence[SearchResult]":
+            if index is None:
+                words = Query(without=parts.without, subtitles=parts.subtitles)
+                results = (opened.search(words, top, update=False, **options),)
+            else:
+                results = index.search_many(_queries(parts, sentences, index), top, **options)
+            if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
+                logger.warning("no videos match the filters")
+            return results
+
+        if not sentences:
+            _ask(search)
+            return
+        results = search(sentences)
     if not piped:
-        _show(console, results)
+        _show(results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
     _write(args, results, say)
     if args.paths or args.print0:
-        _print_paths(results, b"\0" if args.print0 else b"\n", console.file)
+        _print_paths(results, b"\0" if args.print0 else b"\n")
     if args.save is not None:
         _save(args, results, say)
     if args.open:
@@ -247,14 +222,12 @@ def _video_id(name: str, index: "VideoIndex") -> str:
 
 
 def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
-    other = bool(args.more or args.image is not None or args.like is not None or args.subtitles.strip())
-    if (query is None) == (args.file is None) and (query is not None or not other):
-        raise CommandError(
-            'Expected either a sentence or --file, for example: prvr search FOLDER "a dog catches a ball". With '
-            "--image PICTURE, --like VIDEO@TIME or --subtitles TEXT, the sentence is optional."
-        )
+    """The sentences, None for a query without one; there are none if the user is asked for them."""
+    other = args.more or args.image is not None or args.like is not None or args.subtitles.strip()
+    if query is not None and args.file is not None:
+        raise CommandError(f"Expected either a sentence or --file, for example: {_EXAMPLE}.")
     if args.file is None:
-        return [query]
+        return [query] if query is not None or other else []
     queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
     if not 1 <= len(queries) <= _MAX_QUERIES:
         raise CommandError(
@@ -263,9 +236,31 @@ def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
     return [*queries]
 
 
-def _show(console: Console, results: "Sequence[SearchResult]") -> None:
+def _ask(search: "Callable[[Sequence[str]], Sequence[SearchResult]]") -> None:
+    """Answers each line of standard input, until its end or Ctrl-C; where that is a terminal, it can be edited."""
+    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    if asks:
+        with suppress(ImportError):  # of Windows
+            import_module("readline")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is not UTF-8 is refused as that of an argument
+    while True:
+        try:
+            sentence = input("search: " * asks).strip()
+        except (EOFError, KeyboardInterrupt):
+            print(end="\n" * asks)
+            return
+        try:
+            if sentence:
+                _show(search([sentence]))
+        except InputError as error:
+            complain(error)
+
+
+def _show(results: "Sequence[SearchResult]") -> None:
     from prvr_search.output import result_table
 
+    console = stdout()
     plain = "utf" not in console.encoding.lower()
     for number, result in enumerate(results):
         if number:
@@ -283,12 +278,12 @@ def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable
                 say(f"{path}: written")
 
 
-def _print_paths(results: "Sequence[SearchResult]", end: bytes, file: Any) -> None:
+def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
     """Writes the path of each result, once, as the bytes of the file system."""
-    from prvr_search.output.files import write_bytes_to
+    from prvr_search.output.files import write_stdout
 
     paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
-    write_bytes_to(file, b"".join(os.fsencode(path) + end for path in paths))
+    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
 
 
 def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:

@@ -1,26 +1,15 @@
 """`prvr serve`: the search page and an HTTP API for a folder of videos or an index."""
 
-import logging
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from io import BytesIO, StringIO, TextIOWrapper
-from threading import get_ident
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
-from prvr.cli.console import LOGGERS, CommandError, stdout
-from prvr.cli.options import Whole, app, bind
+from prvr.cli.options import Whole, app
 from prvr.errors import require
 from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
 from prvr_search.cli.options import VIDEOS
-from prvr_search.warm import plain_search, stamp
-
-if TYPE_CHECKING:
-    from prvr_search import Library
 
 
 @app.command(name="serve", group=VIDEOS)
@@ -34,7 +23,8 @@ def run(
     allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
     token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
     without_token: bool = False,
-    client_connections: Whole = 64,
+    client_connections: Annotated[Whole, Parameter(validator=validators.Number(gte=0))] = 64,
+    rescan: Annotated[float, Parameter(validator=validators.Number(gt=0), metavar="SECONDS")] = 10.0,
 ) -> None:
     """Serve the search page and an HTTP API for videos.
 
@@ -50,22 +40,20 @@ def run(
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
         client_connections: maximum number of open connections per client; 0 means no limit
+        rescan: minimum time between two looks for new videos; the server rests at least nine times as long as one takes
     """
-    code = stamp()  # before anything else is imported
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
     from prvr_search.serve import EVERYWHERE, ServeLimits, ServeSettings, check_bind, read_token, serve
-    from prvr_search.serve.terminal import Answers
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
-    settings = ServeSettings(tuple(allow_host), token, limits=limits)
+    settings = ServeSettings(tuple(allow_host), token, rescan_seconds=rescan, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     if host.strip("[]") in EVERYWHERE:
         names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"
         note = f"on all interfaces, for other machines {names}; {note}"
-    defaults = replace(library, encoder=None, rate=None, download=False, no_update=False, library=None)
     with opened_library(folder, library, update=False, prepare=not library.no_update) as opened:
         ended = serve(
             opened,
@@ -75,54 +63,8 @@ def run(
             update=not library.no_update,
             without_token=without_token,
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
-            answers=Answers(partial(_answer, opened), code) if defaults == SearchOptions() else None,
         )
     if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-class _Output(TextIOWrapper):
-    """Standard output of a command in another process."""
-
-    def __init__(self, encoding: str, is_terminal: bool) -> None:
-        self.content = BytesIO()
-        super().__init__(self.content, encoding, "backslashreplace", write_through=True)
-        self._is_terminal = is_terminal
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return self._is_terminal
-
-
-def _answer(library: "Library", request: Mapping[str, Any]) -> dict[str, str]:
-    """What a search prints to standard output, as Latin-1, and to standard error.
-
-    Args:
-        library: the library that is served.
-        request: as `prvr_search.warm.start` sends it.
-
-    Raises:
-        CommandError: the command has to search itself.
-        prvr.PrvrError: it would fail.
-    """
-    from prvr_search.cli.search import WarmSearch
-
-    if (search := plain_search(["search", *request["words"][1:]])) is None:
-        raise CommandError("it is not among the searches that a server answers")
-    output = _Output(request["encoding"], request["terminal"])
-    errors = StringIO()
-    own = get_ident()
-    handler = logging.StreamHandler(errors)
-    handler.setLevel(logging.WARNING if request["quiet"] else logging.INFO)
-    handler.addFilter(lambda record: record.thread == own)
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    for logger in loggers:
-        logger.addHandler(handler)
-    try:
-        bind(search.words)(warm=WarmSearch(library, stdout(output, request["environment"])))
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-    return {"out": output.content.getvalue().decode("latin-1"), "err": errors.getvalue()}

@@ -194,12 +194,18 @@ def _copy(
 
 
 def encode_part(
-    source: Path, start: float, end: float, file: BinaryIO, kind: str, encoding: Encoding, limits: Limits | None = None
+    source: Path | BinaryIO,
+    start: float,
+    end: float,
+    file: BinaryIO,
+    kind: str,
+    encoding: Encoding,
+    limits: Limits | None = None,
 ) -> tuple[float, bool]:
     """Encodes a part of a video with the first sound, upright, into a file.
 
     Args:
-        source: the video file.
+        source: the video file, or one that is open.
         start, end: in seconds from its start.
         file: to write to.
         kind: the format, as FFmpeg calls it.
@@ -215,8 +221,8 @@ def encode_part(
     """
     codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
     last, time = start, -1
-    try:
-        with open_video(source, limits) as video, open_video(source, limits) as sound_file:
+    with open_video(source, limits) as video, open_video(source, limits) as sound_file:
+        try:
             frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
             first = next(frames)
             with _av().open(file, "w", format=kind) as container:
@@ -237,12 +243,13 @@ def encode_part(
                 container.mux(stream.encode(None))
                 for _ in sound:
                     pass
-    except VideoError:
-        raise
-    except read_faults() as error:
-        _expect_room(error)
-        message = getattr(error, "strerror", None) or str(error)
-        raise VideoError(source, f"it cannot be encoded (FFmpeg: {message})", "Choose another format.") from error
+        except VideoError:
+            raise
+        except read_faults() as error:
+            _expect_room(error)
+            message = getattr(error, "strerror", None) or str(error)
+            reason = f"it cannot be encoded (FFmpeg: {message})"
+            raise VideoError(video.path, reason, "Choose another format.") from error
     length = video.info.duration
     return end if length is None else min(end, max(length, last)), has_sound
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import chain, islice, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import UInt8
@@ -226,9 +226,14 @@ class VideoFile:
         """The time stamp of the start, in seconds."""
         return self._origin
 
+    @property
+    def has_text(self) -> bool:
+        """Whether it has text tracks that can be decoded."""
+        return any(_holds_text(stream) for stream in self._container.streams.subtitles)
+
     def text_packets(self) -> Iterator[Any]:
         """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
-        if any(_holds_text(stream) for stream in self._container.streams.subtitles):
+        if self.has_text:
             self._seek(0.0)
             yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
 
@@ -542,28 +547,48 @@ class VideoFile:
                     raise RuntimeError(f"{self.path}: was closed or read from the start while frames were being read")
 
 
-class _Source(io.FileIO):
-    """A file that remembers why it could not be read: FFmpeg takes it for the end of the file."""
+class _Source(io.RawIOBase):
+    """An open file, read from a place of its own; it remembers why it could not be: FFmpeg takes that for its end."""
 
-    error: OSError | None = None
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._place = file, 0
+        self.error: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_CUR:
+            offset, whence = self._place + offset, os.SEEK_SET
+        self._place = self._file.seek(offset, whence)
+        return self._place
 
     def read(self, size: int = -1) -> bytes:
         try:
-            return super().read(size)
+            self._file.seek(self._place)
+            content = self._file.read(size)
         except OSError as error:
             self.error = error
             raise
+        self._place += len(content)
+        return content
 
 
 @contextmanager
-def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[VideoFile]:
+def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> Iterator[VideoFile]:
     """Opens a file of any format that FFmpeg knows, to read the frames of its first video stream.
 
     FFmpeg is given an open file: its name is never read as a pattern or an address, and a playlist cannot make it open
     another file.
 
     Args:
-        path: the file.
+        source: the file, or one that is open; that one stays open, and may be read by several at once in one thread.
         limits: default: [Limits][prvr_search.films.decode.Limits]().
 
     Raises:
@@ -576,25 +601,31 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         ...         print(frame.time, frame.pixels.shape)
     """
     _av()
-    path = Path(path)
+    if isinstance(source, str | Path):
+        with _opened(Path(source)) as file, open_video(file, limits) as video:
+            yield video
+        return
+    file = _Source(source)
+    try:
+        with closing(VideoFile(Path(source.name), file, limits or Limits())) as video:
+            yield video
+    except VideoError as error:
+        error.passing = error.passing or file.error
+        raise
+
+
+def _opened(path: Path) -> BinaryIO:
     try:
         if not path.is_file():
             reason = "not a regular file" if path.exists() else "no such file"
             raise VideoError(path, reason, "Name a video file, or a folder of them.")
         if not path.stat().st_size:
             raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
-        file = _Source(path)
+        return path.open("rb", buffering=0)
     except OSError as error:
         refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
         refused.passing = error
         raise refused from error
-    with file:
-        try:
-            with closing(VideoFile(path, file, limits or Limits())) as video:
-                yield video
-        except VideoError as error:
-            error.passing = error.passing or file.error
-            raise
 
 
 def describe(video: VideoFile) -> dict[str, Any]:

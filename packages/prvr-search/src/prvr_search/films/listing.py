@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import NamedTuple
 
 from prvr.encoders.entries import SUFFIXES
 from prvr.errors import DataError
@@ -17,23 +18,30 @@ EXCLUDED = (".*", "$RECYCLE.BIN", "#recycle", "@eaDir", "System Volume Informati
 """Patterns of names that are never searched: hidden files, trash, and folders of the system."""
 
 
-@dataclass(frozen=True)
-class VideoPath:
+class VideoPath(NamedTuple):
     """A video file below a folder.
 
     Args:
         id: its path below the folder, with `/`.
-        path: its absolute path.
+        file: its absolute path.
         size: in bytes.
-        mtime_ns: when it was last changed, in ns since 1970.
+        mtime_ns: when its content was last changed, in ns since 1970.
         volume: identifies the file system that holds it.
+        inode, changed_ns: its number there, and when anything of it was last changed; 0 where that is not known.
     """
 
     id: str
-    path: Path
+    file: str
     size: int
     mtime_ns: int
     volume: str = ""
+    inode: int = 0
+    changed_ns: int = 0
+
+    @property
+    def path(self) -> Path:
+        """Its absolute path."""
+        return Path(self.file)
 
     @property
     def unchanged(self) -> bool:
@@ -99,34 +107,36 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
             unlisted[place] = error.strerror or str(error)
             continue
         for entry in entries:
-            name = Path(entry.path[cut:]).as_posix() if os.sep != "/" else entry.path[cut:]
+            name = entry.path[cut:].replace(os.sep, "/")
             if left_out(entry.name) or left_out(name):
                 continue
-            path = Path(entry.path)
-            suffix = path.suffix.lower()
+            suffix = _suffix(entry.name).lower()
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
+                    folders.append(Path(entry.path))
                 elif entry.is_dir():
-                    links.append(path)
+                    links.append(Path(entry.path))
                 elif suffix not in SUFFIXES and suffix not in FORMATS:
                     others[suffix] += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
                     if status.st_dev not in volumes:
-                        volumes[status.st_dev] = volume_of(path)
-                    file = VideoPath(name, path, status.st_size, status.st_mtime_ns, volumes[status.st_dev])
+                        volumes[status.st_dev] = volume_of(Path(entry.path))
+                    file = VideoPath(
+                        name, entry.path, status.st_size, status.st_mtime_ns, volumes[status.st_dev], status.st_ino,
+                        status.st_ctime_ns,
+                    )  # fmt: skip
                     (videos if suffix in SUFFIXES else texts).append(file)
             except OSError as error:
-                unlisted[path] = error.strerror or str(error)
+                unlisted[Path(entry.path)] = error.strerror or str(error)
     stems: dict[str, list[str]] = {}
     for video in videos:
-        stems.setdefault(str(PurePosixPath(video.id).with_suffix("")), []).append(video.id)
+        stems.setdefault(video.id.removesuffix(_suffix(video.id)), []).append(video.id)
     subtitles: dict[str, list[tuple[VideoPath, str]]] = {}
     for file in texts:
         stem, language = named_video(file.id, stems)
         for video in stems.get(stem, ()):
             subtitles.setdefault(video, []).append((file, language))
-        others[file.path.suffix.lower()] += stem not in stems
+        others[_suffix(file.id).lower()] += stem not in stems
     return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(+others), subtitles)
 
 
@@ -140,6 +150,12 @@ def by_suffix(others: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
 
 
+def _suffix(name: str) -> str:
+    """As `Path.suffix`, in a tenth of its time."""
+    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    return dot + suffix if stem and suffix else ""
+
+
 def prefix_of(folder: Path) -> str:
     """How the paths of all files below a folder begin.
 
@@ -150,17 +166,17 @@ def prefix_of(folder: Path) -> str:
     return str(folder).rstrip(os.sep) + os.sep
 
 
-def volume_of(path: Path) -> str:
-    """An identifier of the file system that holds a path, or its nearest parent that exists.
+def volume_of(path: Path | int) -> str:
+    """An identifier of the file system that holds a path, or its nearest parent that exists, or an open file.
 
     It stays the same when a disk is unplugged and plugged in again, where the file system has one of its own.
     """
     while True:
         try:
             number = os.statvfs(path).f_fsid if hasattr(os, "statvfs") else 0
-            return f"{number or path.stat().st_dev:x}"
+            return f"{number or os.stat(path).st_dev:x}"  # noqa: PTH116 (an open file has no path)
         except OSError:
-            if path == path.parent:
+            if isinstance(path, int) or path == path.parent:
                 return ""
             path = path.parent
 

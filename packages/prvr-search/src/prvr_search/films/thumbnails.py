@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
@@ -15,7 +16,9 @@ _WIDEST = 1920
 _QUALITY = 80
 
 
-def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Limits | None = None) -> bytes:
+def thumbnail(
+    source: Path | str | BinaryIO, seconds: float, *, width: int = 320, limits: Limits | None = None
+) -> bytes:
     """What a video shows at a time, as a small JPEG.
 
     The file is jumped in: the cost is that of the frames since the last key frame that can be decoded alone.
@@ -23,7 +26,7 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
     be decoded at that time, as beyond the break of a truncated file, the last picture before that time is shown.
 
     Args:
-        path: the video file.
+        source: the video file, or one that is open.
         seconds: the time; beyond the end, the last picture is shown.
         width: longest side of the picture in pixels, 16 to 1920.
         limits: what the file may ask for; default: [Limits][prvr_search.films.Limits]().
@@ -44,7 +47,7 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
         raise InputError(f"thumbnail: seconds={seconds}, width={width}; expected a time from 0 and 16 to {_WIDEST}")
     from PIL import Image  # of matplotlib
 
-    with open_video(path, limits) as video:
+    with open_video(source, limits) as video:
         time = min(seconds, video.info.duration or seconds)
         frame = next(video.excerpt(time, time, most=width))
     content = io.BytesIO()

@@ -95,17 +95,17 @@ def write_text(path: Path | str, text: str) -> None:
         DataError: the file cannot be written.
     """
     if str(path) == "-":
-        write_bytes_to(sys.stdout, text.encode("utf-8"))
+        write_stdout(text.encode("utf-8"))
         return
     write_output(Path(path).expanduser(), text.encode("utf-8"))
 
 
-def write_bytes_to(file: Any, content: bytes) -> None:
+def write_stdout(content: bytes) -> None:
     """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
-    file.flush()
-    binary = getattr(file, "buffer", None)
+    sys.stdout.flush()
+    binary = getattr(sys.stdout, "buffer", None)
     if binary is None:  # a program that embeds the command has put a file of text there
-        file.write(content.decode("utf-8", "surrogateescape"))
+        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
         return
     binary.write(content)
     binary.flush()

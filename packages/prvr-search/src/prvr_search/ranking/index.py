@@ -1,11 +1,12 @@
 """The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
+import hashlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -13,46 +14,35 @@ from jaxtyping import Float32, Int64
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
-from prvr_search.ranking.backends import CandidateBackend, choose_backend, open_backend
+from prvr_search.films.subtitles import SubtitleLine
+from prvr_search.ranking.backends import CandidateBackend, ClipBlock, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.lines import checked_queries, hit_of, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query, query_vector, same_width
-from prvr_search.ranking.results import SearchResult, fold
+from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, fold
 from prvr_search.ranking.scores import (
-    ApproximateScores,
+    candidate_clips,
     find_candidates,
     fuse,
+    nearly_best,
     num_candidates,
-    rank,
     usual_score,
+    video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Snapshot
+from prvr_search.ranking.snapshot import Snapshot, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
-from prvr_search.vectors.files import (
-    PACK_FROM,
-    Content,
-    VideoVectors,
-    open_pack,
-    read_vectors,
-    row_sets,
-    video_file,
-    write_pack,
-    write_vectors,
-)
-from prvr_search.vectors.model import SearchModel
-
-if TYPE_CHECKING:
-    from prvr_search.ranking.rescoring import Rescorer  # brings the stages, which few searches have
+from prvr_search.vectors.files import Arrays, join_vectors, open_vectors, row_sets, write_vectors
+from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Called with the id of a video, the number of videos that are done, and the number of all."""
-_MOST_OPEN = 16_384  # files, or twice as many beside a large pack: a process may map 65,530
-_SHARE = 10  # videos of a pack to a file beside it; where there are more files, a new pack is written
-_LIVE = 0.75  # a pack of which fewer videos are searched is written anew: a search compares all of it
+_QUERIES = 32  # scored at a time: their scores of all videos are held
+_WRITTEN_EVERY, _HELD = 10.0, 2**26  # seconds and bytes after which new vectors are written
+_WINDOWS = 256  # that a model re-scores at a time
 
 
 class IndexUnwritable(DataError):
@@ -71,9 +61,8 @@ class VideoIndex:
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
         stride: seconds from the start of one window to that of the next; None without a length.
-        backend: the search backend: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to 20,000 videos,
-            above them `faiss` where it is installed.
-        subtitles: the lines of the videos, `prvr_search.films.Storage.lines`; None: no lines are searched.
+        backend: the search backend: `exact`, `milvus`, `milvus:ADDRESS`; `auto` is `exact`.
+        subtitles: the lines of the videos, `prvr_search.store.Store.lines`; None: no lines are searched.
 
     Raises:
         DataError: the model reads features of another encoder.
@@ -105,11 +94,10 @@ class VideoIndex:
         self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
-        self._rescorer: "Rescorer | None" = None
         self._lock = threading.RLock()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
-        self._snapshot = Snapshot({}, model, folder=self.folder)
+        self._snapshot = Snapshot({}, model, digest=_digest)
 
     def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
@@ -136,59 +124,44 @@ class VideoIndex:
 
     def _updated(self, features: VideoFeatures, progress: Progress | None) -> Snapshot:
         sets, before = row_sets(self.model), self._snapshot
-        wanted = {Content.of(entry): video for video, entry in reversed(features.entries.items())}
-        parts = [part for part in before.parts if not part.videos.keys().isdisjoint(wanted)]
-        contents = {video for part in parts for video in part.videos}
-        if len(wanted.keys() - contents) >= PACK_FROM and (pack := open_pack(self.folder, wanted, sets)) is not None:
-            parts = [pack, *(part for part in parts if not part.name and not part.videos.keys() <= pack.videos.keys())]
-            contents = {video for part in parts for video in part.videos}
-
-        def opened(video: Content) -> bool:
-            """Whether the file of a video is there; all are mapped, and packed before they are too many."""
-            part = read_vectors(video_file(self.folder, video), sets)
-            if part is None or video not in part.videos:
-                return False
-            parts.append(part)
-            if len(parts) > _MOST_OPEN + min(len(parts[0].videos), _MOST_OPEN):
-                parts[:] = self._packed(parts, wanted)
-            return True
-
-        todo = [video for video in wanted.keys() - contents if not opened(video)]
+        wanted = {_digest(entry): video for video, entry in reversed(features.entries.items())}
+        files = open_vectors(self.folder, sets, before.files)
+        todo = wanted.keys() - {video for file in files for video in file.videos}
         if todo:
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
-        todo.sort(key=lambda video: wanted[video])
-        for done, video in enumerate(todo):
+            for part in self._embedded(features, sorted((wanted[digest], digest) for digest in todo), progress):
+                counts = {name: {what: len(rows) for what, rows in _parts(arrays)} for name, arrays in part.items()}
+                write_vectors(self.folder, sets, counts, part.__getitem__)
+            files = open_vectors(self.folder, sets, files)
+        files = join_vectors(self.folder, files)
+        contents = {video for file in files for video in file.videos}
+        entries = {video: entry for video, entry in sorted(features.entries.items()) if _digest(entry) in contents}
+        if entries == before.entries and [*before.files] == [*files]:
+            return before
+        return Snapshot(entries, self.model, files, _digest)
+
+    def _embedded(
+        self, features: VideoFeatures, todo: Sequence[tuple[str, str]], progress: Progress | None
+    ) -> Iterator[Mapping[str, Arrays]]:
+        """The vectors of videos by the hashes of their features, as many at a time as are written together."""
+        part, size, began = dict[str, Arrays](), 0, time.monotonic()
+        for done, (video, digest) in enumerate(todo):
             if progress is not None:
-                progress(wanted[video], done, len(todo))
+                progress(video, done, len(todo))
             try:
-                rows = features.read(wanted[video])
+                rows = features.read(video)
             except DataError as error:
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
-            vectors = embed(self.model, self._cut, features.entries[wanted[video]], rows)
-            write_vectors(video_file(self.folder, video), [vectors.arrays], vectors)
-        for video in todo:
-            opened(video)
-        if progress is not None and todo:
-            progress(wanted[todo[-1]], len(todo), len(todo))
-        contents = {video for part in parts for video in part.videos}
-        pack = parts[0].videos.keys() if parts and parts[0].name else set[Content]()
-        many = len(parts) - bool(pack) >= max(PACK_FROM, len(pack) // _SHARE)
-        if many or len(pack & wanted.keys()) < _LIVE * len(pack):
-            parts = self._packed(parts, wanted)
-        entries = {video: entry for video, entry in sorted(features.entries.items()) if Content.of(entry) in contents}
-        if entries == before.entries and [*before.parts] == parts:
-            return before
-        return Snapshot(entries, self.model, parts, self.folder)
-
-    def _packed(self, parts: Sequence[VideoVectors], wanted: Collection[Content]) -> list[VideoVectors]:
-        """A pack of what is wanted of some parts; the parts, where it cannot be written."""
-        try:
-            pack = read_vectors(write_pack(self.folder, parts, wanted), row_sets(self.model))
-        except OSError as error:
-            logger.info("%s: videos are not packed (%s)", self.folder, error)
-            return [*parts]
-        return [*parts] if pack is None else [pack]
+            part[digest] = arrays = embed(self.model, self._cut, features.entries[video], rows)
+            size += sum(array.nbytes for array in arrays.values())
+            if size > _HELD or time.monotonic() - began > _WRITTEN_EVERY:
+                yield part
+                part, size, began = {}, 0, time.monotonic()
+        if part:
+            yield part
+        if progress is not None:
+            progress(todo[-1][0], len(todo), len(todo))
 
     def search(
         self,
@@ -209,11 +182,12 @@ class VideoIndex:
         moments: int = 3,
         where: SearchFilter | None = None,
     ) -> tuple[SearchResult, ...]:
-        """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
+        """The k best videos for each of some queries, by the exact score of the retriever.
 
         Videos whose files have the same content are one hit, see `SearchHit.copies`, and so are neighbours in the
-        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. Stages re-score what is
-        found for one sentence; other queries have the order of the first stage.
+        ranking that score alike at the same moment, see `prvr_search.ranking.results.fold`. What the vectors of a model
+        find for one sentence, its whole score orders where it is another one, see `Rescores`; other queries have the
+        order of the vectors.
 
         Where lines of subtitles match, the ranking of the videos by their pictures and that by their best lines are
         joined, see `prvr_search.ranking.scores.fuse`. A line matches a sentence if it has all of its words, and
@@ -224,7 +198,7 @@ class VideoIndex:
             k: how many videos; all where there are fewer.
             moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
-                backend, and stages see no other video.
+                backend.
 
         Raises:
             ValueError: k or moments is not positive; a query has no word, or more than the model reads; as
@@ -237,51 +211,19 @@ class VideoIndex:
         with self._lock:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
-            backend, _ = self._in_step(snapshot)
+            backend = self._in_step(snapshot)
         lines = matching_lines(snapshot, self._subtitles, asked, where)
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
-        missing, approximate_scores = [*vectors], ApproximateScores()
-        depth = num_candidates(k) if any(lines[q] for q in missing) else k
-        while missing:  # fewer hits than k may be left of k videos
-            text = same_width([vectors[q] for q in missing])
-            ranked = self._ranked(snapshot, [asked[q] for q in missing], text, where, depth, approximate_scores)
-            for q, row, scores in zip(missing, text, ranked, strict=True):
-                of_words = asked[q].image is None and asked[q].passage is None  # all pictures are more alike
-                usual = usual_score(snapshot, row) if of_words else np.inf
-                best = []
-                for video, score in _joined(snapshot, row, scores, lines[q]).items():
-                    windows = window_timelines(snapshot, video, row)
-                    best.append(hit_of(snapshot, video, score, windows, moments, lines[q].get(video, ()), usual))
-                hits[q] = fold(best)
-            missing = [
-                q for q, scores in zip(missing, ranked, strict=True) if len(hits[q]) < k and len(scores) == depth
-            ]
-            depth *= 2
+        shown = [*vectors]
+        for first in range(0, len(shown), _QUERIES):
+            group = shown[first : first + _QUERIES]
+            text = same_width([vectors[q] for q in group])
+            depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
+            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, depth)
+            for q, row, scores in zip(group, text, _scores(snapshot, text, chosen), strict=True):
+                hits[q] = _hits(snapshot, asked[q], row, scores, k, moments, lines[q])
         name, videos = "exact" if backend is None else backend.name, len(snapshot.video_ids)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
-
-    def _ranked(
-        self,
-        snapshot: Snapshot,
-        queries: Sequence[Query],
-        text: Float32[np.ndarray, "q d"],
-        where: SearchFilter | None,
-        k: int,
-        approximate_scores: ApproximateScores,
-    ) -> list[dict[int, float]]:
-        """The numbers and scores of the k best videos of each query, before any are folded."""
-        with self._lock:
-            backend, rescorer = self._in_step(snapshot)
-            depth = k if rescorer is None else rescorer.depth(k)
-            candidates = _candidates(backend, snapshot, queries, text, where, depth)
-        if rescorer is None:
-            return rank(snapshot, text, candidates, k, approximate_scores)
-        return [
-            rank(snapshot, row[None], None if videos is None else [videos], k)[0]
-            if query.sentence is None
-            else rescorer.rank(query.sentence, row, videos, k)
-            for query, row, videos in zip(queries, text, candidates or [None] * len(queries), strict=True)
-        ]
 
     def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
         """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.
@@ -296,6 +238,11 @@ class VideoIndex:
     def snapshot(self) -> Snapshot:
         """The state that is shown."""
         return self._snapshot
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its files of vectors are as they were when they were opened."""
+        return all(file.is_unchanged for file in self._snapshot.files)
 
     @property
     def video_ids(self) -> tuple[str, ...]:
@@ -330,24 +277,39 @@ class VideoIndex:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend | None, Rescorer | None]":
+    def _in_step(self, snapshot: Snapshot) -> CandidateBackend | None:
         if self._synced is None:
-            self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
+            self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
-            if self._backend is not None and snapshot.packed:
-                self._backend.sync(snapshot.clip_source())
-            self._rescorer = self.model.rescorer(snapshot) if isinstance(self.model, HasStages) else None
+            if self._backend is not None and snapshot.files:
+                self._backend.sync(_clip_source(snapshot))
             self._synced = snapshot
-        return self._backend, self._rescorer
+        return self._backend
 
 
-@runtime_checkable
-class HasStages(Protocol):
-    """A `SearchModel` whose stages re-score the candidates of the first stage."""
+def _digest(entry: VideoEntry) -> str:
+    """What the vectors of a video depend on beside the model: the hash of its features, as far as they have one."""
+    facts = f"{entry.sha256} {entry.frames} {entry.duration}"
+    return entry.features or hashlib.sha256(facts.encode()).hexdigest()
 
-    def rescorer(self, snapshot: Snapshot) -> "Rescorer":
-        """The stages over one state of an index."""
-        ...
+
+def _parts(arrays: Arrays) -> list[tuple[str, np.ndarray]]:
+    """Windows and sets of rows, by name."""
+    sets = [(name, arrays[name]) for name in arrays if f"{name}.counts" in arrays]
+    return [("windows", arrays["steps"]), *sets]
+
+
+def _clip_source(snapshot: Snapshot) -> ClipSource:
+    """What a backend sees: the clips of the largest file."""
+    file, model = snapshot.files[0], snapshot.model
+    ends = file.ends["windows"]
+    owners = np.repeat(snapshot.owners[0], np.diff(ends))
+
+    def blocks() -> Iterator[ClipBlock]:
+        for first, stop in file.blocks():
+            yield ClipBlock(np.arange(ends[first], ends[stop]), candidate_clips(model, file.read(first, stop)))
+
+    return ClipSource(file.path.stem, model.dim, model.clips, len(owners), np.flatnonzero(owners >= 0), blocks)
 
 
 def _candidates(
@@ -357,7 +319,7 @@ def _candidates(
     text: Float32[np.ndarray, "q d"],
     where: SearchFilter | None,
     k: int,
-) -> list[Int64[np.ndarray, " _"]] | None:
+) -> list[Int64[np.ndarray, " _"] | None]:
     """For each query the videos that are scored, None for all: of copies only the first, and never the video that is
     asked for.
     """
@@ -367,7 +329,7 @@ def _candidates(
         depth = k + any(passages)  # the video that a query asks for is among its own nearest
         candidates = find_candidates(backend, snapshot, text, depth)
         if candidates is None and not any(passages):
-            return None
+            return [None] * len(queries)
     if candidates is None:
         candidates = [searched_videos(snapshot, where)] * len(queries)
     originals = snapshot.originals
@@ -375,15 +337,87 @@ def _candidates(
         if passage is not None:
             own = originals[snapshot.video_ids.index(passage.video)]
             candidates[q] = candidates[q][originals[candidates[q]] != own]
-    return candidates
+    return [*candidates]
 
 
-def _joined(
-    snapshot: Snapshot, text: Float32[np.ndarray, " d"], scores: dict[int, float], lines: Collection[int]
+def _scores(
+    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"] | None]
+) -> Iterator[Float32[np.ndarray, " v"]]:
+    """The scores of each query; -inf for videos that are no candidates."""
+    if all(videos is candidates[0] for videos in candidates):  # one pass over the same videos
+        yield from video_scores(snapshot, text, candidates[0])
+    else:
+        for row, videos in zip(text, candidates, strict=True):
+            yield video_scores(snapshot, row[None], videos)[0]
+
+
+def _hits(
+    snapshot: Snapshot,
+    query: Query,
+    text: Float32[np.ndarray, " d"],
+    scores: Float32[np.ndarray, " v"],
+    k: int,
+    moments: int,
+    lines: Mapping[int, Sequence[tuple[float, SubtitleLine]]],
+) -> tuple[SearchHit, ...]:
+    """The hits of a query, best first: at least k, where there are as many."""
+    windows: dict[int, list[WindowTimeline]] = {}
+    of_words = query.image is None and query.passage is None  # all pictures are more alike
+    usual = usual_score(snapshot, text) if of_words else np.inf
+
+    def exact(videos: Sequence[int]) -> dict[int, float]:
+        """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
+        for video in videos:
+            if video not in windows:
+                windows[video] = window_timelines(snapshot.model, snapshot.vectors(video), text)
+        ranked = {video: max(window.score for window in windows[video]) for video in videos}
+        return dict(sorted(ranked.items(), key=lambda item: (-item[1], item[0])))
+
+    depth = num_candidates(k) if lines else k
+    while True:
+        ranked = _ranked(snapshot, query, exact, scores, depth, windows)
+        others = sorted(lines.keys() - ranked.keys())
+        each = ranked | exact(others)
+        order = fuse([*ranked], [*lines]) if lines else [*ranked]
+        hits = fold(
+            [
+                hit_of(snapshot, video, each[video], windows[video], moments, lines.get(video, ()), usual)
+                for video in order
+            ]
+        )
+        if len(hits) >= k or len(ranked) < depth:  # fewer hits than k may be left of k videos
+            return hits
+        depth *= 2
+
+
+def _ranked(
+    snapshot: Snapshot,
+    query: Query,
+    exact: Callable[[Sequence[int]], dict[int, float]],
+    scores: Float32[np.ndarray, " v"],
+    k: int,
+    windows: Mapping[int, Sequence[WindowTimeline]],
 ) -> dict[int, float]:
-    """Joins the ranking by frames with that by lines; videos that only lines match are scored without the stages."""
-    if not lines:
-        return scores
-    others = sorted(set(lines) - scores.keys())
-    each = scores | rank(snapshot, text[None], [np.array(others, np.int64)], len(others))[0] if others else scores
-    return {video: each[video] for video in fuse([*scores], [*lines])}
+    """The numbers and scores of the k best videos, best first; of those that the model re-scores, by that score."""
+    model = snapshot.model
+    if query.sentence is None or not isinstance(model, Rescores):
+        return dict([*exact(nearly_best(scores, k)).items()][:k])
+    depth = max(k, model.candidates)
+    videos, rows = [*exact(nearly_best(scores, depth))][:depth], []
+    for video in videos:
+        best = max(range(len(windows[video])), key=lambda number, video=video: windows[video][number].score)
+        rows.append(_window_rows(model, snapshot.vectors(video), best))
+    parts = [model.rescore(query.sentence, rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
+    rescored = zip(videos, np.concatenate(parts).tolist() if parts else (), strict=True)
+    return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
+
+
+def _window_rows(model: SearchModel, arrays: Arrays, window: int) -> dict[str, Float32[np.ndarray, "n d"]]:
+    """The rows of a window that a model has asked to be stored, as they were encoded."""
+    rows = {}
+    for name, kind in model.stored.items():
+        ends = np.cumsum(arrays[f"{name}.counts"])
+        rows[name] = unpacked(arrays, name, raw=kind.lengths)[
+            ends[window] - arrays[f"{name}.counts"][window] : ends[window]
+        ]
+    return rows

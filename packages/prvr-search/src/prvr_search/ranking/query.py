@@ -201,10 +201,8 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
         raise InputError(f"{printable(str(passage))}: the video ends at {clock(duration)}. Pass an earlier time.")
     start = min(passage.start, duration * (1 - 1e-9))  # the very end belongs to the last row
     end = start if passage.end is None else passage.end
-    number = np.array([snapshot.video_ids.index(passage.video)])
-    parts = []
-    for row in snapshot.rows_of_videos(number).tolist():
-        rows, (first, last) = timed_rows(snapshot, row), snapshot.spans[row].tolist()
+    arrays, parts = snapshot.vectors(snapshot.video_ids.index(passage.video)), []
+    for rows, (first, last) in zip(timed_rows(snapshot.model, arrays), arrays["times"].tolist(), strict=True):
         edges = first + (last - first) * np.arange(len(rows) + 1) / len(rows)
         parts.append(rows[(edges[:-1] <= start if end == start else edges[:-1] < end) & (edges[1:] > start)])
     return unit(np.concatenate(parts).sum(0)[None])[0]

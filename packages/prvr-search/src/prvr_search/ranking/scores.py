@@ -3,31 +3,26 @@
 A query is a row with one unit vector, or with two: the first is compared with clips, the second with frames.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from prvr.data.sampling import GROWTH, level_counts
+from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
 from prvr.scoring import at_steps, key_clip_scores, packed_max_scores, unit_rows
-from prvr_search.ranking.backends import CandidateBackend
-from prvr_search.ranking.backends.protocol import each_once
+from prvr_search.ranking.backends import CandidateBackend, each_once
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline
-from prvr_search.ranking.snapshot import RowBlock, Snapshot
-from prvr_search.vectors.model import SearchModel
+from prvr_search.ranking.snapshot import Snapshot, unpacked
+from prvr_search.vectors.files import Arrays
+from prvr_search.vectors.model import CLIP_TIMES, SearchModel
+from prvr_search.vectors.rows import unit
 
-_QUERIES = 32  # scored at a time over everything: their scores of all videos are held
-_FEW = 3  # queries up to which products in half precision, one query after the other, are faster
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
-
-
-ApproximateScores = dict[bytes, tuple[Float32[np.ndarray, " v"], float]]
-"""For each query, by its bytes: approximate scores of all videos, and how far they may be off."""
 
 
 def _of_clips(text: np.ndarray, dim: int) -> np.ndarray:
@@ -79,7 +74,7 @@ def find_candidates(
     Of copies of a video, only the first is a candidate.
 
     A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
-    enough, or no pack, so that every video is scored. Videos beside the pack are always candidates.
+    enough, so that every video is scored. Videos that are not in the largest file are always candidates.
 
     Args:
         backend: the backend, in step with the snapshot; None: every video is scored.
@@ -90,156 +85,26 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend is None or not snapshot.packed or len(snapshot.video_ids) <= num_candidates(k):
+    if backend is None or not snapshot.files or len(snapshot.video_ids) <= num_candidates(k):
         return None
-    total = snapshot.packed * snapshot.model.clips
+    owners = np.repeat(snapshot.owners[0], np.diff(snapshot.files[0].ends["windows"]))
+    total = len(owners) * snapshot.model.clips
     vectors = 4 * num_candidates(k)
     queries = np.ascontiguousarray(_of_clips(text, snapshot.model.dim))
-    others = np.unique(snapshot.owners[snapshot.live[np.searchsorted(snapshot.live, snapshot.packed) :]])
+    others = np.setdiff1d(snapshot.originals, owners)
     candidates: list[np.ndarray] = [others] * len(text)
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
-        for q, windows in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
-            videos = snapshot.owners[windows]
+        nearest = backend.nearest(queries[missing], vectors)
+        if nearest is None:
+            return None
+        for q, windows in zip(missing, nearest, strict=True):
+            videos = owners[windows]
             candidates[q] = np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])
         missing = [q for q in missing if len(candidates[q]) < num_candidates(k)] if vectors < total else []
         vectors *= 2
-    return None if min(map(len, candidates)) < k else candidates  # a server gives only so many clips
-
-
-def rank(
-    snapshot: Snapshot,
-    text: Float32[np.ndarray, "q e"],
-    candidates: Sequence[Int64[np.ndarray, " _"]] | None,
-    k: int,
-    approximate_scores: ApproximateScores | None = None,
-) -> list[dict[int, float]]:
-    """The numbers and scores of the k best videos of the candidates of each query, best first, then by id.
-
-    Each video is scored by itself in the end: its score does not depend on what it was compared with, to the last bit.
-
-    Args:
-        snapshot: the state of the index that is searched.
-        text: `(q, e)` queries.
-        candidates: the numbers of the videos that are scored for each query, ascending; None = all.
-        k: how many videos are wanted; all candidates, if there are fewer.
-        approximate_scores: filled by this call; passed again with the same snapshot and a larger k, they save most of
-            its time.
-
-    Raises:
-        DataError: a score is not a number.
-    """
-    if candidates is None:
-        groups = [(text[first : first + _QUERIES], None) for first in range(0, len(text), _QUERIES)]
-    elif all(videos is candidates[0] for videos in candidates):  # one pass over the same videos, as a filter gives them
-        groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
-    else:
-        groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
-    best = [
-        numbers for queries, videos in groups for numbers in _possible(snapshot, queries, videos, k, approximate_scores)
-    ]
-    ranked = []
-    for row, videos in zip(text, best, strict=True):
-        scores = {video: max(w.score for w in window_timelines(snapshot, video, row)) for video in videos}
-        ranked.append(dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]))
-    return ranked
-
-
-def _possible(
-    snapshot: Snapshot,
-    text: np.ndarray,
-    videos: np.ndarray | None,
-    k: int,
-    approximate_scores: ApproximateScores | None,
-) -> Iterator[list[int]]:
-    """For each query, numbers of a few videos among which the k best are."""
-    if len(text) > _FEW:
-        yield from (_best(line, k) for line in video_scores(snapshot, text, videos))
-        return
-    for row in text:
-        near = near_best(snapshot, row, videos, k, approximate_scores)
-        if near is not None and len(near) <= k + _TIES:
-            yield near.tolist()
-        else:
-            yield _best(video_scores(snapshot, row[None], videos if near is None else near)[0], k)
-
-
-def near_best(
-    snapshot: Snapshot,
-    text: Float32[np.ndarray, " e"],
-    videos: Int64[np.ndarray, " v"] | None,
-    k: int,
-    approximate_scores: ApproximateScores | None = None,
-) -> Int64[np.ndarray, " n"] | None:
-    """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
-
-    A product of float16 vectors reads half of the bytes of one of float32, and is off by no more than a bound that is
-    known. A video that is further than two such bounds below the k-th highest is not among the k best.
-
-    Args:
-        snapshot: the state of the index that is searched.
-        text: `(e)` the query.
-        videos: numbers of the videos that are compared, ascending; None = all.
-        k: how many videos are wanted.
-        approximate_scores: see `rank`.
-
-    Returns:
-        Their numbers, ascending; None where that cannot be told: the frames that count depend on the best clip, torch
-        does not add up products of float16 in float32 on this machine, or a score is not a number.
-    """
-    rows = snapshot.rows_of_videos(videos)
-    if not _adds_in_float32() or not len(rows) or snapshot.model.frames_by_clip:
-        return None
-    if approximate_scores is None or videos is not None:
-        approximate_scores = {}
-    query = text.tobytes()
-    if query not in approximate_scores:
-        scores, error = _approximate_scores(snapshot, text, rows)
-        if not np.isfinite(scores).all():
-            return None
-        approximate_scores[query] = _of_videos(snapshot, snapshot.owners_of(rows, videos), scores[None])[0], error
-    best, error = approximate_scores[query]
-    scored = np.flatnonzero(best > -np.inf)
-    if len(scored) > k:
-        scored = scored[best[scored] >= np.partition(best[scored], len(scored) - k)[len(scored) - k] - 2 * error]
-    return scored
-
-
-def _approximate_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-    """The score of some windows from vectors as they are stored, and how far one may be off."""
-    if len(rows) < snapshot.windows <= 2 * len(rows):  # one product with everything costs less than one for each run
-        scores, error = _approximate_scores(snapshot, text, np.arange(snapshot.windows))
-        return scores[rows], error
-    about = snapshot.model
-    total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
-    for name, weight, counts, vector in (
-        ("clips", about.clip_weight, np.full(len(rows), about.clips), _of_clips(text, about.dim)),
-        ("frames", about.frame_weight, snapshot.frame_counts[rows], _of_frames(text, about.dim)),
-    ):
-        if weight:
-            query = unit_rows(torch.from_numpy(vector)[None])
-            narrow = query.half()
-            rounded = float((query - narrow.float()).norm())
-            finest = torch.finfo(narrow.dtype).eps / 2
-            with torch.autocast("cpu", enabled=False):
-                parts = [narrow @ torch.from_numpy(part).mT for part in snapshot.stored(name, rows)]
-            best = np.full(len(rows), -np.inf, np.float32)
-            if counts.all():  # torch.segment_reduce takes 20 times as long
-                best = np.maximum.reduceat(torch.cat(parts, 1)[0].float().numpy(), np.cumsum(counts) - counts)
-            total += np.float32(weight) * best
-            # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
-            error += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
-    return total, error
-
-
-@cache
-def _adds_in_float32() -> bool:
-    """Whether products of float16 vectors are added up in float32: in float16 the small ones of these would be lost."""
-    ones = torch.ones(8, 384, dtype=torch.float16)
-    parts = torch.full((1, 384), 2.0**-12, dtype=torch.float16)
-    parts[0, 0] = 1
-    return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
+    return None if min(map(len, candidates)) < k else candidates
 
 
 def video_scores(
@@ -250,117 +115,121 @@ def video_scores(
     Args:
         snapshot: the state of the index that is searched.
         text: `(q, e)` queries.
-        videos: numbers of the videos that are scored, ascending; None = all.
+        videos: numbers of the videos that are scored, of which none are copies; None = all.
+
+    Raises:
+        DataError: a score is not a number, or a file of vectors was changed.
     """
-    rows = snapshot.rows_of_videos(videos)
-    parts = [window_scores(snapshot.model, text, block) for block in snapshot.row_blocks(rows)]
-    owners = snapshot.owners_of(rows, videos)
-    return _of_videos(snapshot, owners, np.concatenate([np.empty((len(text), 0), np.float32), *parts], axis=1))
-
-
-def _of_videos(
-    snapshot: Snapshot, owners: Int64[np.ndarray, " w"], scores: Float32[np.ndarray, "q w"]
-) -> Float32[np.ndarray, "q n"]:
-    """The highest score of the windows of each video of the index, by their owners; -inf without a window."""
-    best = np.full((len(scores), len(snapshot.video_ids)), -np.inf, np.float32)
-    if len(owners):
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
-        best[:, owners[starts]] = np.maximum.reduceat(scores, starts, axis=1)
+    best = np.full((len(text), len(snapshot.video_ids) + 1), -np.inf, np.float32)
+    for block in snapshot.blocks(videos):
+        scores = window_scores(snapshot.model, text, block.arrays)
+        best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=1)
+    best = best[:, :-1]  # the last one is that of other videos
+    if np.isnan(best).any():
+        raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
     return best
 
 
-def best_windows(
-    snapshot: Snapshot, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None
-) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """Some videos, their scores for one query, and the window of each that has this score.
-
-    Args:
-        snapshot: the state of the index that is searched.
-        text: `(e)` the query.
-        videos: numbers of the videos, ascending; None = all.
-
-    Returns:
-        Their numbers, their scores, and numbers of windows through the whole snapshot; of equal windows the first.
-
-    Raises:
-        DataError: a score is not a number.
-    """
-    rows = snapshot.rows_of_videos(videos)
-    parts = [window_scores(snapshot.model, text[None], block)[0] for block in snapshot.row_blocks(rows)]
-    scores = np.concatenate([np.empty(0, np.float32), *parts])
-    _expect_numbers(scores)
-    owners = snapshot.owners_of(rows, videos)
-    order = np.lexsort((rows, -scores, owners))
-    first = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
-    return owners[first], scores[first], rows[first]
+def nearly_best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
+    """Numbers of the k best videos, and of those that are as good but for rounding; best first."""
+    scored = np.flatnonzero(scores > -np.inf)
+    if len(scored) > k:
+        level = np.partition(scores[scored], len(scored) - k)[len(scored) - k]
+        scored = scored[scores[scored] >= level - _ROUNDING]
+    return scored[np.argsort(-scores[scored], kind="stable")][: k + _TIES].tolist()
 
 
-def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
-    """Of every query with every window of a block, as the model weighs clips and frames."""
-    total = np.zeros((len(text), len(block.rows)), np.float32)
-    w, c, d = block.clips.shape
+def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], arrays: Arrays) -> Float32[np.ndarray, "q w"]:
+    """Of every query with every window of some videos, as the model weighs clips and frames."""
+    windows = len(arrays["steps"])
+    total = np.zeros((len(text), windows), np.float32)
     if model.frames_by_clip:
-        shape = w, c, d
-        rows = (torch.from_numpy(rows.reshape(shape)) for rows in (block.clips, block.frames))
-        clips, _, frames, _, _ = key_clip_scores(torch.from_numpy(_of_clips(text, d)), *rows, dots=False, unit=True)
-        total += np.float32(model.clip_weight) * clips.numpy() + np.float32(model.frame_weight) * frames.numpy()
-        return total
-    if model.clip_weight:
-        queries = torch.from_numpy(_of_clips(text, d))
-        rows = torch.from_numpy(block.clips.reshape(w * c, d))
-        scores = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
-        total += np.float32(model.clip_weight) * scores.numpy()
-    if model.frame_weight:
-        queries = torch.from_numpy(_of_frames(text, model.dim))
-        scores = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
-        total += np.float32(model.frame_weight) * scores.numpy()
+        shape = windows, model.clips, model.dim
+        rows = (torch.from_numpy(unpacked(arrays, name).reshape(shape)) for name in ("clips", "frames"))
+        texts = torch.from_numpy(_of_clips(text, model.dim))
+        clips, _, frames, _, _ = key_clip_scores(texts, *rows, dots=False, unit=True)
+        return total + np.float32(model.clip_weight) * clips.numpy() + np.float32(model.frame_weight) * frames.numpy()
+    for name, weight, queries in (
+        ("clips", model.clip_weight, _of_clips(text, model.dim)),
+        ("frames", model.frame_weight, _of_frames(text, model.dim)),
+    ):
+        if weight:
+            offsets = torch.from_numpy(np.append(0, np.cumsum(arrays[f"{name}.counts"], dtype=np.int64)))
+            rows = torch.from_numpy(unpacked(arrays, name))
+            total += np.float32(weight) * packed_max_scores(torch.from_numpy(queries), rows, offsets, unit=True).numpy()
     return total
 
 
 def usual_score(snapshot: Snapshot, text: Float32[np.ndarray, " e"]) -> float:
     """The mean cosine of a query with the frames of all videos, see `Snapshot.mean_frame`; infinite if not known."""
-    mean = snapshot.mean_frame
-    return np.inf if mean is None else float(_of_frames(text, len(mean)) @ mean)
+    is_known = snapshot.model.frame_means and len(snapshot.video_ids)
+    return float(_of_frames(text, snapshot.model.dim) @ snapshot.mean_frame) if is_known else np.inf
 
 
-def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
+def candidate_clips(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "w c d"]:
+    """The clips of windows, by which candidates are found: those that are stored, or means of their frames."""
+    if "clips" in arrays:
+        clips = unpacked(arrays, "clips")
+    else:
+        frames = np.split(unpacked(arrays, "frames"), np.cumsum(arrays["frames.counts"])[:-1])
+        steps = arrays["steps"].tolist()
+        clips = np.concatenate(
+            [unit(segment_mean(rows[: count or None], model.clips)) for rows, count in zip(frames, steps, strict=True)]
+        )
+    return clips.reshape(len(arrays["steps"]), model.clips, model.dim)
+
+
+def window_timelines(model: SearchModel, arrays: Arrays, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
     """Score and timeline of each window of a video, in order of time.
 
     The timeline is that of its frames (where means follow them, by `mean_lines`) and clips, weighted as in the score,
     or of its clips where frames do not share the time evenly. Where clips say which part of the window they are, its
     best moment is that of its best clip.
+
+    Args:
+        model: of the index.
+        arrays: the vectors of the video.
+        text: `(e)` the query.
     """
-    about = snapshot.model
-    rows = snapshot.rows_of_videos(np.array([video]))
-    counts = snapshot.frame_counts[rows].tolist()
-    clips = frames = [np.empty(0, np.float32)] * len(rows)
-    steps = snapshot.steps[rows].tolist() if about.frame_weight else [0] * len(rows)
-    spans = snapshot.clip_spans(rows)
-    if about.clip_weight or spans is not None or min(steps) <= 1:
-        clips = _cosines(snapshot.unpacked("clips", rows), _of_clips(text, about.dim), [about.clips] * len(rows))
-    if about.frame_weight:
-        frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
-    lines = mean_lines(frames, steps) if about.frame_means else frames
+    windows = len(arrays["steps"])
+    steps = arrays["steps"].tolist() if model.frame_weight else [0] * windows
+    spans = clip_spans(model, arrays)
+    clips = frames = [np.empty(0, np.float32)] * windows
+    if model.clip_weight or spans is not None or min(steps) <= 1:
+        rows = candidate_clips(model, arrays).reshape(-1, model.dim)
+        clips = _cosines(rows, _of_clips(text, model.dim), [model.clips] * windows)
+    if model.frame_weight:
+        counts = arrays["frames.counts"].tolist()
+        frames = _cosines(unpacked(arrays, "frames"), _of_frames(text, model.dim), counts)
+    lines = mean_lines(frames, steps) if model.frame_means else frames
     best = np.max(clips, 1, initial=-np.inf)
     timelines = []
-    for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
+    for number, (start, end) in enumerate(arrays["times"].tolist()):
         score, even, peak = np.float32(0), clips[number], None
-        if about.clip_weight:
-            score += np.float32(about.clip_weight) * best[number]
-        if about.frame_weight:
-            cosines = frames[number][[clips[number].argmax()]] if about.frames_by_clip else frames[number]
-            score += np.float32(about.frame_weight) * cosines.max(initial=-np.inf)
+        if model.clip_weight:
+            score += np.float32(model.clip_weight) * best[number]
+        if model.frame_weight:
+            cosines = frames[number][[clips[number].argmax()]] if model.frames_by_clip else frames[number]
+            score += np.float32(model.frame_weight) * cosines.max(initial=-np.inf)
         if spans is not None:
             even = covering_scores(clips[number], spans[number], CURVE_PARTS)
             first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()
             peak = start + first, start + last
         line = even
         if (length := steps[number]) > 1:
-            line = np.float32(about.frame_weight) * lines[number][:length]
-            if about.clip_weight:
-                line += np.float32(about.clip_weight) * even[_clip_at_steps(len(even), length)]
+            line = np.float32(model.frame_weight) * lines[number][:length]
+            if model.clip_weight:
+                line += np.float32(model.clip_weight) * even[_clip_at_steps(len(even), length)]
         timelines.append(WindowTimeline(start, end, float(score), line, peak))
     return timelines
+
+
+def clip_spans(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "n c 2"] | None:
+    """Where the clips of windows begin and end, as shares of the window; None for equal parts."""
+    if CLIP_TIMES not in model.stored:
+        return None
+    times = unpacked(arrays, CLIP_TIMES, raw=True)
+    return np.ascontiguousarray(times.reshape(-1, 2, model.clips).swapaxes(1, 2))
 
 
 def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
@@ -430,36 +299,26 @@ def covering_scores(
     return line
 
 
-def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
-    """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not; of clips that
-    overlap, the shortest at each of `CURVE_PARTS` steps.
+def timed_rows(model: SearchModel, arrays: Arrays) -> list[Float32[np.ndarray, "l d"]]:
+    """Unit rows that share the time of each window evenly: its frames, or its clips where its frames do not; of clips
+    that overlap, the shortest at each of `CURVE_PARTS` steps.
 
     Args:
-        snapshot: the state of the index.
-        row: number of the window through the whole snapshot.
+        model: of the index.
+        arrays: the vectors of a video.
     """
-    steps = int(snapshot.steps[row])
-    if steps > 1 and snapshot.model.frame_weight:
-        return snapshot.stored_rows("frames", [row])[0][:steps]
-    clips = snapshot.stored_rows("clips", [row])[0]
-    spans = snapshot.clip_spans(np.array([row]))
-    if spans is None:
-        return clips
+    clips, spans = candidate_clips(model, arrays), clip_spans(model, arrays)
+    frames = [*clips]
+    if model.frame_weight:
+        frames = np.split(unpacked(arrays, "frames"), np.cumsum(arrays["frames.counts"])[:-1])
     middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
-    lengths = np.where((spans[0][:, 0] <= middles) & (middles < spans[0][:, 1]), np.ptp(spans[0], axis=1), np.inf)
-    return clips[lengths.argmin(1)]
-
-
-def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
-    """Numbers of the k best videos, and of those that are as good but for rounding."""
-    _expect_numbers(scores)
-    scored = np.flatnonzero(scores > -np.inf)
-    if len(scored) > k:
-        level = np.partition(scores[scored], len(scored) - k)[len(scored) - k]
-        scored = scored[scores[scored] >= level - _ROUNDING]
-    return scored[np.argsort(-scores[scored], kind="stable")][: k + _TIES].tolist()
-
-
-def _expect_numbers(scores: np.ndarray) -> None:
-    if np.isnan(scores).any():
-        raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
+    rows = []
+    for number, steps in enumerate(arrays["steps"].tolist()):
+        if steps > 1 and model.frame_weight:
+            rows.append(frames[number][:steps])
+        elif spans is None:
+            rows.append(clips[number])
+        else:
+            is_in = (spans[number][:, 0] <= middles) & (middles < spans[number][:, 1])
+            rows.append(clips[number][np.where(is_in, np.ptp(spans[number], axis=1), np.inf).argmin(1)])
+    return rows

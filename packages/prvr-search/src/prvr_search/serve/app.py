@@ -1,29 +1,47 @@
-"""The application: the page, the API and the form of validation errors, behind the middleware that refuses."""
+"""The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 
+import prvr_search
+from prvr import __version__
+from prvr.errors import InputError
 from prvr.reading import printable
 from prvr_search import Library
+from prvr_search.films import VideoError
 from prvr_search.ranking.filters import CONDITIONS
-from prvr_search.serve.middleware import SecurityMiddleware
-from prvr_search.serve.routes import build_router
-from prvr_search.serve.security import Sessions
-from prvr_search.serve.service import Service
+from prvr_search.serve import schema
+from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, send_file
+from prvr_search.serve.schema import Key, Seconds
+from prvr_search.serve.security import COOKIE, SecurityMiddleware, Sessions
+from prvr_search.serve.service import Busy, Service
 from prvr_search.serve.settings import ServeSettings
 
 CLOSING = 0.1
 """Share of the grace period that is left for the threads, once all connections are closed."""
 _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown, letters of a name, names of a location
 _WEB = Path(__file__).parent / "web"
+_INPUTS = {
+    "patterns": 'maxlength="300"',
+    "time": 'type="date" min="1970-01-02" max="9998-12-31"',
+    "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
+}
+_DEFAULT_PREVIEW = 30.0  # seconds
+_ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
+_IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
+_ERRORS = {code: {"model": schema.ErrorResponse} for code in (400, 401, 403, 404, 409, 410, 413, 415, 501, 503)}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
 def create_app(library: Library, settings: ServeSettings | None = None, *, update: bool = True) -> FastAPI:
@@ -41,18 +59,16 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         >>> app = create_app(Library("videos"))  # doctest: +SKIP
         >>> uvicorn.run(app)  # doctest: +SKIP
     """
-    from prvr import __version__
-
     settings = settings or ServeSettings()
-    service = Service(library, settings.limits, update)
+    service = Service(library, settings, update)
     sessions = Sessions(settings.token, settings.session_seconds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.prepare()
         following = asyncio.create_task(service.follow())
         yield
         following.cancel()
+        service.end()
         service.close(settings.limits.grace_seconds * CLOSING)
 
     app = FastAPI(
@@ -64,8 +80,12 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         lifespan=lifespan,
     )
     app.state.service = service
-    app.include_router(build_router(service, sessions, __version__))
-    content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", _filter_inputs())
+    app.include_router(_router(service, sessions))
+    inputs = "\n        ".join(
+        f'<label>{each.label} <input name="{each.name}" {_INPUTS[each.kind]} placeholder="{each.example}"></label>'
+        for each in CONDITIONS.values()  # the script reads from their types how values are sent
+    )
+    content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", inputs)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -73,41 +93,167 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse({"detail": _problems(error.errors())}, 422)
+        """The first problems, without the values that were sent: these, and names in them, may be of any size."""
+        problems = [
+            {
+                "loc": [printable(str(name))[:_LETTERS] for name in each["loc"][:_DEPTH]],
+                "msg": printable(str(each["msg"]))[: 4 * _LETTERS],
+                "type": str(each["type"])[:_LETTERS],
+            }
+            for each in error.errors()[:_PROBLEMS]
+        ]
+        if (more := len(error.errors()) - _PROBLEMS) > 0:
+            problems.append({"loc": [], "msg": f"and {more:,} more problems", "type": "more"})
+        return JSONResponse({"detail": problems}, 422)
+
+    @app.exception_handler(InputError)
+    async def wrong(_: Request, error: InputError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 400)
+
+    @app.exception_handler(VideoError)
+    async def unreadable(_: Request, error: VideoError) -> JSONResponse:
+        return JSONResponse({"detail": f"cannot be shown: {error.reason}"}, 415)  # without its path
+
+    @app.exception_handler(ClientDisconnect)
+    async def incomplete(_: Request, __: ClientDisconnect) -> JSONResponse:
+        return JSONResponse({"detail": "the upload is incomplete"}, 400)
 
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
         settings=settings,
         sessions=sessions,
-        metrics=service.metrics,
+        registry=service.registry,
     )
     return app
 
 
-def _filter_inputs() -> str:
-    """The inputs of the page for the conditions of a search; the script reads from their types how values are sent."""
-    kinds = {
-        "patterns": 'maxlength="300"',
-        "time": 'type="date" min="1970-01-02" max="9998-12-31"',
-        "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
-    }
-    inputs = (
-        f'<label>{each.label} <input name="{each.name}" {kinds[each.kind]} placeholder="{each.example}"></label>'
-        for each in CONDITIONS.values()
-    )
-    return "\n        ".join(inputs)
+def _media(*types: str) -> dict[str, Any]:
+    """How OpenAPI describes a route that answers with one of these media types."""
+    return {"response_class": Response, "responses": {200: {"content": dict.fromkeys(types, _BINARY)}}}
 
 
-def _problems(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first problems of an invalid request."""
-    problems = [_problem(error) for error in errors[:_PROBLEMS]]
-    if len(errors) > _PROBLEMS:
-        problems.append({"loc": [], "msg": f"and {len(errors) - _PROBLEMS:,} more problems", "type": "more"})
-    return problems
+def _router(service: Service, sessions: Sessions) -> APIRouter:
+    """All routes but the page."""
+    router = APIRouter(responses=_ERRORS)  # pyright: ignore[reportArgumentType]
 
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        """Liveness: whether the server answers."""
+        return {"status": "ok"}
 
-def _problem(error: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wrong with a request, without the value that was sent: values and names in it may be of any size."""
-    location = [part if isinstance(part, int) else printable(str(part))[:_LETTERS] for part in error["loc"][:_DEPTH]]
-    return {"loc": location, "msg": printable(str(error["msg"]))[: 4 * _LETTERS], "type": str(error["type"])[:_LETTERS]}
+    @router.get("/ready")
+    async def ready() -> dict[str, str | int]:
+        """Readiness: whether the server can search now, and how many of the videos."""
+        if not service.ready:
+            raise Busy("the index is being prepared, or cannot be read; see the server log")
+        done, total = service.progress
+        return {"status": "ready", "done": done, "total": total}
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/api/info")
+    async def info() -> schema.InfoResponse:
+        """The index, its model, and the limits of the server."""
+        return service.info(__version__)
+
+    @router.post("/api/session")
+    async def session(request: Request, response: Response) -> dict[str, int]:
+        """Exchange the token for a cookie, for players; gives its lifetime."""
+        secure = request.url.scheme == "https"
+        cookie = sessions.new_cookie()
+        response.set_cookie(COOKIE, cookie, sessions.seconds, httponly=True, samesite="strict", secure=secure)
+        return {"seconds": sessions.seconds}
+
+    def asked(request: schema.QueryRequest, image: Any = None) -> prvr_search.Query:
+        like = request.like and (service.catalogue.get(request.like.key).id, request.like.start, request.like.end)
+        return prvr_search.Query(request.texts, request.without, image, like, request.subtitles)
+
+    async def answers(
+        queries: Sequence[prvr_search.Query], request: schema.ResultLimits, where: BaseModel | None
+    ) -> list[schema.SearchResponse]:
+        limits = service.limits
+        k = min(10, limits.results) if request.k is None else request.k
+        moments = min(3, limits.moments) if request.moments is None else request.moments
+        texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles)]
+        for name, value, most in (
+            ("queries", len(queries), limits.batch),
+            ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
+            ("k", k, limits.results),
+            ("moments", moments, limits.moments),
+        ):
+            if value > most:
+                raise HTTPException(400, f"{name}: {value}, at most {most}")
+        conditions = {name: getattr(where, name) for name in CONDITIONS} if where else {}
+        passing = prvr_search.SearchFilter(**conditions)
+        return await service.search(queries, k, moments, None if passing == prvr_search.SearchFilter() else passing)
+
+    @router.get("/api/search")
+    async def search(options: Annotated[schema.SearchParameters, Query()]) -> schema.SearchResponse:
+        """Videos and moments for a query."""
+        return (await answers([asked(options.query)], options, options))[0]
+
+    body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
+
+    @router.post("/api/search/picture", openapi_extra=body)
+    async def search_picture(
+        request: Request, options: Annotated[schema.SearchParameters, Query()]
+    ) -> schema.SearchResponse:
+        """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
+        query = asked(options.query, await service.picture(request.body))
+        return (await answers([query], options, options))[0]
+
+    @router.post("/api/search")
+    async def search_many(batch: schema.BatchRequest) -> schema.BatchResponse:
+        """Videos and moments for several queries."""
+        queries = [prvr_search.Query(each) if isinstance(each, str) else asked(each) for each in batch.queries]
+        return schema.BatchResponse(results=await answers(queries, batch, batch.where))
+
+    @router.get("/api/videos")
+    async def videos(
+        offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
+        name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
+    ) -> schema.VideosResponse:
+        """The videos of the index, a page at a time."""
+        videos = service.catalogue.listed(name, newest)
+        page = {"total": len(videos), "videos": videos[offset : offset + limit]}
+        return schema.VideosResponse.model_validate(page)
+
+    @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
+    async def thumbnail(
+        key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
+    ) -> Response:
+        """A picture of a video at a time."""
+        return Response(await service.media(key, encode_thumbnail, round(t, 2), width), 200, _IMMUTABLE, "image/jpeg")
+
+    @router.head("/api/videos/{key}/file", include_in_schema=False)
+    @router.get("/api/videos/{key}/file", **_media("*/*"))
+    async def file(request: Request, key: Key) -> Response:
+        """The file of a video, or a range of it (Range)."""
+        opened = await service.of_video(key, service.catalogue.opened)
+        return send_file(request, service.catalogue.get(key), opened)
+
+    @router.get("/api/videos/{key}/lines")
+    async def lines(key: Key) -> list[schema.LineResponse]:
+        """The lines of the subtitles of a video, in order of time."""
+        return [*map(schema.LineResponse.model_validate, await service.of_video(key, service.lines))]
+
+    @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))
+    async def preview(
+        key: Key, start: Seconds = 0.0, end: Seconds | None = None, kind: PreviewKind = "mp4"
+    ) -> Response:
+        """A part of a video, encoded for browsers."""
+        longest = service.limits.preview_seconds
+        end = start + min(_DEFAULT_PREVIEW, longest) if end is None else end
+        if not start < end <= start + longest + _ROUNDING:
+            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
+        end = min(end, max(service.catalogue.get(key).duration, start + 0.1))
+        content = await service.media(key, encode_preview, start, end, kind)
+        return Response(content, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+
+    return router

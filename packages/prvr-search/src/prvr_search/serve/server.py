@@ -1,28 +1,160 @@
-"""The process that serves an index."""
+"""The process that serves a library: its connections, and its end.
+
+uvicorn has a limit of connections and a time for unused ones, but no deadline for a head, a body or a client that takes
+nothing: clients that say nothing would take the places of others.
+"""
 
 import asyncio
 import math
+import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from prvr.config import ConfigError
 from prvr_search import Library
 from prvr_search.serve.app import CLOSING, create_app
-from prvr_search.serve.connections import BACKLOG, Connection, room_for
-from prvr_search.serve.security import EVERYWHERE, is_loopback
+from prvr_search.serve.security import EVERYWHERE, OVERLOADED, is_loopback
 from prvr_search.serve.service import Service
-from prvr_search.serve.settings import ServeSettings
-from prvr_search.serve.terminal import Answers, Endpoint
+from prvr_search.serve.settings import ServeLimits, ServeSettings
 
 _HEADER_BYTES = 16 * 1024
 # Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
 _ANSWERED, _CUT, _ABANDONED = 0.5, 0.65, 0.8
+BACKLOG = 128
+"""Connections that are accepted at once, before others are closed for them."""
+_SPARE_FILES = 64  # for searches, pictures and previews
+_UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
+_PATIENCE = 5.0  # seconds before a client that takes nothing of an answer may be closed for another one
+
+
+def room_for(connections: int) -> int:
+    """The maximum number of open connections for which the limit of open files leaves room.
+
+    Raises the soft limit, which is 256 on macOS, as far as needed and allowed.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return connections
+    free = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: how many files are open, or a few less
+    os.close(free)
+    others = free + BACKLOG + _SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited, wanted = resource.RLIM_INFINITY, connections + others
+    if soft != unlimited and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS allows fewer than its hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if soft == unlimited else max(1, min(connections, soft - others))
+
+
+class Connection(H11Protocol):
+    """A connection that the server closes if its client is too slow, or if another client needs its place.
+
+    A client may take `head_seconds` for the head of a request, `body_seconds` for its body, and `stalled_seconds` in
+    which it takes nothing of an answer. How long an answer takes as a whole does not matter. Where too many
+    connections are open, the one that has kept the server waiting for longest is closed for the newest. Where none
+    keeps it waiting, the newest is answered with 503.
+
+    Args:
+        limits: how many connections may be open, and how long each may keep the server waiting.
+        options: arguments of uvicorn's protocol.
+    """
+
+    def __init__(self, limits: ServeLimits, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits, self._resumed = limits, 0
+        self._progress: tuple[object, ...] = ()
+        self._since = self._received = time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bounds what the system holds of responses, and makes room for the connection."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            connected = transport.get_extra_info("socket")
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        limits, everybody = self._limits, cast("set[Connection]", self.connections)
+        of_client = [other for other in everybody if other.client and self.client and other.client[0] == self.client[0]]
+        most = limits.client_connections or limits.connections
+        if not (self._has_room(of_client, most) and self._has_room(everybody, limits.connections)):
+            self.app_state = self.app_state | {OVERLOADED: True}
+
+    def _has_room(self, among: Collection["Connection"], most: int) -> bool:
+        """Whether at most so many are open, once the one that has kept the server waiting for longest is closed.
+
+        Those without a request go first, then those that have been silent.
+        """
+        if len(among) <= most:
+            return True
+        waits = {other: other.waits() for other in among if other is not self}
+
+        def precedence(other: Connection) -> tuple[bool, float]:
+            what, seconds = waits[other]
+            return what == "head", min(seconds, math.inf if what == "head" else time.monotonic() - other._received)
+
+        least = {"head": 0.0, "body": 0.0, "taking": _PATIENCE}
+        slow = [other for other, (what, seconds) in waits.items() if seconds >= least.get(what, math.inf)]
+        if slow:
+            max(slow, key=precedence).drop()
+        return bool(slow)
+
+    def data_received(self, data: bytes) -> None:
+        """Notes that the client sends something."""
+        self._received = time.monotonic()
+        super().data_received(data)
+
+    def resume_writing(self) -> None:
+        """Notes that the client takes what is sent."""
+        self._resumed += 1
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is not HTTP; if an earlier request is still being answered, closes the connection instead."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.drop()
+        else:
+            super().send_400_response(msg)
+
+    def waits(self) -> tuple[str, float]:
+        """What the server waits for, and since how many seconds.
+
+        It is the "head" or the "body" of a request, the "answer" of the application, or the client "taking" it; what a
+        client takes starts the time anew.
+        """
+        unsent = self.transport.get_write_buffer_size()
+        if unsent:
+            what = "taking"
+        elif self.conn.their_state is h11.SEND_BODY:
+            what = "body"
+        else:
+            what = "head" if self.cycle is None or self.cycle.response_complete else "answer"
+        progress = (what, self.cycle, unsent, self._resumed)
+        if progress != self._progress:
+            self._progress, self._since = progress, time.monotonic()
+        return what, time.monotonic() - self._since
+
+    def check(self) -> None:
+        """Closes the connection if the client has kept the server waiting for too long."""
+        what, seconds = self.waits()
+        limits = self._limits
+        most = {"head": limits.head_seconds, "body": limits.body_seconds, "taking": limits.stalled_seconds}
+        if seconds > most.get(what, math.inf):
+            self.drop()
+
+    def drop(self) -> None:
+        """Closes the connection at once, whatever is being sent."""
+        self.connections.discard(self)
+        self.transport.abort()
 
 
 def check_bind(host: str, token: str | None, without_token: bool) -> None:
@@ -53,13 +185,11 @@ class Server(uvicorn.Server):
         library: what is served.
         settings: names, token and limits.
         update: whether new videos are encoded.
-        answers: how searches of `prvr search` are answered; None: they are not.
     """
 
-    def __init__(self, library: Library, settings: ServeSettings, update: bool, answers: Answers | None = None) -> None:
+    def __init__(self, library: Library, settings: ServeSettings, update: bool) -> None:
         app, self.limits = create_app(library, settings, update=update), settings.limits
         self.service: Service = app.state.service
-        self._endpoint = None if answers is None else Endpoint(library, self.service, answers)
         limits = replace(self.limits, connections=room_for(self.limits.connections))
         super().__init__(
             uvicorn.Config(
@@ -93,16 +223,8 @@ class Server(uvicorn.Server):
             connection.check()
         return await super().on_tick(counter) or self.service.failure is not None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, also for searches of commands."""
-        await super().startup(sockets)
-        if self._endpoint is not None:
-            await self._endpoint.start()
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets requests end within the grace period, then cuts them off."""
-        if self._endpoint is not None:
-            self._endpoint.close()
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
         loop.call_later(_CUT * grace, self._cut)
@@ -122,7 +244,6 @@ def serve(
     update: bool = True,
     without_token: bool = False,
     started: Callable[[str], object] | None = None,
-    answers: Answers | None = None,
 ) -> bool:
     """Serves a library until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
 
@@ -137,7 +258,6 @@ def serve(
         without_token: serve other machines without a token.
         started: called with the address to open on this machine once the server listens. It is ready once `GET /ready`
             says so.
-        answers: how searches of `prvr search` are answered; None: they are not.
 
     Returns:
         whether all threads ended. Otherwise one still works on a search or a preview that no client waits for, and the
@@ -156,7 +276,7 @@ def serve(
     own = () if address in EVERYWHERE else (host,)
     settings = replace(settings, hosts=(*settings.hosts, *own))
     with _listen(address, port) as listening:
-        server = Server(library, settings, update, answers)
+        server = Server(library, settings, update)
         if started is not None:
             name = EVERYWHERE.get(address, f"[{address}]" if ":" in address else address)
             started(f"http://{name}:{listening.getsockname()[1]}")

@@ -1,19 +1,18 @@
-"""What the server does, without HTTP: searches, pictures and previews of one index."""
+"""What the server does, without HTTP: it follows one library, searches it, and makes pictures and previews."""
 
 import asyncio
 import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from cachetools import LRUCache, cached
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from prvr.data import DataError
 from prvr.encoders import VideoEntry
@@ -21,21 +20,97 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.serve.catalogue import Catalogue, describe, key_of
-from prvr_search.serve.growing import GrowingIndex
-from prvr_search.serve.media import preview_kinds
-from prvr_search.serve.middleware import Metrics
-from prvr_search.serve.schema import InfoResponse, ProgressResponse, SearchResponse
-from prvr_search.serve.settings import ServeLimits
-from prvr_search.serve.workers import Busy, Workers
+from prvr_search.serve.files import Catalogue, preview_kinds
+from prvr_search.serve.schema import InfoResponse, SearchResponse, key_of
+from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_QUERY = "a video"  # every model can read it
-_SMALL = 1000  # bytes that a kept description of a file counts for
 _REFRESH_SECONDS = 2.0  # between two looks whether the index was changed
+_REST = 9  # times as long as the last look at the folder took, before the next
+
+
+class Busy(HTTPException):
+    """Too much work is waiting, or an answer took too long: 503, and clients are told when to ask again.
+
+    Args:
+        reason: shown to the client.
+        retry_after: seconds.
+    """
+
+    def __init__(self, reason: str, retry_after: int = 2) -> None:
+        super().__init__(503, reason, {"Retry-After": str(retry_after)})
+
+
+class Workers:
+    """Threads that compute answers. Clients wait for an answer a limited time, and not beyond the server's end.
+
+    Args:
+        threads: number of threads.
+        seconds: how long a client waits for an answer. The work itself runs to its end and keeps its place until then.
+        waiting: jobs that may wait for a thread.
+    """
+
+    def __init__(self, threads: int, seconds: float, waiting: int) -> None:
+        self._seconds, self._ended, self._room = seconds, False, threads + waiting
+        self._pool = ThreadPoolExecutor(threads)
+        self._jobs = set[Future[Any]]()
+        self._answers = set[asyncio.Future[Any]]()
+
+    @property
+    def pending(self) -> int:
+        """The number of jobs that are not finished."""
+        return len(self._jobs)
+
+    async def run(self, work: Callable[[], T], seconds: float | None = None) -> T:
+        """The result of `work()`, computed in a thread.
+
+        Args:
+            work: is not begun if nobody waits for it any more when its turn comes.
+            seconds: how long it is waited for, if that is another time.
+
+        Raises:
+            Busy: too many jobs are waiting, it took too long, or the server is shutting down.
+        """
+        if self._ended or self.pending >= self._room:
+            raise _ending() if self._ended else Busy("the server is busy: too much work is waiting")
+        job = self._pool.submit(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        answer = asyncio.wrap_future(job)
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
+        try:
+            return await asyncio.wait_for(answer, seconds or self._seconds)
+        except TimeoutError as error:
+            raise Busy(f"it took longer than {self._seconds:g} s", 10) from error
+        except asyncio.CancelledError:
+            if self._ended:
+                raise _ending() from None
+            raise
+
+    def end(self) -> None:
+        """Lets every pending answer fail with `Busy`, and all later ones too."""
+        self._ended = True
+        for answer in tuple(self._answers):
+            answer.cancel()
+
+    def close(self, seconds: float) -> bool:
+        """Ends the threads after their current jobs, and returns whether they ended within this time."""
+        self._ended = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
+
+
+def _ending() -> Busy:
+    return Busy("the server is shutting down", 10)
+
+
+class _Stopped(Exception):
+    """The server ends."""
 
 
 class Service:
@@ -43,54 +118,60 @@ class Service:
 
     Args:
         library: what is served; until `close`, only the search thread uses its index.
-        limits: bounds on what clients may ask.
-        update: whether new videos are encoded.
+        settings: bounds on what clients may ask, and how often the folder is looked at.
+        update: whether new videos are encoded; otherwise only those appear that other processes encode.
 
     Attributes:
-        metrics: the counters of the server.
-        failure: the error of the first search, that of `prepare`, if it failed.
+        registry: the counters of the server.
+        catalogue: the videos of the index as it was last read.
+        ready: whether the server can search now: the model is loaded, and the backend knows the current index.
+        problem: why the other videos cannot be encoded now; None if they are, or if there are none.
+        failure: the error of the first search, if it failed.
+
+    Raises:
+        DataError: as `Library.prepare`; without `update`, no video is encoded yet.
     """
 
-    def __init__(self, library: Library, limits: ServeLimits, update: bool) -> None:
-        self.limits = limits
-        self.source = GrowingIndex(library, update)
-        self.metrics = Metrics()
+    def __init__(self, library: Library, settings: ServeSettings, update: bool) -> None:
+        if update and library.spec is None:
+            library.prepare()
+        limits = self.limits = settings.limits
+        self._library, self._update, self._rescan = library, update, settings.rescan_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow_folder, name="prvr-encode", daemon=True)
+        self.problem: str | None = None
         self.failure: Exception | None = None
-        self._damage: DataError | None = None
-        self._storage = library.storage
-        self._ready, self._receiving = threading.Event(), 0
-        self.catalogue = Catalogue([])
+        self.ready, self._damage, self._receiving = False, "", 0
+        self.catalogue = Catalogue(library.store.folders.stamp)
+        self._version = library.version
+        self._index = library.encoded() if update else library.index
         self._describe()
-        self._searches = Workers("prvr-search", 1, limits.search_seconds, limits.search_waiting)
-        self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
-        keep = cached(LRUCache(limits.cache_bytes, getsizeof=_size), key=lambda _, *what: what, lock=threading.Lock())
-        self._make = keep(lambda path, _, make, *options: make(path, *options, limits))
+        self._total = len(self.catalogue)
+        self._searches = Workers(1, limits.search_seconds, limits.search_waiting)
+        self._media = Workers(limits.media_threads, limits.media_seconds, limits.media_waiting)
+        keep = cached(LRUCache(limits.cache_bytes, getsizeof=len), key=lambda _, *what: what, lock=threading.Lock())
+        self._make = keep(lambda file, _, make, *options: make(file, limits, *options))
+        self.registry = CollectorRegistry()
         for name, help_, value in (
             ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
             ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
             ("prvr_searches_pending", "Pending searches.", lambda: self._searches.pending),
-            ("prvr_media_pending", "Pending pictures and previews.", lambda: self._media_workers.pending),
+            ("prvr_media_pending", "Pending pictures and previews.", lambda: self._media.pending),
         ):
-            Gauge(name, help_, registry=self.metrics.registry).set_function(value)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the server can search now: the model is loaded, and the backend knows the current index."""
-        return self._ready.is_set()
-
-    def prepare(self) -> None:
-        """Starts to encode, and a first search, which loads the text encoder and builds what the backend needs."""
-        self.source.start()
-        self._searches.submit(lambda: self._search([_FIRST_QUERY], 1, 1, None)).add_done_callback(self._prepared)
-
-    def _prepared(self, answer: Future[Any]) -> None:
-        error = None if answer.cancelled() else answer.exception()
-        if isinstance(error, Exception) and not isinstance(error, Busy):  # the server may end before it is ready
-            logger.error("cannot search: %s", error)
-            self.failure = error
+            Gauge(name, help_, registry=self.registry).set_function(value)
 
     async def follow(self) -> None:
-        """Follows changes of the library, until it is cancelled."""
+        """Follows changes of the library until it is cancelled, after a first search, which loads the text encoder."""
+        self._thread.start()
+        try:
+            await self._searches.run(lambda: self._index.search_many([_FIRST_QUERY], 1), threading.TIMEOUT_MAX)
+            self.ready = True
+        except Busy:  # the server ends before
+            return
+        except Exception as error:
+            logger.error("cannot search: %s", error)
+            self.failure = error
+            return
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
@@ -101,57 +182,82 @@ class Service:
                 logger.exception("the index cannot be read again")
 
     def _refresh(self) -> None:
+        """Reads what was encoded since; an index that cannot be searched is opened again."""
+        version = self._library.version
+        if self._damage:
+            self._library.close()
+        elif version == self._version:
+            return
         try:
-            if self.source.refresh(is_damaged=self._damage is not None):
+            self._index, self._version = self._library.encoded(), version
+            if self._index.snapshot is not self._shown:
                 self._describe()
         except (PrvrError, OSError) as error:
-            self._report_damage(DataError(str(error)))
+            self._note_damage(str(error))
         else:
-            if self._damage is not None:
-                self._damage = None
-                self._ready.set()
+            self.ready, self._damage = True, ""
 
     def _describe(self) -> None:
         """Reads from the index what clients are told of it."""
-        index = self.source.index
-        self._seconds = sum(index.video(video).duration for video in index.video_ids)
+        index = self._index
+        videos = [*map(index.video, index.video_ids)]
+        self._shown = index.snapshot
+        self._hours = sum(video.duration for video in videos) / 3600
         self._model = index.model.identity  # a broken model is reported at the start
         self._reads_pictures = isinstance(index.model, EncodesPictures)
-        self.catalogue.replace(map(index.video, index.video_ids))
+        self.catalogue.replace(videos)
 
-    def _report_damage(self, error: DataError) -> None:
-        if str(error) != str(self._damage):
-            logger.error("%s", error)
-        self._ready.clear()
-        self._damage = error
+    def _note_damage(self, problem: str) -> None:
+        if problem != self._damage:
+            logger.error("%s", problem)
+        self.ready, self._damage = False, problem
+
+    def _follow_folder(self) -> None:
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                self._total = len(self._library.list_videos().videos)
+                if self._update:
+                    report = self._library.update(self._expect_more)
+                    self._total -= len(report.unreadable)
+                    self.problem = report.problem or None
+            except _Stopped:
+                return
+            except (PrvrError, OSError) as error:
+                self.problem = str(error)
+            self._stop.wait(max(self._rescan, _REST * (time.monotonic() - began)))
+
+    def _expect_more(self, *_: object) -> None:
+        if self._stop.is_set():
+            raise _Stopped
 
     async def search(
-        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None = None
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
     ) -> list[SearchResponse]:
         """One response per query.
 
         Raises:
             Busy: too many searches are waiting, or this one took too long.
-            HTTPException: the model cannot read a query, or the index cannot be read.
+            HTTPException: the index cannot be read.
+            InputError: the model cannot read a query.
         """
+        results = await self._searches.run(lambda: self._search(queries, k, moments, where))
+        answers = [SearchResponse.model_validate(result) for result in results]
+        for answer in answers:
+            for rank, hit in enumerate(answer.hits, 1):
+                hit.rank = rank
+        return answers
+
+    def _search(
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
+    ) -> Sequence[SearchResult]:
         try:
-            results = await self._searches.run(lambda: self._search(queries, k, moments, where))
-        except DataError as error:  # the index is damaged: nothing that the client could mend
+            if self._damage:
+                raise DataError(self._damage)
+            return self._index.search_many(queries, k, moments=moments, where=where)
+        except DataError as error:  # nothing that the client could mend
+            self._note_damage(str(error))
             raise HTTPException(503, "the index cannot be read; see the server log") from error
-        except InputError as error:  # the model cannot read a query
-            raise HTTPException(400, str(error)) from error
-        return [_response(result) for result in results]
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """What some work in the thread of the searches gives.
-
-        Raises:
-            Busy: the server is not ready, or it took too long.
-            Exception: what the work raised.
-        """
-        if not self.ready:
-            raise Busy("the index is being prepared, or cannot be read")
-        return await self._searches.run(work)
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
@@ -161,73 +267,72 @@ class Service:
 
         Raises:
             Busy: too many pictures are being received or made.
-            HTTPException: it is no picture, too large, or the client has gone.
+            HTTPException: it is no picture, or too large.
         """
         if self._receiving >= self.limits.pictures:
             raise Busy("the server is busy: too many pictures are being received")
         self._receiving += 1
         try:
             content = await receive()
-            return await self._media_workers.run(lambda: read_picture(content))
+            return await self._media.run(lambda: read_picture(content))
         except InputError as error:
             raise HTTPException(415, str(error)) from error
-        except ClientDisconnect as error:
-            raise HTTPException(400, "the upload is incomplete") from error
         finally:
             self._receiving -= 1
 
-    async def path(self, video: VideoEntry) -> Path:
-        """The file of a video.
+    async def of_video(self, key: str, find: Callable[[VideoEntry], T]) -> T:
+        """What a function finds of the video of a key, in a thread.
 
         Raises:
             Busy: too much work is waiting.
-            HTTPException: the file is not served.
+            HTTPException: there is no such video.
         """
-        return await self._media_workers.run(lambda: self.catalogue.path(video))
+        return await self._media.run(partial(find, self.catalogue.get(key)))
 
-    async def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
-        """The lines of the subtitles of a video, in order of time.
+    def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
+        """The lines of the subtitles of a video, in order of time."""
+        return self._library.store.lines.of(video.sha256)
 
-        Raises:
-            Busy: too much work is waiting.
-        """
-        return await self._media_workers.run(lambda: self._storage.lines.of(video.sha256))
-
-    async def media(self, video: VideoEntry, make: Callable[..., T], *options: Any) -> T:
-        """What `make(path, *options, limits)` makes of the file of a video, in a thread.
-
-        The file is checked every time, also where the result is kept.
+    async def media(self, key: str, make: Callable[..., bytes], *options: Any) -> bytes:
+        """What `make(file, limits, *options)` makes of the file of a video, which is checked even if that was kept.
 
         Raises:
             Busy: too much work is waiting.
             HTTPException: the file is not served, or nothing can be made of it.
         """
-        key = key_of(video)
-        return await self._media_workers.run(lambda: self._make(self.catalogue.path(video), key, make, *options))
+
+        def made(video: VideoEntry) -> bytes:
+            with self.catalogue.opened(video) as file:
+                return self._make(file, key_of(video), make, *options)
+
+        return await self.of_video(key, made)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many videos can be searched, and how many there are in all."""
+        done = len(self.catalogue)
+        return done, max(done, self._total)
 
     def info(self, version: str) -> InfoResponse:
         """The index, its model, and the limits that clients have to keep to."""
-        done, total = self.source.progress
-        return InfoResponse(
-            videos=len(self.catalogue),
-            progress=ProgressResponse(done=done, total=total, error=self.source.error),
-            hours=self._seconds / 3600,
-            model=self._model.name,
-            pictures=self._reads_pictures,
-            zero_shot=self._model.kind in UNTRAINED,
-            encoder=self._model.frames.name,
-            previews=preview_kinds(),
-            query_characters=self.limits.query_characters,
-            picture_bytes=self.limits.picture_bytes,
-            results=self.limits.results,
-            preview_seconds=self.limits.preview_seconds,
-            version=version,
-        )
+        done, total = self.progress
+        about = {
+            "videos": done,
+            "progress": {"done": done, "total": total, "error": self.problem},
+            "hours": self._hours,
+            "model": self._model.name,
+            "pictures": self._reads_pictures,
+            "zero_shot": self._model.kind in UNTRAINED,
+            "encoder": self._model.frames.name,
+            "previews": preview_kinds(),
+            "version": version,
+        }
+        return InfoResponse.model_validate(vars(self.limits) | about)
 
     def end(self) -> None:
         """Tells every client that waits for a search or a picture that the server is shutting down."""
         self._searches.end()
-        self._media_workers.end()
+        self._media.end()
 
     def close(self, seconds: float) -> bool:
         """Ends the threads after their current work, then closes the index.
@@ -238,37 +343,11 @@ class Service:
             whether all threads ended within this time.
         """
         until = time.monotonic() + seconds
-        self.end()
+        self._stop.set()
         searched = self._searches.close(seconds)
         if searched:
-            self.source.index.close()
-        made = self._media_workers.close(max(0.0, until - time.monotonic()))
-        return self.source.close(max(0.0, until - time.monotonic())) and made and searched
-
-    def _search(
-        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None
-    ) -> Sequence[SearchResult]:
-        try:
-            if self._damage is not None:
-                raise self._damage
-            results = self.source.index.search_many(queries, k, moments=moments, where=where)
-        except DataError as error:
-            self._report_damage(error)
-            raise
-        self._ready.set()
-        return results
-
-
-def _size(content: object) -> int:
-    """The bytes that something kept counts for."""
-    return len(content) if isinstance(content, bytes) else _SMALL
-
-
-def _response(result: SearchResult) -> SearchResponse:
-    hits = [
-        vars(hit)
-        | {"rank": rank, "video": describe(hit.video)}
-        | {"copies": [*map(describe, hit.copies)], "alike": [*map(describe, hit.alike)]}
-        for rank, hit in enumerate(result.hits, start=1)
-    ]
-    return SearchResponse.model_validate(vars(result) | {"hits": hits})
+            self._index.close()
+        made = self._media.close(until - time.monotonic())
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, until - time.monotonic()))
+        return searched and made and not self._thread.is_alive()

@@ -1,7 +1,11 @@
 """The configuration of a server: its names, its token, and bounds on what clients may ask."""
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass as checked
 
 from prvr.errors import InputError
 from prvr_search.films import Limits
@@ -10,12 +14,7 @@ from prvr_search.serve.security import read_host
 _YEAR = 365 * 24 * 3600  # seconds
 
 
-def _limit(default: int | float, least: int | float, most: int | float) -> Any:
-    """A field of `ServeLimits` with its range, both ends included."""
-    return field(default=default, metadata={"range": (least, most)})
-
-
-@dataclass(frozen=True)
+@checked(frozen=True)
 class ServeLimits:
     """Bounds on what clients may ask of a server. The page reads from `/api/info` those that concern it.
 
@@ -46,42 +45,31 @@ class ServeLimits:
         video: what a file may demand before it is decoded.
 
     Raises:
-        InputError: a limit is not a number, or out of range; the message names the range.
+        pydantic.ValidationError: a limit is not a number, or out of range; the message names the range.
     """
 
-    query_characters: int = _limit(500, 1, 1000)  # in an address: twelve bytes each, and a head has 16 KiB
-    results: int = _limit(100, 1, 10**6)
-    moments: int = _limit(10, 1, 10**6)
-    batch: int = _limit(32, 1, 10**6)
-    body_bytes: int = _limit(128 * 1024, 1, 2**31)
-    picture_bytes: int = _limit(16 * 1024 * 1024, 1, 2**31)
-    pictures: int = _limit(8, 1, 10**6)
-    connections: int = _limit(256, 1, 10**5)
-    client_connections: int = _limit(64, 0, 10**5)
-    head_seconds: float = _limit(10.0, 0.1, 86400)
-    body_seconds: float = _limit(30.0, 0.1, 86400)
-    stalled_seconds: float = _limit(120.0, 0.1, 86400)
-    grace_seconds: float = _limit(15.0, 0.1, 86400)
-    search_seconds: float = _limit(30.0, 0.001, 86400)
-    search_waiting: int = _limit(64, 1, 10**6)
-    media_threads: int = _limit(2, 1, 256)
-    media_waiting: int = _limit(64, 1, 10**6)
-    media_seconds: float = _limit(30.0, 0.001, 86400)
-    preview_seconds: float = _limit(60.0, 0.1, 3600)
-    preview_pixels: int = _limit(640, 16, 8192)
-    cache_bytes: int = _limit(64 * 1024 * 1024, 0, 2**50)
+    query_characters: Annotated[int, Field(ge=1, le=1000)] = 500  # twelve bytes each in an address, a head has 16 KiB
+    results: PositiveInt = 100
+    moments: PositiveInt = 10
+    batch: PositiveInt = 32
+    body_bytes: PositiveInt = 128 * 1024
+    picture_bytes: PositiveInt = 16 * 1024 * 1024
+    pictures: PositiveInt = 8
+    connections: PositiveInt = 256
+    client_connections: NonNegativeInt = 64
+    head_seconds: PositiveFloat = 10.0
+    body_seconds: PositiveFloat = 30.0
+    stalled_seconds: PositiveFloat = 120.0
+    grace_seconds: PositiveFloat = 15.0
+    search_seconds: PositiveFloat = 30.0
+    search_waiting: PositiveInt = 64
+    media_threads: PositiveInt = 2
+    media_waiting: PositiveInt = 64
+    media_seconds: PositiveFloat = 30.0
+    preview_seconds: PositiveFloat = 60.0
+    preview_pixels: Annotated[int, Field(ge=16)] = 640
+    cache_bytes: NonNegativeInt = 64 * 1024 * 1024
     video: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            if "range" not in limit.metadata:
-                continue
-            value, (least, most) = getattr(self, limit.name), limit.metadata["range"]
-            whole = isinstance(limit.default, int)
-            number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not number or not least <= value <= most:
-                kind = "a whole number" if whole else "a number"
-                raise InputError(f"ServeLimits: {limit.name}={value!r}; expected {kind} from {least:,} to {most:,}")
 
 
 @dataclass(frozen=True)
@@ -92,21 +80,26 @@ class ServeSettings:
         hosts: names by which clients may call the server, besides `localhost` and its addresses.
         token: the token that clients must send; None: no token is needed.
         session_seconds: lifetime of the cookie that players send in place of the token.
+        rescan_seconds: the least time between two looks at the folder, which lie nine times as far apart as the last
+            one took.
         limits: bounds on what clients may ask.
 
     Raises:
         ConfigError: a name in `hosts` is not valid.
-        InputError: the lifetime of the cookie is less than a second or more than a year.
+        InputError: the lifetime of the cookie is less than a second or more than a year, or there is no time between
+            two looks.
     """
 
     hosts: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
     session_seconds: int = 3600
+    rescan_seconds: float = 10.0
     limits: ServeLimits = field(default_factory=ServeLimits)
 
     def __post_init__(self) -> None:
         for host in self.hosts:
             read_host(host)
-        seconds = self.session_seconds
-        if not isinstance(seconds, int) or not 1 <= seconds <= _YEAR:
-            raise InputError(f"session_seconds={seconds!r}: expected a whole number from 1 to {_YEAR:,}")
+        if not 1 <= self.session_seconds <= _YEAR:
+            raise InputError(f"session_seconds={self.session_seconds}: expected 1 to {_YEAR:,}")
+        if not 0 < self.rescan_seconds < inf:
+            raise InputError(f"rescan_seconds={self.rescan_seconds}: expected a number above 0")

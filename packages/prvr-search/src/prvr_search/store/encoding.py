@@ -1,10 +1,10 @@
 """Videos to features: frames are decoded as a stream and encoded in batches, and each video is kept when it is done."""
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -18,14 +18,13 @@ from prvr.data.on_device import read_ahead
 from prvr.encoders import FrameEncoder
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import printable, read_bytes
+from prvr.reading import printable
 from prvr_search.films.clips import CLIP
-from prvr_search.films.decode import Limits, VideoError, VideoFile, check_rate, describe, open_video
+from prvr_search.films.decode import FIELDS_VERSION, Limits, VideoError, VideoFile, check_rate, describe, open_video
 from prvr_search.films.listing import Listing, VideoPath, below
-from prvr_search.films.subtitles import SUBTITLE_BYTES, parse_subtitles, read_tracks
-from prvr_search.store.arrays import FeaturesElsewhere
-from prvr_search.store.database import LibraryUnwritable
-from prvr_search.store.storage import Fault, Storage, encoder_key
+from prvr_search.films.subtitles import read_tracks
+from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
+from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[float, float, str], None]
@@ -34,7 +33,11 @@ Progress = Callable[[float, float, str], None]
 _AHEAD = 2  # batches that are decoded while one is encoded
 _BATCH = 64  # frames that are encoded at once
 _AGAIN = "Will retry on the next run."
-_OURS = Fault("a clip that prvr wrote", "It is not searched.")
+_OURS = ("a clip that prvr wrote", "It is not searched.")
+_NOTED_EVERY, _PATIENCE = (
+    2.0,
+    20,
+)  # seconds between two notes of where videos are, and how many times as long as one takes
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class UpdateReport:
 
 
 def encode_listed(
-    storage: Storage,
+    store: Store,
     folder: Path,
     listing: Listing,
     spec: FeatureSpec | None,
@@ -99,7 +102,7 @@ def encode_listed(
     read permission, is tried again at the next update.
 
     Args:
-        storage: where features are kept.
+        store: where features are kept.
         folder: the folder.
         listing: the videos of the folder.
         spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
@@ -110,13 +113,13 @@ def encode_listed(
     Raises:
         DataError: the encoder cannot be opened.
     """
-    return _Update(storage, folder, listing, spec, encoder, progress, limits or Limits()).run()
+    return _Update(store, folder, listing, spec, encoder, progress, limits or Limits()).run()
 
 
 class _Update:
     def __init__(
         self,
-        storage: Storage,
+        store: Store,
         folder: Path,
         listing: Listing,
         spec: FeatureSpec | None,
@@ -124,48 +127,50 @@ class _Update:
         progress: Progress | None,
         limits: Limits,
     ) -> None:
-        self.storage, self.folder, self.listing, self.spec, self.limits = storage, folder, listing, spec, limits
-        self.key, self._open_encoder, self._progress = "" if spec is None else encoder_key(spec), open_encoder, progress
-        self.unchanged = storage.contents(folder, listing.videos)
-        self.contents, self.done = dict(self.unchanged), {*storage.about(self.key, others=spec is None)}
-        self.faults = storage.faults(self.key)
-        self.encoded = list[str]()
-        self.moved = list[str]()
-        self.waiting = list[str]()
+        self.store, self.folder, self.listing, self.spec, self.limits = store, folder, listing, spec, limits
+        self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
+        self.before = {video.file: sha256 for video, sha256 in store.folders.places(folder).values()}
+        self.unchanged = store.contents(folder, listing.videos)
+        kept = store.films(self.key)
+        self.contents = dict(self.unchanged)
+        self.faults = {sha256: one.film for sha256, one in kept.items() if one.film.reason}
+        self.done = {*(store.known() if spec is None else kept)} - self.faults.keys()
+        self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
         self.unreadable = dict[str, Unreadable]()
+        self._noted, self._note_seconds = time.monotonic(), 0.0
         for path, reason in listing.unlisted.items():
             if path not in self.unlisted:
-                self._note(path.relative_to(folder).as_posix(), Fault(reason, _AGAIN), is_new=True, is_passing=True)
+                self._cannot(path.relative_to(folder).as_posix(), reason, _AGAIN, is_new=True, is_passing=True)
 
     @cached_property
     def encoder(self) -> FrameEncoder:
         return self._open_encoder()
 
     def run(self) -> UpdateReport:
-        before, problem = {str(place.path): sha256 for place, sha256 in self.storage.places(self.folder)}, ""
-        pending = []
+        problem, pending = "", []
         for video in self.listing.videos:
-            sha256 = self.contents.get(video.id)
+            sha256 = self.contents.get(video.id, "")
             if sha256 in self.faults:
-                self._note(video.id, self.faults[sha256])
+                self._faulty(video, self.faults[sha256])
             elif sha256 not in self.done:
                 pending.append(video)
         try:
-            self._encode(pending)
-            self._describe_again()
-            self._see(before)
-            self._follow_subtitles()
+            try:
+                self._encode(pending)
+                self._describe_again()
+            finally:
+                self._see()
         except LibraryUnwritable as error:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {str(video.path) for video in self.listing.videos}
-        removed = (path for path in before if path not in here and not below(Path(path), self.unlisted))
+        here = {video.file for video in self.listing.videos}
+        removed = (path for path in self.before if path not in here and not below(Path(path), self.unlisted))
         moved = {self.contents[name] for name in self.moved}
         return UpdateReport(
             encoded=tuple(self.encoded),
             moved=tuple(self.moved),
-            missing=tuple(sorted(path for path in removed if before[path] not in moved)),
+            missing=tuple(sorted(path for path in removed if self.before[path] not in moved)),
             unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
             waiting=tuple(self.waiting),
             unlisted=tuple((str(path), self.listing.unlisted[path]) for path in self.unlisted),
@@ -186,11 +191,15 @@ class _Update:
             try:
                 self._bring_in(video, report)
             except _PassingFault as error:
-                self._note(video.id, error.fault, is_new=True, is_passing=True)
-            except FeaturesElsewhere as error:
-                self._note(video.id, Fault("its features cannot be stored", str(error)), is_new=True, is_passing=True)
+                self._cannot(video.id, *error.args, is_new=True, is_passing=True)
+            except FeaturesUnreachable as error:
+                self._cannot(
+                    video.id, "its features cannot be read or stored now", str(error), is_new=True, is_passing=True
+                )
             report(1.0)
             finished += video.size
+            if time.monotonic() - self._noted > _NOTED_EVERY + _PATIENCE * self._note_seconds:
+                self._see()
 
     def _bring_in(self, video: VideoPath, report: Callable[[float], None]) -> None:
         """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
@@ -203,12 +212,12 @@ class _Update:
         if sha256 in self.done:
             self.moved.append(video.id)
         elif sha256 in self.faults:
-            self._note(video.id, self.faults[sha256])
+            self._faulty(video, self.faults[sha256])
         elif self.spec is None:
             self._read_new(video, sha256, self._describe_new)
         else:
-            with self.storage.claimed(self.key, sha256) as is_mine:
-                if self.storage.has_features(self.key, sha256):  # by another process, just now
+            with self.store.claimed(self.key, sha256) as is_mine:
+                if self.store.has(self.key, sha256):  # by another process, just now
                     self.done.add(sha256)
                 elif is_mine:
                     self._read_new(video, sha256, partial(self._encode_new, report=report))
@@ -217,7 +226,7 @@ class _Update:
 
     def _read_new(self, video: VideoPath, sha256: str, read: Callable[[VideoPath, str, VideoFile], None]) -> None:
         """Opens a video for a function; a fault of its content is kept, as is that it is a clip of prvr."""
-        fault = _OURS
+        reason, remedy = _OURS
         try:
             with open_video(video.path, self.limits) as file:
                 if not file.info.comment.startswith(CLIP):
@@ -225,105 +234,81 @@ class _Update:
                     return
                 passing = file.read_error
         except VideoError as error:
-            fault, passing = Fault(error.reason, error.remedy), error.passing
+            reason, remedy, passing = error.reason, error.remedy, error.passing
         _expect_readable(video, passing)
-        self.faults[sha256] = fault
-        self.storage.add_fault(self.key, sha256, fault)
-        self._note(video.id, fault, is_new=True)
+        self.faults[sha256] = Film(sha256, reason=reason, remedy=remedy)
+        self.store.add(self.faults[sha256], self.spec)
+        self._faulty(video, self.faults[sha256], is_new=True)
 
     def _encode_new(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
         assert self.spec is not None
         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
-        duration = file.duration or len(rows) / self.spec.rate
-        about = describe(file) | {"duration": duration, "warnings": tuple(file.warnings)}
+        film = _film(sha256, file, file.duration or len(rows) / self.spec.rate)
         _expect_readable(video, file.read_error)
-        # Of no version until its tracks are read: whatever they cost, the features are there.
-        self.storage.add(self.key, sha256, rows, about, video, version=0)
+        if file.has_text:  # whatever its tracks cost, the features are there
+            self.store.add(replace(film, version=0), self.spec, rows)
         self.done.add(sha256)
         self.encoded.append(video.id)
-        del rows
-        self._describe(video, sha256, file, about)
+        self._keep(video, film, file, rows)
 
     def _describe_new(self, video: VideoPath, sha256: str, file: VideoFile) -> None:
-        about = {"duration": file.duration or 0.0, "warnings": tuple(file.warnings)}
-        self._describe(video, sha256, file, about)
+        film = _film(sha256, file, file.duration or 0.0)
         _expect_readable(video, file.read_error)
+        self._keep(video, film, file, None)
         self.done.add(sha256)
 
-    def _describe(self, video: VideoPath, sha256: str, file: VideoFile, about: Mapping[str, Any]) -> None:
-        """Keeps what the open file of an encoded video states, and what is said in it."""
+    def _keep(self, video: VideoPath, film: Film, file: VideoFile, rows: np.ndarray | None) -> None:
+        """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
         try:
             lines = read_tracks(file)
         except Exception as error:  # whatever a reader of damaged tracks stumbles over
             logger.warning("%s: its text tracks cannot be read (%s)", printable(video.id), printable(str(error)))
             lines = []
-        if file.read_error is None:  # otherwise it is tried again
-            if lines:
-                self.storage.lines.add(sha256, lines)
-            self.storage.describe(sha256, {**about, **describe(file)})
+        if file.read_error is None or not file.has_text:  # otherwise it is tried again
+            self.store.add(film, self.spec, rows, lines)
 
-    def _note(self, name: str, fault: Fault, is_new: bool = False, is_passing: bool = False) -> None:
-        if fault != _OURS:
-            self.unreadable[name] = Unreadable(name, fault.reason, fault.remedy, is_new, is_passing)
+    def _cannot(self, name: str, reason: str, remedy: str, is_new: bool = False, is_passing: bool = False) -> None:
+        self.unreadable[name] = Unreadable(name, reason, remedy, is_new, is_passing)
 
-    def _see(self, before: Mapping[str, str]) -> None:
+    def _faulty(self, video: VideoPath, film: Film, is_new: bool = False) -> None:
+        if (film.reason, film.remedy) != _OURS:
+            self._cannot(video.id, film.reason, film.remedy, is_new)
+
+    def _see(self) -> None:
         """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
-        places: dict[str, list[VideoPath]] = defaultdict(list)
+        places = []
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
-            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == before.get(str(video.path)):
-                places[sha256].append(video)
-        self.storage.see(places)
+            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
+                places.append((video, sha256))
+        began = time.monotonic()
+        if places:
+            self.store.see(self.folder, places)
+        self._noted, self._note_seconds = time.monotonic(), time.monotonic() - began
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        videos = {self.contents[video.id]: video for video in self.listing.videos if video.id in self.contents}
-        others = self.spec is None
-        outdated = self.storage.outdated(self.key, others=others).keys() & videos.keys()
-        about = self.storage.about(self.key, others=others) if outdated else {}
-        for sha256 in outdated:
-            try:
-                with open_video(videos[sha256].path, self.limits) as file:
-                    details = {k: v for k, v in about.get(sha256, {}).items() if k not in ("sha256", "frames")}
-                    self._describe(videos[sha256], sha256, file, details)
-            except VideoError as error:
-                logger.debug("%s: not described again (%s)", printable(videos[sha256].id), error)
-
-    def _follow_subtitles(self) -> None:
-        """Reads the subtitle files that are new or have changed, and forgets those that are gone."""
-        states = self.storage.lines.files(self.folder)
-        files = {
-            (self.contents[video], file.path): (file, language)
-            for video, files in self.listing.subtitles.items()
-            for file, language in files
-            if video in self.contents
-        }
-        for (sha256, path), (file, language) in files.items():
-            if states.get((sha256, path)) == (file.size, file.mtime_ns):
+        kept = self.store.films(self.key)
+        for video in self.listing.videos:
+            one = kept.get(self.contents.get(video.id, ""))
+            if one is None or one.film.reason or one.film.version >= FIELDS_VERSION:
                 continue
-            lines = []
             try:
-                lines = parse_subtitles(read_bytes(path, SUBTITLE_BYTES), file.id, language)
-            except (DataError, FileNotFoundError) as error:
-                logger.warning("%s", printable(str(error)))
-                if isinstance(error.__cause__ or error, OSError):  # it may be read the next time
-                    continue
-            self.storage.lines.add(sha256, lines, file)
-        listed = {path for _, path in files}
-        gone = [
-            (sha256, path)
-            for sha256, path in states.keys() - files.keys()
-            if path in listed or not (below(path, self.unlisted) or path.exists())
-        ]
-        if gone:
-            self.storage.lines.drop(gone)
+                with open_video(video.path, self.limits) as file:
+                    film = _film(one.film.sha256, file, one.film.duration or file.duration or 0.0)
+                    film = replace(film, warnings=one.film.warnings)
+                    self._keep(video, film, file, self.store.read(self.key, film.sha256).rows)
+            except DataError as error:
+                logger.debug("%s: not described again (%s)", printable(video.id), error)
 
 
 class _PassingFault(Exception):
     """Why a video could not be read this time, and what to do."""
 
-    def __init__(self, reason: str, remedy: str) -> None:
-        self.fault = Fault(reason, remedy)
+
+def _film(sha256: str, file: VideoFile, duration: float) -> Film:
+    """What an open file states."""
+    return Film(sha256, duration=duration, warnings=tuple(file.warnings), version=FIELDS_VERSION, **describe(file))
 
 
 def _expect_readable(video: VideoPath, refused: OSError | None) -> None:

@@ -9,8 +9,6 @@ from prvr.reading import read_bytes, short
 
 MOVED = "moved.txt"
 """The note that says where a library was moved to."""
-RECORDS = "server-????????????????.json"
-"""The files in which servers say where they listen, see `prvr_search.warm`."""
 
 
 def library_home() -> Path:

@@ -1,43 +1,62 @@
-"""The lines of subtitles in a library, by video and file, and the search in them (FTS5 of SQLite)."""
+"""The lines of subtitles of a library and the search in them, by FTS5 of SQLite in memory.
+
+The image of the tables lies in the user's cache and proves itself; it is made again from the videos and the files
+beside them.
+"""
 
 import json
-import math
-import os
+import logging
+import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from prvr_search.films.listing import VideoPath
-from prvr_search.films.subtitles import SubtitleLine
-from prvr_search.store.database import BELOW, CONTENT, SPACE, Database, bounds, spaced
+from prvr.errors import DataError
+from prvr.reading import printable, read_bytes
+from prvr_search.films.listing import Listing, VideoPath
+from prvr_search.films.subtitles import SUBTITLE_BYTES, SubtitleLine, parse_subtitles
+from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
-_LINES = 1 << 20  # of a subtitle file: line i of file n has the number n * _LINES + i
+logger = logging.getLogger(__name__)
 _MATCHES = 1000  # lines that a search looks at
+_SPACE = "\u200b"  # of no width
+_CHARACTER = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]")
+_LINES = 1 << 20  # of a source: line i of source n has the number n * _LINES + i
+_OF_SOURCE = f"lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1}"
+_TABLES = """
+CREATE TABLE sources (number INTEGER PRIMARY KEY, sha256 TEXT, path TEXT, state TEXT, UNIQUE (sha256, path));
+CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED, stop UNINDEXED,
+    tokenize = 'unicode61 remove_diacritics 2');
+"""
 
 
 class Lines:
-    """The lines of subtitles in a library.
+    """The lines of subtitles in a library; it can be used by several threads.
 
     Args:
-        database: of the library.
+        file: gives the file of the image.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def files(self, folder: Path) -> dict[tuple[str, Path], tuple[int, int]]:
-        """Size and time of change of the subtitle files below a folder, by the sha256 of the video and the path."""
-        rows = self._database.read(f"SELECT sha256, path, size, mtime_ns FROM subtitles WHERE {BELOW}", bounds(folder))
-        return {(sha256, Path(os.fsdecode(path))): (size, mtime) for sha256, path, size, mtime in rows}
+    def __init__(self, file: Callable[[], Path]) -> None:
+        self._file, self._lock = file, threading.RLock()
+        self._connection, self._stamp = _new(), None
+        self._is_changed = False
 
     def videos(self) -> set[str]:
         """The sha256 of the videos that have lines, or had subtitle files that hold none."""
-        return {row[0] for row in self._database.read("SELECT sha256 FROM subtitles")}
+        with self._lock:
+            return {row[0] for row in self._tables().execute("SELECT sha256 FROM sources")}
 
     def of(self, sha256: str) -> list[SubtitleLine]:
         """All lines of a video, in order of time."""
-        return lines_of(self._database.read, sha256)
+        with self._lock:
+            rows = self._tables().execute(
+                f"SELECT start, stop, text, language FROM sources JOIN lines ON {_OF_SOURCE} WHERE sha256 = ?",
+                (sha256,),
+            )
+            return sorted(map(_line, rows), key=lambda line: (line.start, line.end))
 
     def find(self, words: str, shas: Iterable[str], *, any_word: bool = False) -> list[tuple[str, float, SubtitleLine]]:
         """The lines with all words of a text, by BM25, best first.
@@ -53,67 +72,143 @@ class Lines:
         Returns:
             The sha256 of the video, the score, which is higher for a better match, and the line.
         """
-        quoted = ['"{}"'.format(spaced(word).replace('"', '""')) for word in words.replace("\0", " ").split()]
+        quoted = ['"{}"'.format(_spaced(word).replace('"', '""')) for word in words.replace("\0", " ").split()]
         if not quoted:
             return []
-        rows = self._database.read(
-            "SELECT sha256, -bm25(lines), start, stop, text, language FROM lines JOIN subtitles "
-            f"ON number = lines.rowid / {_LINES} WHERE lines MATCH ? AND sha256 IN (SELECT value FROM json_each(?)) "
-            f"ORDER BY bm25(lines), lines.rowid LIMIT {_MATCHES}",
-            ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
-        )
-        return [(sha256, score, _line(*line)) for sha256, score, *line in rows if _is_line(*line)]
-
-    def add(self, sha256: str, lines: Sequence[SubtitleLine], file: VideoPath | None = None) -> None:
-        """Replaces the lines of a video that come from a file beside it, or from its own text tracks."""
-        source = (b"", 0, 0) if file is None else (os.fsencode(file.path), file.size, file.mtime_ns)
-        with self._database.write() as connection:
-            drop_lines(connection, "sha256 = ? AND path = ?", (sha256, source[0]))
-            number = connection.execute(
-                "INSERT INTO subtitles (sha256, path, size, mtime_ns) VALUES (?, ?, ?, ?)", (sha256, *source)
-            ).lastrowid
-            rows = enumerate(lines[:_LINES], (number or 0) * _LINES)
-            connection.executemany(
-                "INSERT INTO lines (rowid, text, language, start, stop) VALUES (?, ?, ?, ?, ?)",
-                ((row, spaced(line.text), line.language, line.start, line.end) for row, line in rows),
+        with self._lock:
+            rows = self._tables().execute(
+                "SELECT sha256, -bm25(lines), start, stop, text, language FROM lines JOIN sources "
+                f"ON number = lines.rowid / {_LINES} "
+                "WHERE lines MATCH ? AND sha256 IN (SELECT value FROM json_each(?)) "
+                f"ORDER BY bm25(lines), sha256, start, stop, text LIMIT {_MATCHES}",
+                ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
             )
+            return [(sha256, score, _line(line)) for sha256, score, *line in rows]
 
-    def drop(self, files: Iterable[tuple[str, Path]]) -> None:
-        """Forgets the lines of files, by the sha256 of the video and the path."""
-        with self._database.write() as connection:
-            for sha256, path in files:
-                drop_lines(connection, "sha256 = ? AND path = ?", (sha256, os.fsencode(path)))
+    def follow(
+        self,
+        listing: Listing,
+        contents: Mapping[str, str],
+        tracks: Mapping[str, str],
+        read: Callable[[str], Sequence[SubtitleLine]],
+        is_gone: Callable[[Path], bool],
+    ) -> None:
+        """Takes in the lines that are new or have changed, and forgets those whose files are gone.
+
+        Args:
+            listing: the videos, with the files beside them.
+            contents: the sha256 of each video, by id.
+            tracks: the hash of the features of each video that has text tracks of its own, by sha256.
+            read: gives the lines of these tracks, by sha256.
+            is_gone: whether a file that is not listed does not exist any more.
+
+        Raises:
+            DataError: the features of a video cannot be read.
+        """
+        wanted: dict[tuple[str, str], tuple[str, VideoPath | None, str]] = {
+            (sha256, ""): (state, None, "") for sha256, state in tracks.items()
+        }
+        for name, files in listing.subtitles.items():
+            if name in contents:
+                for file, language in files:
+                    state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
+                    wanted[contents[name], file.file] = state, file, language
+        with self._lock:
+            rows = self._tables().execute("SELECT sha256, path, state FROM sources").fetchall()
+            states = {(sha256, path): state for sha256, path, state in rows}
+            for source, (state, file, language) in wanted.items():
+                if states.get(source) == state:
+                    continue
+                try:
+                    lines = read(source[0]) if file is None else _parsed(file, language)
+                except OSError as error:  # it may be read the next time
+                    logger.warning("%s", printable(str(error)))
+                    continue
+                self._replace(source, lines, state)
+            listed = {path for _, path in wanted}
+            for source in states.keys() - wanted.keys():
+                if source[1] and (source[1] in listed or is_gone(Path(source[1]))):
+                    self._replace(source, None)
+            self._save()
+
+    def forget(self, shas: Iterable[str]) -> None:
+        """Forgets the lines of some videos."""
+        with self._lock:
+            for sha256 in shas:
+                rows = self._tables().execute("SELECT sha256, path FROM sources WHERE sha256 = ?", (sha256,)).fetchall()
+                for source in rows:
+                    self._replace(source, None)
+            self._save()
+
+    def _replace(self, source: tuple[str, str], lines: Sequence[SubtitleLine] | None, state: str = "") -> None:
+        """Replaces the lines of a source; None: there is no such source any more."""
+        tables, self._is_changed = self._connection, True
+        for (number,) in tables.execute("SELECT number FROM sources WHERE sha256 = ? AND path = ?", source).fetchall():
+            bounds = number * _LINES, (number + 1) * _LINES - 1
+            tables.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
+            tables.execute("DELETE FROM sources WHERE number = ?", (number,))
+        if lines is not None:
+            insert = "INSERT INTO sources (sha256, path, state) VALUES (?, ?, ?)"
+            first = (tables.execute(insert, (*source, state)).lastrowid or 0) * _LINES
+            rows = ((first + i, _spaced(x.text), x.language, x.start, x.end) for i, x in enumerate(lines[:_LINES]))
+            tables.executemany("INSERT INTO lines (rowid, text, language, start, stop) VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _tables(self) -> sqlite3.Connection:
+        """The tables, read again where another process has written them."""
+        path = self._file()
+        try:
+            stamp: Stamp | None = stamp_of(path.stat())
+        except OSError:
+            stamp = None
+        if stamp is not None and stamp != self._stamp:
+            self._stamp, connection = stamp, _new()
+            try:
+                connection.deserialize(bytes(read_proven(path)[0]))
+                connection.execute("SELECT sha256, path, state, text, language, start, stop FROM sources JOIN lines")
+            except (DataError, FileNotFoundError, sqlite3.DatabaseError) as error:
+                logger.info("%s: made again (%s)", path, error)
+                connection = _new()
+            self._connection = connection
+        return self._connection
+
+    def _save(self) -> None:
+        """Writes the image, if it has changed; what cannot be written is made again by the next process."""
+        if not self._is_changed:
+            return
+        self._connection.commit()
+        path, self._is_changed = self._file(), False
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_proven(path, [self._connection.serialize()], durable=False)
+            self._stamp = stamp_of(path.stat())
 
 
-def lines_of(read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]], sha256: str) -> list[SubtitleLine]:
-    """All lines of a video, in order of time.
+def _new() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript(_TABLES)
+    return connection
 
-    Args:
-        read: gives the rows of a statement with values, from the SQLite file of a library. Only plain tables are read.
-        sha256: of the video.
+
+def _parsed(file: VideoPath, language: str) -> Sequence[SubtitleLine]:
+    """The lines of a subtitle file; none where it is no such file, with a warning.
+
+    Raises:
+        OSError: it cannot be read now.
     """
-    rows = read(
-        f"SELECT c2, c3, c0, c1 FROM subtitles JOIN {CONTENT} "
-        f"ON id BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1} WHERE sha256 = ?",
-        (sha256,),
-    )
-    return sorted((_line(*row) for row in rows if _is_line(*row)), key=lambda line: (line.start, line.end))
+    try:
+        return parse_subtitles(read_bytes(file.path, SUBTITLE_BYTES), file.id, language)
+    except DataError as error:
+        if isinstance(error.__cause__, OSError):
+            raise OSError(str(error)) from error
+        logger.warning("%s", printable(str(error)))
+        return []
 
 
-def _line(start: float, end: float, text: str, language: str) -> SubtitleLine:
-    return SubtitleLine(start, end, text.replace(SPACE, ""), language)
+def _spaced(text: str) -> str:
+    """A text in which each Chinese or Japanese character is a word for SQLite."""
+    return _CHARACTER.sub(lambda match: f"{_SPACE}{match[0]}{_SPACE}", text.replace(_SPACE, ""))
 
 
-def _is_line(start: object, end: object, *texts: object) -> bool:
-    """Whether columns are those of a line, which damage may have changed, or another library made up."""
-    return all(isinstance(t, float) and math.isfinite(t) for t in (start, end)) and all(
-        isinstance(t, str) for t in texts
-    )
-
-
-def drop_lines(connection: sqlite3.Connection, condition: str, values: Sequence[Any]) -> None:
-    """Deletes the lines of the files that meet a condition, inside a transaction."""
-    for (number,) in connection.execute(f"SELECT number FROM subtitles WHERE {condition}", values).fetchall():
-        bounds = (number * _LINES, number * _LINES + _LINES - 1)
-        connection.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
-        connection.execute("DELETE FROM subtitles WHERE number = ?", (number,))
+def _line(row: Sequence[object]) -> SubtitleLine:
+    start, end, text, language = row
+    return SubtitleLine(float(start), float(end), str(text).replace(_SPACE, ""), str(language))  # pyright: ignore[reportArgumentType]

@@ -8,9 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float32
@@ -19,7 +17,7 @@ from prvr.data.atomic import user_cache
 from prvr.encoders import Identity
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
-from prvr_search.store.signed import read_signed, write_signed
+from prvr_search.store.proof import read_proven, write_proven
 from prvr_search.vectors.rows import unit
 
 SHARE = 0.4
@@ -62,23 +60,20 @@ def mean_sentence(
         Zeros if the encoder cannot read sentences of this length, or gives numbers that are not finite.
     """
 
-    def read(file: BinaryIO) -> np.ndarray:
-        mean = np.load(file, allow_pickle=False)
-        if mean.dtype != np.float32 or mean.shape != (dim,) or not np.isfinite(mean).all():
-            raise ValueError(f"{mean.dtype} of shape {mean.shape}, expected finite float32 of shape {(dim,)}")
-        return mean
-
     path = _file(frames, text)
-    mean = read_signed(path, read)
-    if mean is None:
-        try:
-            mean = unit(encode(SENTENCES)).mean(0).astype(np.float32)
-        except InputError:  # it reads shorter texts than these
-            mean = np.full(dim, np.nan, np.float32)
-        if not np.isfinite(mean).all():
-            return np.zeros(dim, np.float32)
-        with suppress(DataError):  # the disk is full
-            write_signed(path, partial(np.save, arr=mean, allow_pickle=False))
+    with suppress(OSError, DataError, ValueError):
+        mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
+        if mean.shape == (dim,) and np.isfinite(mean).all():
+            return mean
+    try:
+        mean = unit(encode(SENTENCES)).mean(0).astype(np.float32)
+    except InputError:  # it reads shorter texts than these
+        mean = np.full(dim, np.nan, np.float32)
+    if not np.isfinite(mean).all():
+        return np.zeros(dim, np.float32)
+    with suppress(OSError):  # the disk is full, or the cache cannot be written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_proven(path, [mean.astype("<f4").tobytes()], durable=False)
     return mean
 
 
@@ -88,4 +83,4 @@ def _file(frames: Identity, text: Identity) -> Path:
     if not is_own(text.name):
         about.pop("name")  # it may lie in two places; weights of others' code are named by hand
     body = json.dumps([frames.weights, about, SENTENCES], sort_keys=True)
-    return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.npy"
+    return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"

@@ -10,12 +10,12 @@ from jaxtyping import Float, Float64, Int64
 
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
-from prvr_search.vectors.files import Content, VideoVectors, row_sets
+from prvr_search.vectors.files import Arrays, row_sets
 from prvr_search.vectors.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
 from prvr_search.vectors.rows import pack_rows
 
 _AT_ONCE = 32  # windows whose vectors are held as float32
-_FORMAT = 4  # raise it when files change: those of another format are not read
+_FORMAT = 5  # raise it when files change: those of another format are not read
 
 
 def embed(
@@ -23,7 +23,7 @@ def embed(
     cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
-) -> VideoVectors:
+) -> Arrays:
     """Encodes the windows of a video and packs their vectors.
 
     Args:
@@ -49,14 +49,13 @@ def embed(
             rows[name].append(pack_rows(raw))
             if name in lengths:
                 lengths[name].append(np.linalg.norm(raw, axis=1))
-    arrays = {
+    return {
         "times": times,
-        "steps": np.array(steps, np.int64),
+        "steps": np.array(steps, np.int32),
         **{name: np.concatenate(parts) for name, parts in rows.items()},
-        **{f"{name}.counts": np.array([*map(len, parts)], np.int64) for name, parts in rows.items()},
+        **{f"{name}.counts": np.array([*map(len, parts)], np.int32) for name, parts in rows.items()},
         **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
     }
-    return VideoVectors({Content.of(entry): len(times)}, arrays)
 
 
 def _windows(

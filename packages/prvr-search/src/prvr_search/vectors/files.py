@@ -1,275 +1,342 @@
-"""Vectors of videos in files: one file for each video and model, and one that packs many of them for quick opening.
+"""Files of vectors: those of many videos in one, named by the hash of its content, written whole and never changed.
 
-A file is named by its content, written whole and never changed: `SHA256.safetensors` by the hash of the video, and
-`packs/HASH.safetensors` by the hash of its list of videos. All of them can be computed again.
+Each video is known by the hash of its features, so vectors of other features are never taken for its own. All of them
+can be computed again: what does not prove itself is deleted.
 """
 
+import errno
 import hashlib
+import io
 import json
 import logging
 import os
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedRandom
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from jaxtyping import Int64, UInt8
 
-from prvr.data.atomic import ABANDONED_AFTER, clear_half_written, replace_file
-from prvr.encoders import VideoEntry
+from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
+from prvr.errors import DataError
+from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_proven
 from prvr_search.vectors.model import RowSet, SearchModel
 
 logger = logging.getLogger(__name__)
 
-PACKS = "packs"
-PACK_FROM = 64
-"""So many videos are packed; of fewer, each file is opened."""
-_MOST_PACKS = 8  # of a model; those that were used last are kept
-_TYPES = {np.dtype("<f8"): "F64", np.dtype("<i8"): "I64", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
-_END = b"complete"
-_PACK = re.compile(r"[0-9a-f]{64}\.safetensors")
-
-
-class Content(NamedTuple):
-    """What the vectors of a video depend on beside the model: its hash, and its length as it was decoded."""
-
-    sha256: str
-    frames: int
-    duration: float
-
-    @staticmethod
-    def of(entry: VideoEntry) -> "Content":
-        """That of a video."""
-        return Content(entry.sha256, entry.frames, entry.duration)
-
-
-@dataclass(frozen=True, eq=False)
-class VideoVectors:
-    """The vectors of some videos, one video after the other: the content of a file.
-
-    Args:
-        videos: the videos, and how many windows each has; they lie together, in order of time.
-        arrays: `times` `(w, 2)`, the start and the end of each window in seconds; `steps` `(w)`, see `WindowVectors`;
-            for each set of rows `NAME` `(n, d)`, the rows of one window after those of another, `NAME.counts` `(w)`,
-            how many are of each window, and where the set keeps lengths, `NAME.lengths` `(n)`.
-        name: the hash of the list of videos, if it is a pack.
-        replaced: names of packs that were deleted when this one was written.
-    """
-
-    videos: Mapping[Content, int]
-    arrays: Mapping[str, np.ndarray] = field(repr=False)
-    name: str = ""
-    replaced: tuple[str, ...] = ()
-
-    @property
-    def windows(self) -> int:
-        """Number of windows."""
-        return len(self.arrays["steps"])
+SUFFIX = ".vectors"
+_STAMPS = "stamps"
+_BLOCK = 2**20  # bytes of the vectors that are read at a time
+_MOST = 8  # files; more are joined
+Arrays = Mapping[str, np.ndarray]
+"""The vectors of some videos, one after the other: `times` `(w, 2)`, the start and end of each window in seconds;
+`steps` `(w)`, see `WindowVectors`; for each set of rows `NAME` `(n, d)`, the rows of one window after those of another,
+`NAME.counts` `(w)`, how many are of each window, and where the set keeps lengths, `NAME.lengths` `(n)`."""
 
 
 def row_sets(model: SearchModel) -> dict[str, RowSet]:
-    """The sets of rows that are stored for a model, by name."""
-    return {"clips": RowSet(model.dim), "frames": RowSet(model.dim), **model.stored}
+    """The sets of rows that are stored for a model, by name: those that are scored, and those that it asks for."""
+    weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
+    return {**{name: RowSet(model.dim) for name, weight in weights.items() if weight}, **model.stored}
 
 
-def read_vectors(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors | None:
-    """The content of a file, which is mapped; None where there is none, or, with a warning, a damaged one.
-
-    Args:
-        path: the file.
-        sets: the sets of rows that it has to hold.
-    """
-    if not path.is_file():  # opening a pipe would wait
-        return None
-    vectors, problem = None, None
-    try:
-        with path.open("rb") as file:
-            try:
-                vectors = _mapped(path, sets)
-            except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
-                problem = error
-            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return read_vectors(path, sets)  # another process replaced it between the header and the arrays
-    except FileNotFoundError:  # another process deleted it
-        return None
-    except OSError as error:
-        problem = error
-    if problem is not None:
-        logger.warning("rebuilding %s: %s", path, problem)
-    return vectors
+def layout(sets: Mapping[str, RowSet]) -> list[tuple[str, str, int, str]]:
+    """The arrays of a block in order: name, type, columns (0: it has one dimension), and what there is a row for."""
+    arrays = [("times", "<f8", 2, "windows")]
+    arrays += [(f"{name}.lengths", "<f4", 0, name) for name, kind in sorted(sets.items()) if kind.lengths]
+    arrays += [(name, "<i4", 0, "windows") for name in ("steps", *(f"{name}.counts" for name in sorted(sets)))]
+    return arrays + [(name, "<f2", kind.dim, name) for name, kind in sorted(sets.items())]
 
 
-def _mapped(path: Path, sets: Mapping[str, RowSet]) -> VideoVectors:
-    with safe_open(path, "pt") as file:
-        about = file.metadata()
-        videos = {Content(sha, frames, end): windows for sha, frames, end, windows in json.loads(about["videos"])}
-        arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118, not a mapping
-    if arrays.pop("end").tobytes() != _END:
-        raise ValueError("its end was not written")
-    if not _fit(videos, arrays, sets) or (not about["name"] and about["sum"] != _sum(arrays)):
-        raise ValueError("its arrays do not fit each other, or have changed")
-    return VideoVectors(videos, arrays, about["name"], tuple(json.loads(about["replaced"])))
-
-
-def _fit(videos: Mapping[Content, int], arrays: Mapping[str, np.ndarray], sets: Mapping[str, RowSet]) -> bool:
-    total = sum(videos.values())
-    if arrays["times"].shape != (total, 2) or arrays["steps"].shape != (total,) or min(videos.values(), default=0) < 0:
-        return False
-    for name, kind in sets.items():
-        rows, counts = arrays[name], arrays[f"{name}.counts"]
-        lengths = arrays[f"{name}.lengths"] if kind.lengths else rows[:, 0]
-        if counts.shape != (total,) or counts.min(initial=0) < 0 or len(lengths) != len(rows):
-            return False
-        if rows.dtype != np.float16 or rows.shape != (counts.sum(), kind.dim):
-            return False
-    return True
-
-
-def _sum(arrays: Mapping[str, np.ndarray]) -> str:
-    total = 0
-    for name in sorted(arrays):
-        total = crc32(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data, total)
-    return str(total)
-
-
-def write_vectors(path: Path, parts: Sequence[Mapping[str, np.ndarray]], about: VideoVectors) -> None:
-    """Writes arrays, those of one part after those of another, as a file of safetensors; none is contents in memory.
-
-    It does not wait for the disk: there may be thousands of files, or gigabytes. What a power failure leaves of a file
-    is known by its size, or by a last tensor of fixed bytes; the file of a video also has a checksum.
+@dataclass(frozen=True, eq=False)
+class VectorFile:
+    """A file of vectors, which stays open; it can be read by several threads.
 
     Args:
-        path: the file.
-        parts: the arrays by name, the same names in each.
-        about: what else the file says.
+        path: the file, whose name is the hash of its content.
+        sets: its sets of rows.
+        videos: the hashes of the features of its videos, in order.
+        ends: for `windows` and each set `(v + 1)`: how many rows come before each video, and in all.
+        edges: the number of the first video of each block, and of all videos.
+        start: where the first block begins in the file.
+        file, stamp: the open file, and its state when it was opened.
     """
-    names = sorted(parts[0], key=lambda name: (-parts[0][name].itemsize, name))  # all are aligned
-    videos = [[*video, windows] for video, windows in about.videos.items()]
-    values = {"videos": json.dumps(videos), "name": about.name, "replaced": json.dumps(about.replaced)}
-    if not about.name:
-        values["sum"] = _sum(parts[0])
-    header: dict[str, Any] = {"__metadata__": values}
-    end = 0
-    for name in names:
-        first, size = parts[0][name], sum(part[name].nbytes for part in parts)
-        shape = [sum(len(part[name]) for part in parts), *first.shape[1:]]
-        header[name] = {"dtype": _TYPES[first.dtype], "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    header["end"] = {"dtype": "U8", "shape": [len(_END)], "data_offsets": [end, end + len(_END)]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+
+    path: Path
+    sets: Mapping[str, RowSet]
+    videos: Sequence[str]
+    ends: Mapping[str, Int64[np.ndarray, " _"]]
+    edges: Int64[np.ndarray, " b"]
+    start: int
+    file: io.BufferedReader
+    stamp: Stamp
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expect_unchanged(self) -> None:
+        """Refuses a file that was changed since it was opened.
+
+        Raises:
+            DataError: it was.
+        """
+        if not self.is_unchanged:
+            raise DataError(f"{self.path}: was changed while it was open; its vectors are made again.")
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it is as it was when it was opened; joined with others and deleted, perhaps."""
+        status = os.fstat(self.file.fileno())
+        return stamp_of(status)[: 4 if status.st_nlink else 3] == self.stamp[: 4 if status.st_nlink else 3]
+
+    def __del__(self) -> None:
+        self.file.close()
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """The number of the first video of each block, and of the one after its last."""
+        return [*pairwise(self.edges.tolist())]
+
+    def read(self, first: int, stop: int) -> Arrays:
+        """The vectors of some videos of one block.
+
+        Args:
+            first, stop: the number of the first video, and that after the last.
+
+        Raises:
+            DataError: the file is shorter than it was.
+        """
+        block = int(np.searchsorted(self.edges, first, side="right")) - 1
+        begin, end = self.edges[block : block + 2].tolist()
+        widths = _widths(self.sets)
+        place = self.start + sum(int(self.ends[what][begin]) * width for what, width in widths.items())
+        whole = None
+        if (first, stop) == (begin, end):
+            whole = self._bytes(place, sum(self._rows(what, begin, end) * width for what, width in widths.items()))
+            place = 0
+        arrays = {}
+        for name, kind, columns, what in layout(self.sets):
+            width, rows = np.dtype(kind).itemsize * max(columns, 1), self._rows(what, first, stop)
+            from_ = place + self._rows(what, begin, first) * width
+            part = self._bytes(from_, rows * width) if whole is None else whole[from_ : from_ + rows * width]
+            arrays[name] = part.view(kind).reshape((rows, columns) if columns else (rows,))
+            place += self._rows(what, begin, end) * width
+        return arrays
+
+    def counts(self, number: int) -> dict[str, int]:
+        """How many windows, and rows of each set, a video has."""
+        return {what: self._rows(what, number, number + 1) for what in self.ends}
+
+    def _rows(self, what: str, first: int, stop: int) -> int:
+        return int(self.ends[what][stop] - self.ends[what][first])
+
+    def _bytes(self, offset: int, size: int) -> UInt8[np.ndarray, " n"]:
+        content = np.empty(size, np.uint8)
+        with self._lock:
+            self.file.seek(offset)
+            if self.file.readinto(content.data) != size:
+                raise DataError(f"{self.path}: was cut short; its vectors are made again.")
+        return content
+
+
+def _widths(sets: Mapping[str, RowSet]) -> dict[str, int]:
+    """The bytes of all arrays for a window, and for a row of each set."""
+    widths: dict[str, int] = {}
+    for _, kind, columns, what in layout(sets):
+        widths[what] = widths.get(what, 0) + np.dtype(kind).itemsize * max(columns, 1)
+    return widths
+
+
+def write_vectors(
+    folder: Path, sets: Mapping[str, RowSet], counts: Mapping[str, Mapping[str, int]], get: Callable[[str], Arrays]
+) -> Path:
+    """Writes the vectors of some videos as a file; those of one block are in memory at a time.
+
+    Args:
+        folder: of the model.
+        sets: the sets of rows.
+        counts: of each video, by the hash of its features, how many windows and rows of each set it has.
+        get: gives the vectors of a video.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    widths, videos = _widths(sets), sorted(counts)
+    sizes = [sum(counts[video][what] * width for what, width in widths.items()) for video in videos]
+    edges, size = [0], 0
+    for number, more in enumerate(sizes):
+        if size and size + more > _BLOCK:
+            edges.append(number)
+            size = 0
+        size += more
+    edges.append(len(videos))
+    head = {"videos": videos, "counts": {what: [counts[video][what] for video in videos] for what in widths}}
+    text = json.dumps({**head, "edges": edges}).encode()
+    digest = hashlib.sha256(text := text + b" " * (-len(text) % 8) + b"\n")
 
     def write(file: BufferedRandom) -> None:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            for part in parts:
-                file.write(np.ascontiguousarray(part[name]).reshape(-1).view(np.uint8).data)
-        file.write(_END)
+        file.write(bytes(HEAD) + text)
+        for first, stop in pairwise(edges):
+            arrays = [get(video) for video in videos[first:stop]]
+            for name, kind, _, _ in layout(sets):
+                part = np.concatenate([one[name] for one in arrays]).astype(kind).reshape(-1).view(np.uint8).data
+                digest.update(part)
+                file.write(part)
+        file.seek(0)
+        file.write(digest.hexdigest().encode() + b"\n")
 
-    replace_file(path, write, durable=False)
-
-
-def video_file(folder: Path, video: Content) -> Path:
-    """The file of a video."""
-    return folder / f"{video.sha256}.safetensors"
-
-
-def open_pack(folder: Path, videos: Collection[Content], sets: Mapping[str, RowSet]) -> VideoVectors | None:
-    """The pack of some videos, or that which holds most of them; None where there is none."""
-    exact = _pack_file(folder, pack_name(videos))
-    if (pack := read_vectors(exact, sets)) is None:
-        packs = {path: pack for path in _packs(folder) if (pack := read_vectors(path, sets))}
-        exact, pack = max(packs.items(), key=lambda item: _shared(item[1], videos), default=(exact, None))
-    if pack is None or not _shared(pack, videos):
-        return None
-    with suppress(OSError):
-        os.utime(exact)
-    return pack
-
-
-def write_pack(folder: Path, parts: Iterable[VideoVectors], videos: Collection[Content]) -> Path:
-    """Packs some videos; packs of nothing else, and those that were not used for long, are deleted.
-
-    Args:
-        folder: the folder of the model.
-        parts: what holds the videos, and others perhaps.
-        videos: the videos.
-
-    Returns:
-        The file.
-    """
-    path = _pack_file(folder, pack_name(videos))
-    chosen: dict[Content, dict[str, np.ndarray]] = {}
-    for part in parts:
-        for video, arrays in _by_video(part):
-            if video in videos:
-                chosen.setdefault(video, arrays)
-    windows = {video: len(chosen[video]["steps"]) for video in sorted(chosen)}  # the order of its name, and of copies
-    path.parent.mkdir(exist_ok=True)
-    others = [other for other in _packs(folder) if other != path]
-    replaced: dict[str, None] = {}
-    for number, other in enumerate(others, 1):
-        with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(other, "np") as file:
-            about = file.metadata()
-            contents = {Content(*video[:3]) for video in json.loads(about["videos"])}
-            if number >= _MOST_PACKS or contents <= windows.keys():
-                replaced |= dict.fromkeys([other.stem, *json.loads(about["replaced"])])
-    write_vectors(path, [chosen[video] for video in windows], VideoVectors(windows, {}, path.stem, tuple(replaced)))
-    for other in others:
-        if other.stem in replaced:
-            for file in path.parent.glob(f"{other.stem}.*"):  # what a backend made of it, too
-                with suppress(OSError):  # another process reads it
-                    file.unlink()
-    clear_half_written(folder, PACKS, older_than=ABANDONED_AFTER)  # newer files may be those of another process
+    temporary = folder / f"new.{secrets.token_hex(8)}{HALF_WRITTEN}"
+    replace_file(temporary, write, durable=False)
+    path = folder / f"{digest.hexdigest()}{SUFFIX}"
+    temporary.replace(path)
+    _note(folder, [path])
     return path
 
 
-def delete_vectors(place: Path, shas: Collection[str]) -> None:
-    """Deletes what is kept of some videos for any model: their files, and all packs, which are written again.
+def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[VectorFile] = ()) -> Sequence[VectorFile]:
+    """All files of vectors of a model, the largest first; those that do not prove themselves are deleted.
+
+    A file whose stamp is that with which it was hashed, or written, is not hashed again.
+
+    Args:
+        folder: of the model.
+        sets: the sets of rows that a file has to hold.
+        opened: files that are open already.
+    """
+    noted, files, hashed = _noted(folder), list[VectorFile](), list[Path]()
+    known = {file.path: file for file in opened}
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            if path in known and stamp_of(path.lstat()) == known[path].stamp:
+                files.append(known[path])
+                continue
+            file = _open(path)
+            stamp = stamp_of(os.fstat(file.fileno()))
+            if list(stamp) != noted.get(path.name):
+                _expect_proven(path, file)
+                hashed.append(path)
+            files.append(_opened(path, sets, file, stamp))
+        except FileNotFoundError:  # another process has just joined it with others
+            continue
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            logger.warning("%s: made again (%s)", path, error)
+            with suppress(OSError):
+                path.unlink()
+    if hashed:
+        _note(folder, hashed)
+    return sorted(files, key=lambda file: (-int(file.ends["windows"][-1]), file.path.name))
+
+
+def join_vectors(folder: Path, files: Sequence[VectorFile]) -> Sequence[VectorFile]:
+    """Joins small files where there are many, and deletes what the joined one holds.
+
+    Args:
+        folder: of the model.
+        files: those of the model, the largest first.
+
+    Returns:
+        The files that there are now.
+    """
+    if len(files) <= _MOST:
+        return files
+    small = [file for file in files if 4 * len(file.videos) < len(files[0].videos)]
+    parts = small if len(files) - len(small) < _MOST else files
+    place = {video: (file, number) for file in parts for number, video in enumerate(file.videos)}
+    counts = {
+        video: {what: file._rows(what, number, number + 1) for what in file.ends}
+        for video, (file, number) in place.items()
+    }
+
+    def get(video: str) -> Arrays:
+        file, number = place[video]
+        return file.read(number, number + 1)
+
+    try:
+        write_vectors(folder, files[0].sets, counts, get)
+    except OSError as error:
+        logger.info("%s: files of vectors are not joined (%s)", folder, error)
+        return files
+    for file in parts:
+        with suppress(OSError):  # another process reads it
+            file.path.unlink()
+    clear_half_written(folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
+    return open_vectors(folder, files[0].sets, files)
+
+
+def delete_vectors(place: Path, digests: Collection[str]) -> None:
+    """Deletes the files that hold vectors of some videos, for any model; those of others in them are made again.
 
     Args:
         place: the folder of the folders of the models.
-        shas: the videos, by sha256.
+        digests: the hashes of the features of the videos.
     """
-    files = [path for sha256 in shas for path in place.glob(f"*/{sha256}.safetensors")]
-    files += [path for path in place.glob(f"*/{PACKS}/*.*") if shas and _PACK.fullmatch(f"{path.stem}.safetensors")]
-    for path in files:
-        with suppress(OSError):
-            path.unlink()
+    for path in place.glob(f"*/*{SUFFIX}"):
+        with suppress(OSError, ValueError, TypeError, KeyError), _open(path) as file:
+            if not set(digests).isdisjoint(_head(file)["videos"]):
+                path.unlink()
 
 
-def pack_name(videos: Iterable[Content]) -> str:
-    """The hash of a list of videos, in any order."""
-    return hashlib.sha256(json.dumps(sorted(videos)).encode()).hexdigest()
+def _open(path: Path) -> io.BufferedReader:
+    """An open regular file; opening a pipe would wait.
+
+    Raises:
+        OSError: it is none, or cannot be read.
+    """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return path.open("rb")
 
 
-def _pack_file(folder: Path, name: str) -> Path:
-    return folder / PACKS / f"{name}.safetensors"
+def _expect_proven(path: Path, file: io.BufferedReader) -> None:
+    """Compares the content of a file with its first line and with its name.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    file.seek(0)
+    first = file.read(HEAD)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if first != f"{digest}\n".encode() or path.name != digest + SUFFIX:
+        raise ValueError("its content does not match its hash")
 
 
-def _packs(folder: Path) -> list[Path]:
-    """The packs of a model, those that were used last first."""
-    times = {}
-    for path in (folder / PACKS).glob("*.safetensors"):
-        if _PACK.fullmatch(path.name):
-            with suppress(OSError):
-                times[path] = path.stat().st_mtime
-    return sorted(times, key=lambda path: -times[path])
+def _head(file: io.BufferedReader) -> dict[str, Any]:
+    file.seek(HEAD)
+    head = file.readline()
+    return {**json.loads(head), "start": HEAD + len(head)}
 
 
-def _shared(pack: VideoVectors, videos: Collection[Content]) -> int:
-    return sum(video in pack.videos for video in videos)
+def _opened(path: Path, sets: Mapping[str, RowSet], file: io.BufferedReader, stamp: Stamp) -> VectorFile:
+    """An open file with what its head says.
+
+    Raises:
+        ValueError, TypeError, KeyError: it does not fit these sets.
+    """
+    head = _head(file)
+    widths = _widths(sets)
+    ends = {what: np.append(0, np.cumsum(np.array(head["counts"][what], np.int64))) for what in widths}
+    edges = np.array(head["edges"], np.int64)
+    size = head["start"] + sum(int(ends[what][-1]) * width for what, width in widths.items())
+    if size != stamp[1] or {*map(len, ends.values())} != {len(head["videos"]) + 1} or len(edges) < 2:
+        raise ValueError("it holds other sets of rows")
+    return VectorFile(path, sets, head["videos"], ends, edges, head["start"], file, stamp)
 
 
-def _by_video(part: VideoVectors) -> Iterable[tuple[Content, dict[str, np.ndarray]]]:
-    """The arrays of each video of a part."""
-    edges = np.cumsum([0, *part.videos.values()])
-    counts = {name: part.arrays.get(f"{name.removesuffix('.lengths')}.counts") for name in part.arrays}
-    ends = {name: edges if of is None else np.append(0, np.cumsum(of))[edges] for name, of in counts.items()}
-    for number, video in enumerate(part.videos):
-        yield video, {name: rows[slice(*ends[name][number : number + 2])] for name, rows in part.arrays.items()}
+def _noted(folder: Path) -> dict[str, Any]:
+    """The stamps with which files were hashed."""
+    try:
+        return json.loads(bytes(read_proven(folder / _STAMPS)[0]))
+    except (OSError, DataError, ValueError):
+        return {}
+
+
+def _note(folder: Path, paths: Sequence[Path]) -> None:
+    """Notes the stamps of files that were hashed, or written, just now."""
+    with suppress(OSError):
+        noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
+        noted |= {path.name: stamp_of(path.stat()) for path in paths}
+        write_proven(folder / _STAMPS, [json.dumps(noted).encode()], durable=False)

@@ -1,4 +1,4 @@
-"""The joint encoder of frames and sentences, alone and as what a stage reads."""
+"""The joint encoder of frames and sentences: search without training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,14 +7,11 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Int64, UInt8
-from torch import Tensor
 
-from prvr.data.sampling import segment_mean
+from prvr.data.sampling import growing_means, segment_mean
 from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
 from prvr.errors import DataError
-from prvr.types import MEANS, JointRows
 from prvr_search.vectors.centre import SHARE, mean_sentence
 from prvr_search.vectors.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr_search.vectors.rows import unit
@@ -28,57 +25,6 @@ class ReadsSentences(Protocol):
     def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
         """The vectors of sentences, up to rounding those of `TextFeaturizer.sentence`."""
         ...
-
-
-class JointEncoder:
-    """The joint columns of the features, scaled to unit length, and sentences of the same joint embedding space.
-
-    Args:
-        encoder: what the features are.
-        text: the text side of the same encoder.
-        inputs: what a window is compared by.
-
-    Raises:
-        DataError: the encoder has no joint space, or the text side is of another model.
-    """
-
-    def __init__(
-        self,
-        encoder: FeatureSpec,
-        text: TextFeaturizer,
-        inputs: JointRows = MEANS,
-    ) -> None:
-        if not encoder.joint_dim:
-            raise DataError(
-                f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
-                "score. Use a trained model without it, or extract with a CLIP or SigLIP."
-            )
-        check_joint(text.identity, encoder.encoder)
-        if text.joint_dim != encoder.joint_dim:
-            raise DataError(
-                f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
-                "side of the encoder."
-            )
-        self.dim, self._text = encoder.joint_dim, text
-        self._inputs = inputs
-        self.sets = {"frames": RowSet(self.dim)}
-
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
-        """The rows of each window."""
-        from prvr.stages.joint_space import joint_rows  # here, since a search of what is encoded needs no stages
-
-        joint = (rows[:, : self.dim].astype(np.float32, copy=False) for rows in windows)
-        return [{"frames": unit(joint_rows(rows, self._inputs))} for rows in joint]
-
-    def encode_text(self, text: str) -> Tensor:
-        """The sentence, `(1, d)`."""
-        return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
-
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
-        """Several sentences."""
-        if isinstance(self._text, ReadsSentences):
-            return self._text.sentences(texts)
-        return np.stack([self._text.sentence(text) for text in texts])
 
 
 class JointModel:
@@ -104,9 +50,19 @@ class JointModel:
     def __init__(
         self, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu", taught: Taught | None = None
     ) -> None:
-        self._joint, self._device, self._taught = JointEncoder(encoder, text), device, taught
+        if not encoder.joint_dim:
+            raise DataError(
+                f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
+                "score. Use a trained model without it, or extract with a CLIP or SigLIP."
+            )
+        check_joint(text.identity, encoder.encoder)
+        if text.joint_dim != encoder.joint_dim:
+            raise DataError(
+                f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
+                "side of the encoder."
+            )
+        self.dim, self._text, self._device, self._taught = encoder.joint_dim, text, device, taught
         self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
-        self.dim = self._joint.dim
         self.identity = ModelIdentity(
             ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
         )
@@ -117,8 +73,9 @@ class JointModel:
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """The frames and means of each window, and as clips means of its frames."""
         vectors = []
-        for window, rows in zip(windows, self._joint.encode_windows(windows), strict=True):
-            steps, frames = len(window), self._mapped(rows["frames"])
+        for window in windows:
+            joint = window[:, : self.dim].astype(np.float32, copy=False)
+            steps, frames = len(window), self._mapped(unit(growing_means(joint)))
             vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
         return vectors
 
@@ -128,11 +85,16 @@ class JointModel:
 
     def encode_plain(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
         """The sentences as the encoder gives them."""
-        return unit(self._joint.encode_texts(texts))
+        return unit(self._sentences(texts))
+
+    def _sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        if isinstance(self._text, ReadsSentences):
+            return self._text.sentences(texts)
+        return np.stack([self._text.sentence(text) for text in texts])
 
     @cached_property
     def _common(self) -> Float32[np.ndarray, " d"]:
-        mean = mean_sentence(self._joint.encode_texts, self.identity.frames, self.identity.text, self.dim)
+        mean = mean_sentence(self._sentences, self.identity.frames, self.identity.text, self.dim)
         return np.float32(SHARE) * mean
 
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
@@ -173,7 +135,7 @@ class MomentModel:
         self, rows: Float32[np.ndarray, "n f"]
     ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
         """The moments of a video and their spans."""
-        from prvr.stages.joint_space import moments_of  # as in `JointEncoder`
+        from prvr.stages.joint_space import moments_of  # here, since other searches need no stages
 
         moments = moments_of(rows[:, : self.dim])
         return moments.vectors.astype(np.float32), moments.spans

@@ -21,8 +21,7 @@ class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
 
     Args:
-        kind: a trained retriever, `zero-shot`, `training-free` or `taught`, or a pipeline of a trained retriever and
-            stages.
+        kind: a trained retriever, `zero-shot`, `training-free` or `taught`.
         name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other.
@@ -30,7 +29,7 @@ class ModelIdentity:
         text: encoder of the words or sentences that the model reads.
     """
 
-    kind: Literal["trained", "zero-shot", "training-free", "taught", "pipeline"]
+    kind: Literal["trained", "zero-shot", "training-free", "taught"]
     name: str = field(compare=False)
     weights: str
     frames: Identity
@@ -137,6 +136,28 @@ class EncodesMoments(SearchModel, Protocol):
 
         Args:
             rows: the features of the video, at least one row. Spans tile them.
+        """
+        ...
+
+
+@runtime_checkable
+class Rescores(SearchModel, Protocol):
+    """A `SearchModel` whose score finds videos, which another score then orders; for plain sentences alone.
+
+    Attributes:
+        candidates: how many videos the first score finds, where no more are asked for.
+    """
+
+    candidates: int
+
+    def rescore(
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+    ) -> Float32[np.ndarray, " w"]:
+        """The other score of a sentence with each of some windows.
+
+        Args:
+            sentence: the query.
+            windows: at least one; of each the rows of the sets in `stored`, by name, with the lengths that they had.
         """
         ...
 

@@ -4,8 +4,6 @@ import numpy as np
 import torch
 from jaxtyping import Float16, Float32
 
-from prvr.types import TextEmbedding, Texts
-
 
 def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Rows divided by their length; a row of zeros stays zero.
@@ -15,20 +13,6 @@ def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
         [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
-
-
-def query_rows(texts: Texts) -> Float32[np.ndarray, "q e"]:
-    """A row for each query: its unit vector, or where frames are compared with another one, both, that of clips first.
-
-    Args:
-        texts: `(q, d)`, or a `prvr.TextEmbedding` with one word, which stands for all.
-
-    Examples:
-        >>> query_rows(torch.tensor([[3.0, 4.0]])).round(1).tolist()
-        [[0.6000000238418579, 0.800000011920929]]
-    """
-    parts = [texts.sentence, texts.words[:, 0]] if isinstance(texts, TextEmbedding) else [texts]
-    return np.concatenate([unit(part.float().cpu().numpy()) for part in parts], axis=1)
 
 
 def pack_rows(rows: Float32[np.ndarray, "n d"]) -> Float16[np.ndarray, "n d"]:

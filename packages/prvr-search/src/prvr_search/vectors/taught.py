@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -10,15 +11,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.data.atomic import replace_file
-from prvr.data.hashes import read_signed, signed
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import parse_record
-from prvr_search.store.arrays import encoder_key
-from prvr_search.store.storage import Storage
+from prvr.reading import parse_json, parse_record
+from prvr_search.store.features import encoder_key
+from prvr_search.store.folders import FOLDERS
+from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.store import Store
 
-_FORMAT = 2
 _MEND = "Run prvr teach FOLDER CAPTIONS.csv again, or prvr teach FOLDER --forget."
 
 
@@ -61,31 +61,33 @@ class Taught:
         return f"{self.captions:,} captions of {self.videos:,} videos ({change}): {use}"
 
 
-def taught_file(storage: Storage, folder: Path, spec: FeatureSpec) -> Path:
+def taught_file(store: Store, folder: Path, spec: FeatureSpec) -> Path:
     """Where the map of a folder and an encoder lies."""
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()
-    return storage.home / "folders" / f"{name}.{encoder_key(spec)}.taught"
+    return store.home / FOLDERS / f"{name}.{encoder_key(spec)}.taught"
 
 
-def taught_stamp(storage: Storage, folder: Path, spec: FeatureSpec) -> tuple[int, int, int] | None:
+def taught_stamp(store: Store, folder: Path, spec: FeatureSpec) -> Stamp | None:
     """Changes with the map of a folder and an encoder; None if there is none."""
     try:
-        status = taught_file(storage, folder, spec).stat()
+        return stamp_of(taught_file(store, folder, spec).stat())
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def read_taught(storage: Storage, folder: Path, spec: FeatureSpec) -> Taught | None:
+def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
     """The map of a folder and an encoder; None if there is none.
 
     Raises:
         DataError: the file is damaged, or was made for something else.
     """
-    path = taught_file(storage, folder, spec)
-    if not path.exists():
+    path = taught_file(store, folder, spec)
+    try:
+        values = parse_json(bytes(read_proven(path)[0]).decode("utf-8", "replace"), str(path))
+    except FileNotFoundError:
         return None
-    values = read_signed(path, range(_FORMAT, _FORMAT + 1), _MEND, f"{path}: no such file.")
+    except DataError as error:
+        raise DataError(f"{error} {_MEND}") from error
     taught = parse_record(Taught, values, str(path))
     try:
         fits = (taught.encoder, taught.matrix.shape) == (encoder_key(spec), (spec.joint_dim, spec.joint_dim))
@@ -96,17 +98,16 @@ def read_taught(storage: Storage, folder: Path, spec: FeatureSpec) -> Taught | N
     raise DataError(f"{path}: expected a finite map of this encoder. {_MEND}")
 
 
-def write_taught(storage: Storage, folder: Path, spec: FeatureSpec, taught: Taught | None) -> None:
+def write_taught(store: Store, folder: Path, spec: FeatureSpec, taught: Taught | None) -> None:
     """Replaces the map of a folder and an encoder, or deletes it.
 
     Raises:
         DataError: the library cannot be written.
     """
-    path = taught_file(storage, folder, spec)
-    with storage.in_use(), storage.writable():
+    path = taught_file(store, folder, spec)
+    with store.in_use(), store.writable():
         if taught is None:
             path.unlink(missing_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = signed({"format": _FORMAT, **asdict(taught)}).encode()
-        replace_file(path, lambda file: file.write(content))
+        write_proven(path, [json.dumps(asdict(taught)).encode()])

@@ -25,7 +25,7 @@ from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.training.closed_form import Sums, ridge
-from prvr_search.store.arrays import encoder_key
+from prvr_search.store.features import encoder_key
 from prvr_search.vectors.embedding import cut_windows
 from prvr_search.vectors.joint import JointModel
 from prvr_search.vectors.rows import unit

@@ -3,199 +3,198 @@
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float32
+from torch import Tensor
 
-from prvr.config import Config, ModelConfig, config_to_dict
-from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, corpus_encoders
-from prvr.data.corpus import open_corpus
+from prvr.config import ModelConfig, config_to_dict, load_config
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
-from prvr.encoders import FeatureSpec, Identity, TextFeaturizer
+from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
 from prvr.encoders.hub import hash_model
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr.evaluation.encode import evaluation_mode
-from prvr.models import AnyRetriever, Retriever
-from prvr.systems import System
+from prvr.evaluation.transfer import encoders_of
+from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
+from prvr.stages.pipelines import FIRST, Pipeline, read_stages
+from prvr.systems import read_system
+from prvr.types import TextEmbedding, Texts, VideoEmbedding
 from prvr_search.vectors.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors
-from prvr_search.vectors.rows import query_rows, unit
+from prvr_search.vectors.rows import unit
 
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
 _SEED = 0  # any number: no retriever draws in evaluation, its registers start from fixed numbers
 
 
-class WindowRows(NamedTuple):
-    """What a retriever gives for a window, padding left out; None where it has no such rows."""
-
-    clips: Float32[np.ndarray, "c d"] | None
-    frames: Float32[np.ndarray, "l d"] | None
-    sampled: int
-    """Frames that were sampled from the window."""
-    registers: Float32[np.ndarray, "n d"] | None
-    clip_spans: Float32[np.ndarray, "c 2"] | None
-
-
-class WindowEncoder:
-    """A retriever of any kind over windows of features and sentences, with the inputs that it has in evaluation.
-
-    Args:
-        retriever: a retriever in any mode; it is put into evaluation mode for every call.
-        keep_last: `data.keep_last_frame` of the run: the last frame counts in the last segment mean.
-        text: what reads queries.
-        device: the torch device.
-    """
-
-    def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
-        if retriever.config.stream is not None:
-            raise DataError(
-                f"this model reads the stream {retriever.config.stream.feature!r} beside frames, which no library "
-                "of videos has: search without model.stream"
-            )
-        self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
-        self._settings = PackSettings.of(retriever.config, keep_last)
-        self._repeats = getattr(retriever.config, "clip_construction", None) == "merged"
-        self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
-
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowRows]:
-        """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
-        encoded: list[WindowRows] = []
-        with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
-            for first in range(0, len(windows), _BATCH):
-                encoded += self._encode(windows[first : first + _BATCH])
-        return encoded
-
-    def encode_text(self, text: str) -> Any:
-        """The query as the retriever gives it, its words cut off where the retriever's data were."""
-        return self.encode_texts([text])[0]
-
-    def encode_texts(self, texts: Sequence[str]) -> list[Any]:
-        """Queries as the retriever gives them, a batch at a time."""
-        queries = []
-        for first in range(0, len(texts), _TEXTS):
-            words = [self._settings.query(self.text.words(text)) for text in texts[first : first + _TEXTS]]
-            padded, mask = pad([torch.from_numpy(rows).float() for rows in words])
-            with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
-                queries.append(self.retriever.encode_text(padded.to(self.device), mask.to(self.device)))
-        return queries
-
-    def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowRows]:
-        sampled = [self._settings.video(rows) for rows in windows]
-        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
-        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-        clips, frames, mask = (x.to(self.device) for x in (clips, frames, mask))
-        video = self.retriever.encode_video(clips, frames, mask).to("cpu", torch.float32)
-        encoded = []
-        for row, (_, fine) in enumerate(sampled):
-            parts = (video.clips, video.frames, video.registers, video.clip_spans)
-            coarse, tokens, registers, spans = (None if part is None else part[row].numpy() for part in parts)
-            if tokens is not None and video.frame_mask is not None:
-                tokens = tokens[video.frame_mask[row].numpy()]
-            steps = len(tokens) if tokens is not None and self._repeats else len(fine)
-            encoded.append(WindowRows(coarse, tokens, steps, registers, spans))
-        return encoded
-
-
 class TrainedModel:
     """A retriever whose vectors are those that evaluation compares.
 
     Args:
-        windows: the retriever, with what prepares its inputs.
+        retriever: in any mode; it is put into evaluation mode for every call.
+        keep_last: `data.keep_last_frame` of the run: the last frame counts in the last segment mean.
         identity: what tells the model from any other.
+        text: what reads queries.
+        device: the torch device.
     """
 
-    def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
-        self.windows, self.identity = windows, identity
-        retriever: Any = windows.retriever
-        config = retriever.config
+    def __init__(
+        self, retriever: Retriever, keep_last: bool, identity: ModelIdentity, text: TextFeaturizer, device: Any
+    ) -> None:
+        self.identity, self._retriever, self._text, self._device = identity, retriever, text, torch.device(device)
+        config, clips = retriever.config, retriever.clip_rows
         weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}
         self.clip_weight, self.frame_weight = weights.get(config.branches, (0.0, 1.0))
-        self.frame_means = False
-        self.frames_by_clip, has_clips = retriever.frame_pool.by_clip, config.branches in ("both", "clips")
-        self.dim, self.clips = config.width, retriever.clip_rows.rows if has_clips else _CLIPS
-        has_spans = has_clips and retriever.clip_rows.has_spans
+        self.frames_by_clip, self.frame_means = retriever.frame_pool.by_clip, False
+        self.dim, self.clips = config.width, _CLIPS if retriever.clips is None else clips.rows
+        has_spans = retriever.clips is not None and clips.has_spans
         self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if has_spans else {}
+        self._settings = PackSettings.of(config, keep_last)
+        self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
-        vectors = []
-        for clips, frames, sampled, registers, spans in self.windows.encode_windows(windows):
-            tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
-            coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
-            stored = {} if registers is None else {"registers": registers}
-            if spans is not None:
-                stored[CLIP_TIMES] = spans.T.reshape(-1, 1)
-            steps = 0 if self.frames_by_clip else min(sampled, len(tokens))
-            vectors.append(WindowVectors(coarse, tokens, steps, stored))
+        """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
+        vectors: list[WindowVectors] = []
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            for first in range(0, len(windows), _BATCH):
+                sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
+                clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+                frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+                video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
+                video = video.to("cpu", torch.float32)
+                vectors += (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
         return vectors
+
+    def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
+        """The vectors of one window; means of frames as clips where there are none."""
+        rows = rows_of(video)
+        frames = rows.get("frames", np.empty((0, self.dim), np.float32))
+        clips = rows["clips"] if "clips" in rows else segment_mean(unit(frames), self.clips)
+        spans = video.clip_spans
+        stored = {} if spans is None else {CLIP_TIMES: spans[0].T.reshape(-1, 1).numpy()}
+        if self._retriever.config.clip_construction == "merged":  # its frames are repeated to as many as there may be
+            sampled = len(frames)
+        return WindowVectors(clips, frames, 0 if self.frames_by_clip else min(sampled, len(frames)), stored)
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries; two in one row, if the retriever has one for frames."""
-        return np.concatenate([query_rows(query) for query in self.windows.encode_texts(texts)])
+        rows = [[unit(part.float().cpu().numpy()) for part in self._compared(query)] for query in self._embed(texts)]
+        return np.concatenate([np.concatenate(parts, axis=1) for parts in rows])
+
+    def _compared(self, query: Texts) -> list[Tensor]:
+        """What clips and frames are compared with."""
+        return [query.sentence, query.words[:, 0]] if isinstance(query, TextEmbedding) else [query]
+
+    def _embed(self, texts: Sequence[str]) -> list[Texts]:
+        """Queries as the retriever gives them, a batch at a time, their words cut off where those of its data were."""
+        queries = []
+        for first in range(0, len(texts), _TEXTS):
+            words = [self._settings.query(self._text.words(text)) for text in texts[first : first + _TEXTS]]
+            padded, mask = pad([torch.from_numpy(rows).float() for rows in words])
+            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+                queries.append(self._retriever.encode_text(padded.to(self._device), mask.to(self._device)))
+        return queries
 
 
-def text_encoder(system: System, encoder: FeatureSpec) -> Identity:
-    """What reads queries for a system: the text encoder of its training captions, if its corpus says which."""
-    trained_on = None if system.config is None else _encoders(system.config)
-    return trained_on[1] if trained_on else encoder.encoder
+class RescoredModel(TrainedModel):
+    """A retriever of which a part finds videos, which its whole score then orders: a `Rescores`.
 
-
-def open_trained(system: System, encoder: FeatureSpec, text: TextFeaturizer, device: Any = "cpu") -> TrainedModel:
-    """The first stage of a system, for features of an encoder.
-
-    Raises:
-        DataError: it does not read these features or these texts, or has no single vector for a query.
+    Where a query has a vector for each word, clips find them; where a linear path is joined with blocks, the path.
     """
-    run, retriever, name = system.config, system.pipeline.first, str(system.folder)
-    keep_last, trained_on = (True, None) if run is None else (run.data.keep_last_frame, _encoders(run))
-    if trained_on is not None and trained_on[0] != encoder.encoder:
-        raise DataError(
-            f"{name}: was trained on features of {trained_on[0]}, these are of {encoder.encoder}. Pass a model "
-            "that was trained on features of this encoder, or zero-shot."
+
+    candidates = 200
+
+    def __init__(self, retriever: Retriever, *others: Any) -> None:
+        super().__init__(retriever, *others)
+        config, self._joined = retriever.config, retriever.path is not None
+        self._blocks = "block-" if self._joined else ""
+        self.clip_weight, self.frame_weight = (0.0, 1.0) if self._joined else (1.0, 0.0)
+        if self._joined:
+            self.dim, self.clips, self.frames_by_clip = config.query_dim, _CLIPS, False
+            self.stored = {"frames": RowSet(self.dim, lengths=True)}
+        names = [name for name in ("clips", "frames") if config.branches in ("both", name)]
+        rows = RowSet(config.width, lengths=True)
+        self.stored = {**self.stored, **{f"{self._blocks}{name}": rows for name in names}}
+
+    def rescore(
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+    ) -> Float32[np.ndarray, " w"]:
+        """The score of the whole retriever."""
+        (text,) = self._embed([sentence])
+        rows = {name: pad([torch.from_numpy(window[name]) for window in windows]) for name in self.stored}
+        clips, _ = rows.get(f"{self._blocks}clips", (None, None))
+        frames, mask = rows.get(f"{self._blocks}frames", (None, None))
+        path = VideoEmbedding(None, *rows["frames"]) if self._joined else None
+        video = VideoEmbedding(clips, frames, mask, path=path).to(self._device)
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            return self._retriever.score(text, video).total[0].cpu().numpy()
+
+    def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
+        if video.path is None:
+            return super()._vectors(video, sampled)
+        blocks = {f"{self._blocks}{name}": rows for name, rows in rows_of(video).items()}
+        return super()._vectors(video.path, sampled)._replace(stored=blocks)
+
+    def _compared(self, query: Any) -> list[Tensor]:
+        return [query.path if self._joined else query.sentence]
+
+
+def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "n d"]]:
+    """The clips and the valid frames of one video, as far as it has them."""
+    frames, rows = video.frames, {} if video.clips is None else {"clips": video.clips[0].numpy()}
+    if frames is not None:
+        rows["frames"] = (frames[0] if video.frame_mask is None else frames[video.frame_mask]).numpy()
+    return rows
+
+
+def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: TextFeaturizer | None) -> TrainedModel:
+    """The model of a run, or of a folder of `save_pretrained`; arguments and errors as of `prvr_search.open_model`."""
+    files = read_system(name)
+    weights, stages = files.first, files.stages
+    if Pipeline.is_folder(weights):
+        weights, stages = weights / FIRST, (*read_stages(weights), *stages)
+    if stages:
+        raise InputError(
+            f"{name}: a pipeline with stages, and search takes a retriever. Evaluate it with prvr evaluate {name}, or "
+            f"search with its first stage: --model {weights}"
         )
-    if trained_on is not None and trained_on[1] != text.identity:
-        raise DataError(
-            f"{name}: was trained on words of {trained_on[1]}, queries would be read by {text.identity}. Pass the "
-            "text model of its captions."
-        )
+    retriever, run = load_pretrained(weights), None if files.config_file is None else load_config(files.config_file)
     if not isinstance(retriever, Retriever):
         raise DataError(
-            f"{name}: its model is of kind {retriever.config.kind!r}; an index holds one vector for a query, and "
-            "compares it with clips and frames. Pass a retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, "
-            f"gmmformer-*), with this one as a stage: prvr pipeline OTHER --stage retriever:{name} --output FOLDER"
+            f"{name}: its model is of kind {retriever.config.kind!r}; search compares a query with clips and frames. "
+            "Pass a retriever that has them (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), and evaluate this one "
+            f"with prvr evaluate {name}."
         )
     config = retriever.config
-    if config.video_dim != encoder.dim:
+    if config.stream is not None:
         raise DataError(
-            f"{name}: reads frames of width {config.video_dim}, those of {encoder.encoder} have {encoder.dim}. Pass a "
-            "model that was trained on features of this encoder."
+            f"{name}: this model reads the stream {config.stream.feature!r} beside frames, which no library "
+            "of videos has: search without model.stream"
         )
-    if config.query_dim != text.word_dim:
-        raise DataError(
-            f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Pass the text "
-            "model that its training captions were encoded with."
-        )
-    windows = WindowEncoder(retriever, keep_last, text, device)
-    identity = ModelIdentity("trained", name, _fingerprint(retriever, keep_last), encoder.encoder, text.identity)
-    return TrainedModel(windows, identity)
+    trained_on, keep_last = (None, True) if run is None else (encoders_of(run), run.data.keep_last_frame)
+    text = text or open_featurizer(encoder.encoder if trained_on is None else trained_on.text, device)
+    for what, found, width, before, wanted in (
+        ("features", encoder.encoder, encoder.dim, trained_on and trained_on.frames, config.video_dim),
+        ("words", text.identity, text.word_dim, trained_on and trained_on.text, config.query_dim),
+    ):
+        mend = "Pass a model that was trained with this encoder, or zero-shot."
+        if before not in (None, found):
+            raise DataError(f"{name}: was trained on {what} of {before}, these are of {found}. {mend}")
+        if width != wanted:
+            raise DataError(f"{name}: reads {what} of width {wanted}, those of {found} have {width}. {mend}")
+    if retriever.path is not None and retriever.has_blocks and (gate := float(retriever.path.gate)) in (0, 1):
+        retriever = blocks_alone(retriever) if gate else path_alone(retriever)
+    joined = retriever.path is not None and retriever.has_blocks
+    model = RescoredModel if joined or retriever.config.frame_query == "words" else TrainedModel
+    sha256 = _fingerprint(retriever, keep_last)
+    identity = ModelIdentity("trained", str(files.folder), sha256, encoder.encoder, text.identity)
+    return model(retriever, keep_last, identity, text, device)
 
 
-def _encoders(config: Config) -> tuple[Identity, Identity] | None:
-    """What the features of a run's frames and words are of; None where its corpus does not say, or is gone."""
-    root, name = config.data.root, config.data.collection
-    if root is None:
-        encoders = DRAWN_COLLECTIONS[name].part.encoders() if name in DRAWN_COLLECTIONS else None
-    elif (Path(root).expanduser() / name / "corpus.json").is_file():
-        encoders = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
-    else:
-        encoders = None
-    return None if encoders is None else (encoders.frames, encoders.text)
-
-
-def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:
+def _fingerprint(retriever: Retriever, keep_last: bool) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import StringIO, TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
 from prvr.cli.console import CommandError, complain, logged, stdout
 from prvr.cli.options import CORPORA, EVERYWHERE, app, bind, import_parts, usage_error
-from prvr.command import open_streams
 from prvr.errors import DISK_FULL
 from prvr.extensions import extensions, missing
 
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see `prvr --help`. Errors are printed to standard error.
     """
-    open_streams()
+    _open_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # of names that are no UTF-8, or on an ASCII terminal
     options: dict[str, Any] = {"exit_on_error": False, "print_error": False, "result_action": "return_value"}
@@ -142,6 +142,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         with suppress(OSError):
             os.dup2(2, 1)  # what libraries print while the process ends is no result
     return code
+
+
+def _open_streams() -> None:
+    """Opens standard streams that were closed, as empty ones, before any other file gets their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 def _silence_stdout() -> None:

@@ -8,11 +8,9 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from importlib import import_module
-from typing import IO
 
 from rich.console import Console
 
@@ -25,8 +23,7 @@ Progress = Callable[..., None]
 logger = logging.getLogger(__name__)
 EVERY = 30.0
 """Seconds between two lines about progress, where there is no terminal."""
-LOGGERS = ("prvr", SIBLING, "regdiff", "lorentz")
-"""The loggers of the four packages."""
+_LOGGERS = ("prvr", SIBLING, "regdiff", "lorentz")
 
 
 class CommandError(PrvrError):
@@ -39,7 +36,7 @@ def logged(verbose: int, quiet: bool) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s" if verbose else "%(message)s"))
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    loggers = [logging.getLogger(name) for name in LOGGERS]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
@@ -67,16 +64,10 @@ def load(module: str) -> None:
             gc.enable()
 
 
-def stdout(file: IO[str] | None = None, environment: Mapping[str, str] = os.environ) -> Console:
-    """The console that results go to; 80 columns where it is no terminal.
-
-    Args:
-        file: default: standard output.
-        environment: variables that decide how it looks.
-    """
-    open_ = partial(_Output, highlight=False, file=file, _environ=environment)
-    console = open_()
-    return console if console.is_terminal else open_(width=max(console.width, 80))
+def stdout() -> Console:
+    """The console that results go to; 80 columns where it is no terminal."""
+    console = _Output(highlight=False)
+    return console if console.is_terminal else _Output(highlight=False, width=max(console.width, 80))
 
 
 class _Output(Console):

@@ -141,8 +141,8 @@ def pipeline(
 ) -> None:
     """Save a first stage and its stages as one folder.
 
-    Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate`, `prvr search
-    --model` and other programs. SYSTEM may be a YAML file with the keys `first` and `stages`.
+    Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate` and other programs.
+    SYSTEM may be a YAML file with the keys `first` and `stages`.
 
     Args:
         output: the folder to write, new or empty

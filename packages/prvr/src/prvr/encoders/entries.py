@@ -62,6 +62,8 @@ class VideoEntry:
         codec: for example `h264`.
         warnings: what was wrong with the file.
         start_time: the time stamp of time 0 in the file, in seconds, see [VideoInfo][prvr_search.films.VideoInfo].
+        features: the hash of the file of its features, which tells them from others of the same video; empty where they
+            come from no library.
     """
 
     id: str
@@ -76,6 +78,7 @@ class VideoEntry:
     codec: str
     warnings: tuple[str, ...] = ()
     start_time: float = 0.0
+    features: str = ""
 
 
 class VideoFeatures(FeatureReader):

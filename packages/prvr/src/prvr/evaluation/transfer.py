@@ -38,7 +38,7 @@ def check_features(trained: Config, tested: Config) -> None:
     if trained.data == tested.data:
         return
     name = str(Path(tested.data.root or "") / tested.data.collection)
-    source, target = _encoders(trained), _encoders(tested)
+    source, target = encoders_of(trained), encoders_of(tested)
     if source is None or target is None:
         if trained.data.collection != tested.data.collection:
             logger.warning(
@@ -74,11 +74,13 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
     raise DataError(f"{corpus.folder}: no split {split or 'test or val'}, only {', '.join(corpus.splits)}.")
 
 
-def _encoders(config: Config) -> CorpusEncoders | None:
-    if config.data.root is None and config.data.collection in DRAWN_COLLECTIONS:
-        return DRAWN_COLLECTIONS[config.data.collection].part.encoders()  # without drawing it
-    corpus = corpus_on_disk(config)
-    return None if corpus is None else corpus_encoders(corpus)
+def encoders_of(config: Config) -> CorpusEncoders | None:
+    """The encoders of the data of a configuration; None where its corpus does not say, or is gone."""
+    root, name = config.data.root, config.data.collection
+    if root is None:
+        return DRAWN_COLLECTIONS[name].part.encoders() if name in DRAWN_COLLECTIONS else None  # without drawing it
+    folder = Path(root).expanduser() / name
+    return corpus_encoders(Corpus(folder, name, folder, folder))  # its features need not be there
 
 
 def transfer_table(

@@ -100,20 +100,6 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     return (ClipRetriever if with_clip else retriever).from_pretrained(place)
 
 
-def clips_alone(retriever: Retriever) -> Retriever:
-    """The clip branch of a retriever, with one vector per query, as a retriever of its own with copies of the weights.
-
-    Args:
-        retriever: one with clips.
-
-    Examples:
-        >>> words = ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2, frame_query="words")
-        >>> clips_alone(build_retriever(words)).config.provides >= {"pooled", "clips"}
-        True
-    """
-    return _with_weights(retriever, _of_clips(retriever.config))
-
-
 def path_alone(retriever: Retriever) -> Retriever:
     """The linear path of a retriever that starts from one, as a retriever of its own."""
     names = ("video_dim", "query_dim", "num_clips", "max_frames", "max_words", "start", "path")
@@ -126,26 +112,6 @@ def blocks_alone(retriever: Retriever) -> Retriever:
     return _with_weights(retriever, replace(retriever.config, start="drawn"))
 
 
-def is_clips_of(clips: AnyRetriever, retriever: AnyRetriever) -> bool:
-    """Whether a retriever is the clip branch of another, as `clips_alone` makes it: both give the same clips.
-
-    Args:
-        clips: the one that may be the clip branch.
-        retriever: the other one.
-
-    Examples:
-        >>> whole = build_retriever(ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2, frame_query="words"))
-        >>> is_clips_of(clips_alone(whole), whole), is_clips_of(whole, whole)
-        (True, False)
-    """
-    if not (isinstance(clips, Retriever) and isinstance(retriever, Retriever)):
-        return False
-    if clips.config != _of_clips(retriever.config):
-        return False
-    weights = retriever.state_dict()
-    return all(torch.equal(tensor, weights[name]) for name, tensor in clips.state_dict().items())
-
-
 def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:
     """A retriever of some of the parts of another, with copies of their weights."""
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
@@ -153,10 +119,6 @@ def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:
     weights = retriever.state_dict()
     copy.load_state_dict({name: weights[name] for name in copy.state_dict()})
     return copy.train(retriever.training)
-
-
-def _of_clips(config: ModelConfig) -> ModelConfig:
-    return replace(config, branches="clips", frame_query="pooled", frame_pooling="none", start="drawn")
 
 
 def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetriever:

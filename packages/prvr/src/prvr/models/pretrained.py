@@ -127,7 +127,8 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
     """The files of a trained model.
 
     Args:
-        folder: the folder of a run of `prvr train`, of which the best epoch is taken, or of `save_pretrained`.
+        folder: the folder of a run of `prvr train`, of which the best epoch is taken, or of `save_pretrained`; `first/`
+            of a pipeline is one.
 
     Returns:
         The folder of the weights, and the `config.yaml` of the run, if there is one.
@@ -146,7 +147,9 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
             f"{folder}: neither a run of `prvr train` nor a folder written by save_pretrained: no {WEIGHTS} in it "
             "or in its best/. Train at least one epoch, or name another folder."
         )
-    files = [place / "config.yaml" for place in (weights, weights.parent)[: 2 if weights.name == "best" else 1]]
+    files = [
+        place / "config.yaml" for place in (weights, weights.parent)[: 2 if weights.name in ("best", "first") else 1]
+    ]
     return weights, next((file for file in files if file.is_file()), None)
 
 

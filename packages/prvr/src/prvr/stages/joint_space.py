@@ -127,7 +127,7 @@ class ZeroShotStage(JointStage):
 class TrainingFreeStage(JointStage):
     """Adds the training-free score: the cosine of the text with the best matching moment of the video.
 
-    Moments are those of `moments_of`; in search, those of the window of the video that the first stage likes best.
+    Moments are those of `moments_of`.
 
     Args:
         settings: the use of the score.

@@ -36,7 +36,7 @@ class StageFiles(NamedTuple):
 class Pipeline:
     """A first stage and the stages that re-score its ranking, in order.
 
-    Evaluation, the index, `prvr search`, the page and the benchmarks run the same pipeline through `rescored`.
+    Evaluation, tables and the benchmarks run it through `rescored`; search takes its first stage alone.
 
     Args:
         first: scores everything, for example a `prvr.Retriever`.

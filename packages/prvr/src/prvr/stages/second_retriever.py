@@ -15,7 +15,7 @@ from prvr.models import AnyRetriever, load_pretrained
 from prvr.models.pretrained import model_files
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Encode, Rescore, Stage, add_scores
-from prvr.types import Direction, Features
+from prvr.types import Direction
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -41,19 +41,17 @@ class RetrieverStage(Stage):
     """
 
     kind = "retriever"
-    inputs: Features
     trained = True
 
     def __init__(self, encoder: AnyRetriever, settings: RetrieverSettings | None = None) -> None:
         self.retriever = self.encoder = encoder
         self.settings = settings or RetrieverSettings()
-        self.inputs = Features(self.settings.keep_last_frame)
         self.top_k = None if self.settings.top_k == "all" else self.settings.top_k
 
     def open_split(self, split: PackedSplit) -> PackedSplit:
         """The same videos and queries, sampled for this retriever."""
         config = self.retriever.config
-        settings = PackSettings.of(config, self.inputs.keep_last_frame)
+        settings = PackSettings.of(config, self.settings.keep_last_frame)
         return repack(split, settings, feature_dim=config.video_dim, query_dim=config.query_dim)
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:

@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, Encoder, Features, FirstStage, JointRows
+from prvr.types import Direction, Encoder, FirstStage
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -46,22 +46,17 @@ class Stage(ABC):
         kind: the name of the stage in `STAGES`.
         top_k: the number of best columns that are re-scored; None for every column.
         directions: the directions that are re-scored; the other one keeps its order.
-        rows: the rows of the first stage's videos that are read as encoded: "clips", "frames", "registers". An index
-            stores their lengths, and the registers, which it would not store otherwise.
         encoder: the model that encodes texts and videos for this stage; None for the first stage.
-        inputs: what `encoder` reads, from which an index computes what it stores; None without encoder.
         reads_first_scores: whether the scores so far must be those of the first stage: it must be the first of all
             stages.
         trained: whether the stage is made from a run of `prvr train`.
     """
 
     kind: ClassVar[str]
-    inputs: Features | JointRows | None = None
     reads_first_scores: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     top_k: int | None = None
     directions: frozenset[Direction] = BOTH
-    rows: frozenset[str] = frozenset()
     encoder: Encoder | None = None
 
     def __init__(self, settings: Any = None) -> None:

@@ -66,8 +66,6 @@ class DiffusionStage(Stage):
         configs = [reranker.config for reranker in rerankers.values()]
         self.top_k = settings.top_k or max(config.candidates for config in configs)
         self.directions = frozenset(rerankers)
-        tokens = {config.tokens for config in configs}
-        self.rows = frozenset({"clips", "frames"} if "both" in tokens else tokens)
 
     def check(self, first: FirstStage) -> None:
         """Refuses another retriever than the one whose embeddings the re-rankers were trained on.

@@ -1,0 +1,201 @@
+"""The files of videos: only those of the library are served, only as they were encoded, and what is opened is sent."""
+
+import hashlib
+import io
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import lru_cache
+from typing import BinaryIO, Literal, NamedTuple
+from unicodedata import combining, normalize
+
+from fastapi import HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from prvr.encoders import VideoEntry
+from prvr.errors import require
+from prvr_search.films.clips import ENCODERS, Encoding, encode_part
+from prvr_search.films.listing import volume_of
+from prvr_search.films.thumbnails import thumbnail
+from prvr_search.serve.schema import key_of, media_type
+from prvr_search.serve.settings import ServeLimits
+
+PreviewKind = Literal["mp4", "webm"]
+PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
+_CHUNK = 256 * 1024  # bytes that are read at once: with 64 KiB a download is slower
+_RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
+
+
+class Stamp(NamedTuple):
+    """What tells that a file is the one that was hashed; it stays the same when a disk is plugged in again."""
+
+    volume: str
+    inode: int
+    size: int
+    mtime_ns: int
+    changed_ns: int
+
+    @staticmethod
+    def of(file: BinaryIO) -> "Stamp":
+        """That of an open file."""
+        status = os.fstat(file.fileno())
+        return Stamp(volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+class Catalogue:
+    """The videos of an index by key.
+
+    A file is taken for what was encoded if its stamp is that with which it was hashed. Otherwise, such as where a link
+    leads elsewhere than it did, it is hashed anew, once for each state.
+
+    Args:
+        noted: the stamp with which a video was hashed; None if that is not known.
+    """
+
+    def __init__(self, noted: Callable[[VideoEntry], tuple[str, int, int, int, int] | None]) -> None:
+        self._noted = noted
+        self._videos = dict[str, VideoEntry]()
+        self._hashes = dict[tuple[int, Stamp], str]()
+        self._hashing = threading.Lock()
+
+    def replace(self, videos: Iterable[VideoEntry]) -> None:
+        """Replaces all videos, after the index has changed."""
+        self._videos = {key_of(video): video for video in videos}
+
+    def __len__(self) -> int:
+        return len(self._videos)
+
+    def get(self, key: str) -> VideoEntry:
+        """The video of a key.
+
+        Raises:
+            HTTPException: no video has this key.
+        """
+        if key not in self._videos:
+            raise HTTPException(404, "no such video")
+        return self._videos[key]
+
+    def listed(self, name: str = "", newest: bool = False) -> list[VideoEntry]:
+        """The videos whose name contains a text, in the order of the index, or by when their files were modified.
+
+        Upper and lower case, accents and ligatures do not differ: `strasse` is in `Straße`.
+        """
+        text = _plain(name)
+        videos = [video for video in self._videos.values() if text in _plain(video.id)]
+        return sorted(videos, key=lambda video: -video.mtime_ns) if newest else videos
+
+    def opened(self, video: VideoEntry) -> BinaryIO:
+        """The file of a video, open; whatever its path leads to later, this is what was checked.
+
+        Raises:
+            HTTPException: says why the file is not served.
+        """
+        try:
+            file = open(video.path, "rb", buffering=0, opener=_open)  # noqa: SIM115
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+            raise HTTPException(410, "file not found; it was moved or deleted") from error
+        except OSError as error:
+            raise HTTPException(403, "not a regular file that can be read") from error
+        try:
+            self._expect_unchanged(video, file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _expect_unchanged(self, video: VideoEntry, file: io.FileIO) -> None:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise HTTPException(403, "not a regular file that can be read")
+        if status.st_size == video.size:
+            stamp = Stamp.of(file)
+            if stamp == self._noted(video):
+                return
+            with self._hashing:
+                sha256 = self._hashes.get((status.st_dev, stamp)) or hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            if Stamp.of(file) == stamp:
+                self._hashes[status.st_dev, stamp] = sha256
+                if sha256 == video.sha256:
+                    return
+        raise HTTPException(409, "the file changed after it was encoded")
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe does not wait for a writer
+
+
+@lru_cache(2**16)
+def _plain(text: str) -> str:
+    """Letters without case and accents."""
+    return "".join(letter for letter in normalize("NFKD", text.casefold()) if not combining(letter))
+
+
+def send_file(request: Request, video: VideoEntry, file: BinaryIO) -> Response:
+    """The answer that sends an open file, or the range of it that is asked for, and closes it."""
+    size, tag = video.size, f'"{key_of(video)}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
+    asked = _RANGE.fullmatch(request.headers.get("range", ""))
+    first, last = asked.groups() if asked else (None, None)
+    start, stop, status = 0, size, 200
+    if (first or last) and request.headers.get("if-range", tag) == tag:
+        start = int(first) if first else max(0, size - int(last or 0))
+        stop = min(size, int(last) + 1) if first and last else size
+        status = 206 if start < stop else 416
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}" if start < stop else f"bytes */{size}"
+    if tag in request.headers.get("if-none-match", ""):
+        status = 304
+    if status in (304, 416):
+        file.close()
+        return Response(status_code=status, headers=headers)
+    headers["Content-Length"] = str(stop - start)
+    pieces = _pieces(file, start, start if request.method == "HEAD" else stop)
+    return StreamingResponse(pieces, status, headers, media_type(video))
+
+
+async def _pieces(file: BinaryIO, start: int, stop: int) -> AsyncIterator[bytes]:
+    with file:
+        file.seek(start)
+        while start < stop and (piece := await run_in_threadpool(file.read, min(_CHUNK, stop - start))):
+            start += len(piece)
+            yield piece
+
+
+def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int) -> bytes:
+    """A JPEG of the frame that an open video shows at a time, of a width in pixels.
+
+    Raises:
+        VideoError: no frame can be decoded.
+    """
+    return thumbnail(file, at, width=width, limits=limits.video)
+
+
+def preview_kinds() -> list[PreviewKind]:
+    """The kinds of preview that the installed PyAV can encode."""
+    codecs = require("av", "prvr-search", "Encoding previews").codecs_available
+    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in codecs]
+
+
+def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:
+    """A part of an open video as a small file that browsers play: H.264 in MP4, or VP8 in WebM.
+
+    Raises:
+        VideoError: it cannot be decoded.
+        HTTPException: it takes too long, or PyAV cannot encode this kind.
+    """
+    if kind not in preview_kinds():
+        raise HTTPException(501, f"this server cannot make {kind} previews")
+    until = time.monotonic() + limits.media_seconds
+
+    def expect_time() -> None:
+        if time.monotonic() > until:
+            raise HTTPException(503, "making a preview of this video takes too long")
+
+    encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, expect_time)
+    target = io.BytesIO()
+    encode_part(file, start, end, target, kind, encoding, limits.video)
+    return target.getvalue()

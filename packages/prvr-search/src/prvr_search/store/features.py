@@ -1,0 +1,197 @@
+"""The files of features in a library: where each lies, and what one has to hold to be believed."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.encoders import FeatureSpec
+from prvr.errors import DataError
+from prvr.reading import parse_json, parse_record, short
+from prvr_search.films.decode import check_rate
+from prvr_search.films.subtitles import SubtitleLine
+from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+
+FEATURES, SUFFIX = "features", ".features"
+DESCRIBED = "described"
+"""The key of films that were described and not encoded."""
+_LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
+_SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIBED}")
+_PART = 4096  # rows that are compared at a time
+
+
+class FeaturesUnreachable(DataError):
+    """The features of a video can be neither read nor written now: a link leads out, or the system refuses."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """What is kept of a video for an encoder, beside its features.
+
+    Args:
+        sha256: of the video.
+        frames: the number of rows of features.
+        duration, width, height, codec, start_time, warnings: as of `prvr.encoders.VideoEntry`.
+        version: of these fields, see `prvr_search.films.decode.FIELDS_VERSION`; 0 where it is to be described again.
+        lines: the number of lines of its own text tracks.
+        reason, remedy: why it cannot be encoded and what to do; empty if it can.
+    """
+
+    sha256: str
+    frames: int = 0
+    duration: float = 0.0
+    width: int = 0
+    height: int = 0
+    codec: str = ""
+    start_time: float = 0.0
+    version: int = 0
+    lines: int = 0
+    reason: str = ""
+    remedy: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """The content of a file of features.
+
+    Args:
+        film: what is kept of the video.
+        spec: its features; None: it was only described.
+        rows: `(n, f)` the features.
+        lines: of its own text tracks.
+        digest: the hash of the content.
+        stamp: of the file.
+    """
+
+    film: Film
+    spec: FeatureSpec | None
+    rows: Float32[np.ndarray, "n f"]
+    lines: Sequence[SubtitleLine]
+    digest: str
+    stamp: Stamp
+
+
+def is_sha256(value: object) -> bool:
+    """Whether a value is a sha256 in hexadecimal, and so can be part of a path."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def is_key(value: object) -> bool:
+    """Whether a value can be the key of an encoder."""
+    return isinstance(value, str) and _KEY.fullmatch(value) is not None
+
+
+def encoder_key(spec: FeatureSpec | None) -> str:
+    """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features."""
+    if spec is None:
+        return DESCRIBED
+    values = asdict(spec)
+    values["encoder"].pop("name")
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def feature_file(home: Path, key: str, sha256: str) -> Path:
+    """Where the features of a video lie, which is always below `features`.
+
+    Args:
+        home: the folder of the library.
+        key: of the encoder.
+        sha256: of the video.
+
+    Raises:
+        FeaturesUnreachable: the key or the hash is not one, or its folder is a link.
+    """
+    if not (is_sha256(sha256) and is_key(key)):
+        raise FeaturesUnreachable(f"{home}: {short(key)} or {short(sha256)} is no key of an encoder or no sha256.")
+    path = home / FEATURES / key / sha256[:2] / f"{sha256}{SUFFIX}"
+    for place in path.parents[:2]:
+        if place.is_symlink():
+            raise FeaturesUnreachable(f"{place}: a link, which is not followed. Delete it, or put its target there.")
+    return path
+
+
+def write_features(
+    path: Path,
+    film: Film,
+    spec: FeatureSpec | None,
+    rows: Float32[np.ndarray, "n f"],
+    lines: Sequence[SubtitleLine],
+    *,
+    durable: bool = True,
+) -> FeatureFile:
+    """Writes a file of features: in half precision, or in full where that would lose more than rounding.
+
+    The content is a line of JSON and the rows in order, little endian.
+    """
+    film = replace(film, frames=len(rows), lines=len(lines))
+    array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
+    head = {
+        "film": asdict(film),
+        "spec": spec and asdict(spec),
+        "type": array.dtype.str,
+        "lines": [[line.start, line.end, line.text, line.language] for line in lines],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest = write_proven(
+        path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
+    )
+    return FeatureFile(film, spec, rows, lines, digest, stamp_of(path.stat()))
+
+
+def read_features(path: Path) -> FeatureFile:
+    """The content of a file of features.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is damaged, of another video or encoder than its name says, or its rows are not finite.
+    """
+    try:
+        stamp = stamp_of(path.lstat())
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    content, digest = read_proven(path)
+    head, _, body = bytes(content).partition(b"\n")
+    try:
+        values = parse_json(head.decode(), "head")
+        film = parse_record(Film, values["film"], "film", file_names=True)
+        spec = values["spec"] and parse_record(FeatureSpec, values["spec"], "spec", file_names=True)
+        lines = [
+            SubtitleLine(*line) for line in parse_record(list[tuple[float, float, str, str]], values["lines"], "lines")
+        ]
+        if spec is not None:
+            check_rate(spec.rate)
+        if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
+            raise ValueError("is of another video or encoder than its name says")
+        if any(not 0 <= line.start <= line.end < _LONGEST for line in lines) or film.lines != len(lines):
+            raise ValueError("lines that no video has")
+        if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
+            raise ValueError("no features and no reason")
+        if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
+            raise ValueError("a duration, a start or a size that no video has")
+        width = 0 if spec is None else spec.dim
+        if values["type"] not in ("<f2", "<f4") or (spec is not None and not 0 <= spec.joint_dim <= spec.dim > 0):
+            raise ValueError("features of another type or width")
+        rows = np.frombuffer(body, values["type"]).reshape(film.frames, width).astype(np.float32)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"{path}: not as prvr writes it ({error}).") from error
+    if not np.isfinite(rows).all():
+        raise DataError(f"{path}: expected finite numbers.")
+    return FeatureFile(film, spec, rows, lines, digest, stamp)
+
+
+def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:
+    """Whether half precision loses no more than rounding; compared in parts, because comparing takes copies."""
+    error = 1e-3 * float(max(rows.max(initial=0), -rows.min(initial=0)))
+    with np.errstate(over="ignore"):
+        return all(
+            np.allclose(part.astype(np.float16), part, rtol=1e-3, atol=error)
+            for part in (rows[first : first + _PART] for first in range(0, len(rows), _PART))
+        )

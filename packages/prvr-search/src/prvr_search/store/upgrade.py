@@ -1,0 +1,180 @@
+"""Takes over a library of before feature files proved themselves. It goes with the first release after 2027-06-30."""
+
+import hashlib
+import io
+import logging
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prvr.encoders import FeatureSpec
+from prvr.errors import DataError
+from prvr.reading import LARGE, parse_json, parse_record, read_bytes, read_text
+from prvr_search.films.listing import VideoPath, prefix_of
+from prvr_search.films.subtitles import SubtitleLine
+from prvr_search.store.features import FEATURES, Film, encoder_key, feature_file, is_key, is_sha256, write_features
+from prvr_search.store.folders import Folder, Folders, State
+
+logger = logging.getLogger(__name__)
+DATABASE, _SPEC = "library.sqlite", "encoder.json"
+_STEPS = 300_000_000  # of SQLite, more than any library needs
+_LINES = 1 << 20
+_SPACE = "\u200b"
+
+
+def is_old(home: Path) -> bool:
+    """Whether there is a library in the old format."""
+    return (home / DATABASE).is_file() or next((home / FEATURES).glob(f"*/{_SPEC}"), None) is not None
+
+
+def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) -> int:
+    """Writes what a library in the old format holds in the new one; nothing is encoded, and no file is replaced.
+
+    Nothing in it is believed that can be checked. It may be called again after an interruption.
+
+    Args:
+        home: the folder of the library.
+        folders: what it knows of folders.
+        old: the folder of the library in the old format, perhaps the same.
+        keep: leave the old files.
+
+    Returns:
+        The number of videos with features.
+
+    Raises:
+        OSError: the library cannot be written.
+    """
+    tables = _tables(old / DATABASE)
+    about = {sha256: (text, version) for sha256, text, version in tables["videos"]}
+    hashes = {(sha256, key): digest for sha256, key, _, digest in tables["features"]}
+    count = 0
+    specs = _specs(old, tables["encoders"])
+    for key, spec in specs.items():
+        for path in sorted((old / FEATURES / key).glob("??/*.npy")):
+            sha256 = path.stem
+            if (
+                not is_sha256(sha256)
+                or path.is_symlink()
+                or path.parent.is_symlink()
+                or path.parent.parent.is_symlink()
+            ):
+                continue
+            try:
+                rows = _rows(path, spec, hashes.get((sha256, key)))
+            except Exception as error:  # numpy parses the header as Python, which fails in many ways on other content
+                logger.warning("%s: not taken over (%s)", path, error)
+                continue
+            lines = _own_lines(tables, sha256)
+            if not (target := feature_file(home, key, sha256)).exists():
+                write_features(target, _film(*about.get(sha256, (None, 0)), sha256), spec, rows, lines, durable=False)
+            count += 1
+            if not keep:
+                path.unlink()
+        for sha256, encoder, reason, remedy in tables["faults"]:
+            if encoder == key and is_sha256(sha256) and not (target := feature_file(home, key, sha256)).exists():
+                film = Film(sha256, reason=str(reason)[:1000], remedy=str(remedy)[:1000])
+                write_features(target, film, spec, np.empty((0, spec.dim), np.float32), (), durable=False)
+    _places(tables, folders, specs)
+    if hasattr(os, "sync"):
+        os.sync()
+    if not keep:
+        for path in [*old.glob(f"{FEATURES}/*/{_SPEC}"), old / FEATURES / "folders.json"]:
+            path.unlink(missing_ok=True)
+        for path in old.glob(f"{DATABASE}*"):
+            path.rename(path.with_name(f"old-{path.name}"))
+    return count
+
+
+def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of the tables, as far as they can be read; SQLite follows no journal, view or trigger."""
+    columns = {
+        "encoders": "key, spec", "videos": "sha256, about, version", "features": "sha256, encoder, frames, hash",
+        "faults": "sha256, encoder, reason, remedy", "places": "path, size, mtime_ns, volume, sha256",
+        "folders": "path, encoder, named", "subtitles": "number, sha256, path", "lines_content": "id, c2, c3, c0, c1",
+    }  # fmt: skip
+    tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
+    blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, str]()
+    with (
+        suppress(sqlite3.DatabaseError, ValueError, OverflowError),
+        closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
+    ):
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.set_progress_handler(lambda: next(blocks, None) is None, 1_000_000)
+        kinds |= dict(connection.execute("SELECT name, type || substr(sql, 1, 14) FROM sqlite_master"))
+        for name, names in columns.items():
+            if str(kinds.get(name, "")).startswith("tableCREATE TABLE"):
+                with suppress(sqlite3.DatabaseError, ValueError, OverflowError):
+                    tables[name] += connection.execute(f"SELECT {names} FROM {name}")
+    if kinds and not {"encoders", "features", "places"} & kinds.keys():
+        raise DataError(f"{file}: the database of another program. Choose another folder with --library.")
+    return tables
+
+
+def _specs(old: Path, rows: list[tuple[Any, ...]]) -> dict[str, FeatureSpec]:
+    texts = [*rows]
+    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
+        with suppress(DataError, FileNotFoundError):
+            texts.append((path.parent.name, read_text(path)))
+    specs: dict[str, FeatureSpec] = {}
+    for key, text in texts:
+        with suppress(ValueError):
+            spec = parse_record(FeatureSpec, parse_json(str(text), "spec"), "spec", file_names=True)
+            if is_key(key) and encoder_key(spec) == key and 0 <= spec.joint_dim <= spec.dim > 0:
+                specs[key] = spec
+    return specs
+
+
+def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
+    content = read_bytes(path, 8 * LARGE)
+    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+        raise DataError("does not match its hash")
+    rows = np.load(io.BytesIO(content), allow_pickle=False)
+    if rows.dtype.kind != "f" or rows.ndim != 2 or rows.shape[1] != spec.dim or not len(rows):
+        raise DataError(f"expected a matrix of {spec.dim} columns")
+    rows = rows.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise DataError("expected finite numbers")
+    return rows
+
+
+def _film(text: object, version: object, sha256: str) -> Film:
+    """What is known of a video; one of no version where it cannot be told, so that it is described again."""
+    with suppress(DataError, TypeError):
+        values = parse_json(str(text), "about")
+        film = parse_record(Film, {**values, "sha256": sha256, "version": version}, "about", file_names=True)
+        if 0 <= film.duration < 1e10 and abs(film.start_time) < 1e10 and min(film.width, film.height) >= 0:
+            return film
+    return Film(sha256)
+
+
+def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[SubtitleLine]:
+    numbers = {number for number, video, path in tables["subtitles"] if video == sha256 and path == b""}
+    lines = []
+    for number, start, end, text, language in tables["lines_content"] if numbers else ():
+        is_line = all(isinstance(t, float) for t in (start, end)) and isinstance(text, str)
+        if is_line and number // _LINES in numbers and 0 <= start <= end < 1e10:
+            lines.append(SubtitleLine(start, end, text.replace(_SPACE, ""), str(language)))
+    return sorted(lines, key=lambda line: line.start)
+
+
+def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
+    """Notes the folders that were searched and where videos were seen below each."""
+    roots = {os.fsdecode(path): (key, named) for path, key, named in tables["folders"] if isinstance(path, bytes)}
+    places: dict[str, list[tuple[VideoPath, str]]] = {root: [] for root in roots if Path(root).is_absolute()}
+    for path, size, mtime_ns, volume, sha256 in tables["places"]:
+        if isinstance(path, bytes) and is_sha256(sha256) and isinstance(size, int) and isinstance(mtime_ns, int):
+            name = os.fsdecode(path)
+            if "\0" in name or not Path(name).is_absolute() or os.path.normpath(name) != name:
+                continue
+            root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
+            root = root or str(Path(name).parent)
+            video = VideoPath(name[len(prefix_of(Path(root))) :], name, size, mtime_ns, str(volume))
+            places.setdefault(root, []).append((video, sha256))
+    for root, videos in places.items():
+        key, named = roots.get(root, ("", False))
+        folders.add(Folder(Path(root), specs.get(key), bool(named), {State.of(one[0]): one for one in videos}))

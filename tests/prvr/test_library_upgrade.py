@@ -1,0 +1,178 @@
+"""Libraries of before feature files proved themselves are taken over without encoding; this file goes with the code."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import struct
+import time
+from contextlib import closing
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from counting_encoder import NAME
+from film_collections import Collection, files
+
+from prvr_search import Library
+
+TABLES = """
+CREATE TABLE encoders (key TEXT PRIMARY KEY, spec TEXT NOT NULL);
+CREATE TABLE videos (sha256 TEXT PRIMARY KEY, about TEXT NOT NULL, version INTEGER NOT NULL);
+CREATE TABLE features (sha256 TEXT, encoder TEXT, frames INTEGER NOT NULL, hash TEXT NOT NULL,
+    PRIMARY KEY (sha256, encoder));
+CREATE TABLE faults (sha256 TEXT, encoder TEXT, reason TEXT NOT NULL, remedy TEXT NOT NULL,
+    PRIMARY KEY (sha256, encoder));
+CREATE TABLE places (path BLOB, size INTEGER, mtime_ns INTEGER, volume TEXT NOT NULL, seen REAL NOT NULL,
+    sha256 TEXT NOT NULL, PRIMARY KEY (path, size, mtime_ns));
+CREATE TABLE folders (path BLOB PRIMARY KEY, encoder TEXT NOT NULL, named INTEGER NOT NULL);
+CREATE TABLE subtitles (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL, UNIQUE (sha256, path));
+CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED, stop UNINDEXED,
+    tokenize = 'unicode61 remove_diacritics 2');
+PRAGMA user_version = 3;
+"""
+ENDLESS = "WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x FROM r WHERE x < 0"
+
+
+@pytest.fixture
+def collection(collection: Collection) -> Collection:
+    """Three films and a broken one, in a library as the last release wrote it; red.mp4 has a line of its own."""
+    (collection.films / "broken.mp4").write_bytes(b"no video" * 100)
+    collection.check(3)
+    with Library(collection.films, encoder=NAME) as library, closing(sqlite3.connect(collection.base / "old")) as old:
+        spec, store = library.spec, library.store
+        assert spec is not None
+        ((key, _),) = store.specs().items()
+        old.executescript(TABLES)
+        old.execute("INSERT INTO encoders VALUES (?, ?)", (key, json.dumps(asdict(spec))))
+        old.execute("INSERT INTO folders VALUES (?, ?, 1)", (os.fsencode(library.folder), key))
+        for video, sha256 in store.folders.places(library.folder).values():
+            place = os.fsencode(video.path), video.size, video.mtime_ns, video.volume, 0.0, sha256
+            old.execute("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", place)
+        for sha256, kept in store.films(key).items():
+            if kept.film.reason:
+                fault = sha256, key, kept.film.reason, kept.film.remedy
+                old.execute("INSERT INTO faults VALUES (?, ?, ?, ?)", fault)
+                continue
+            path = collection.base / "old features" / key / sha256[:2] / f"{sha256}.npy"
+            path.parent.mkdir(parents=True)
+            np.save(path, store.read(key, sha256).rows.astype(np.float16))
+            values = sha256, key, kept.film.frames, hashlib.sha256(path.read_bytes()).hexdigest()
+            old.execute("INSERT INTO features VALUES (?, ?, ?, ?)", values)
+            about = {name: getattr(kept.film, name) for name in ("duration", "width", "height", "codec", "start_time")}
+            old.execute("INSERT INTO videos VALUES (?, ?, 2)", (sha256, json.dumps({**about, "warnings": []})))
+        red = store.contents(library.folder, library.list_videos().videos)["red.mp4"]
+        old.execute("INSERT INTO subtitles VALUES (1, ?, x'', 0, 0)", (red,))
+        old.execute(
+            "INSERT INTO lines (rowid, text, start, stop, language) VALUES (1 << 20, 'lantern', 1.0, 2.0, 'en')"
+        )
+        old.commit()
+    (collection.base / "old features" / key / "encoder.json").write_text(json.dumps(asdict(spec)))
+    for place in (collection.home, collection.cache.parent):
+        shutil.rmtree(place)
+    collection.home.mkdir()
+    (collection.base / "old features").rename(collection.home / "features")
+    (collection.base / "old").rename(collection.home / "library.sqlite")
+    return collection
+
+
+def change(collection: Collection, statement: str) -> None:
+    with closing(sqlite3.connect(collection.home / "library.sqlite")) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(statement)
+        connection.commit()
+
+
+def test_a_library_of_the_last_release_is_taken_over(collection: Collection) -> None:
+    database = (collection.home / "library.sqlite").read_bytes()
+    for _ in range(2):
+        out = collection.run("library", str(collection.films))
+        assert "3 of 4 encoded" in out
+        assert f"{NAME}, 2 frames per second" in out
+    assert collection.search("--subtitles=lantern") == ["red.mp4"]
+    assert "broken.mp4" in collection.library()
+    collection.check(3)
+    assert "damaged: 0 videos" in collection.library("--verify")
+    assert (collection.home / "old-library.sqlite").read_bytes() == database
+    assert not [*collection.home.rglob("*.npy"), *collection.home.rglob("encoder.json")]
+
+
+def test_another_library_of_the_last_release_is_imported(collection: Collection) -> None:
+    other = collection.home.rename(collection.base / "other")
+    before = files(other)
+    assert "imported: 3 videos\n" in collection.library("--import", str(other))
+    assert files(other) == before
+    collection.check(3)
+    assert collection.search("--subtitles=lantern") == ["red.mp4"]
+
+
+@pytest.mark.parametrize("option", ["--prune", "--verify", "--move"])
+def test_whatever_the_first_command_is(option: str, collection: Collection) -> None:
+    collection.library(option, *([str(collection.base / "new")] if option == "--move" else []))
+    collection.check(3)
+    assert collection.search("--subtitles=lantern") == ["red.mp4"]
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut", "head", "pages", "table", "hash", "name", "about", "features"])
+def test_a_damaged_one_loses_no_features(damage: str, collection: Collection) -> None:
+    file, random = collection.home / "library.sqlite", np.random.default_rng(0)
+    content, damaged = file.read_bytes(), 0
+    match damage:
+        case "deleted":
+            file.unlink()
+        case "cut":
+            os.truncate(file, 10_000)
+        case "head":
+            file.write_bytes(random.bytes(100) + content[100:])
+        case "pages":
+            file.write_bytes(content[:4096] + random.bytes(len(content) - 4096))
+        case "table":
+            change(collection, "DROP TABLE places")
+        case "hash":
+            change(collection, "UPDATE features SET hash = 'x' WHERE rowid = 1")
+            damaged = 1
+        case "name":
+            change(collection, "UPDATE sqlite_master SET name = CAST(x'c1' AS TEXT), sql = x'c1' WHERE rowid = 3")
+        case "about":
+            change(collection, "UPDATE videos SET about = '{\"duration\": NaN}'")
+        case "features":
+            np.save(next(collection.home.rglob("*.npy")), np.full((8, 3), np.nan, np.float16))
+            damaged = 1
+    collection.check(3 + damaged)
+    durations = json.loads(collection.run("search", str(collection.films), "red", "--encoder", NAME, "--json", "-"))
+    assert [hit["video"]["duration"] for hit in durations["results"][0]["hits"]] == [4.0] * 3
+
+
+def test_nothing_in_it_is_executed_or_followed(collection: Collection) -> None:
+    mine, file = collection.base / "thesis.txt", collection.home / "library.sqlite"
+    mine.write_text("mine")
+    change(collection, "INSERT INTO places VALUES (CAST('/a/../thesis.mp4' AS BLOB), 1, 1, '', 0, '../x')")
+    change(collection, f"CREATE TRIGGER t AFTER INSERT ON places BEGIN INSERT INTO faults {ENDLESS}; END")
+    change(collection, "DROP TABLE faults")
+    change(collection, f"CREATE VIEW faults (sha256, encoder, reason, remedy) AS SELECT x, x, x, x FROM ({ENDLESS})")
+    for column in ("sha256", "encoder"):
+        change(collection, f"INSERT INTO features VALUES ('../{column}', '../../mine', 8, 'x')")
+    name, magic = os.fsencode(mine), bytes.fromhex("d9d505f920a163d7")  # SQLite deletes what ends a journal
+    head = (magic + struct.pack(">5I", 0, 0, file.stat().st_size // 4096, 512, 4096)).ljust(512, b"\0")
+    end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+    file.with_name(f"{file.name}-journal").write_bytes(head + end)
+    begin = time.monotonic()
+    collection.check(3)
+    assert time.monotonic() - begin < 15
+    assert mine.read_text() == "mine"
+
+
+def test_the_database_of_another_program_is_left_alone(collection: Collection) -> None:
+    file = collection.home / "library.sqlite"
+    file.unlink()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript("CREATE TABLE notes (text)")
+    before = file.read_bytes()
+    for command in (
+        ["search", "red"],
+        ["library", "--library", str(collection.base / "new"), "--import", str(file.parent)],
+    ):
+        assert "the database of another program" in collection.refusal(*command)
+    assert file.read_bytes() == before
