@@ -48,7 +48,7 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
         store.add(film, features.spec, features.read(entry.id))
         seen[path.resolve()] = sha256
     folder = folder.resolve()
-    store.see(folder, [(video, seen[video.path]) for video in list_videos(folder).videos])
+    store.see(folder, [(video, seen[video.path]) for video in list_videos(folder).videos if video.path in seen])
     store.use_encoder(folder, features.spec, named=True)
     return folder
 

@@ -157,7 +157,7 @@ class _Folds:
         mapped = (rows if weight is None else unit(rows @ weight) for rows in self.gallery[:videos])
         scores = np.stack([(rows @ self.sentences[captions].T).max(0) for rows in mapped], 1)
         for row, caption in zip(scores, captions, strict=True):
-            alike = self.alike[self.lines[caption].caption.text.casefold()] - {self.own[caption]}
+            alike = self.alike[self.lines[caption].caption.text.casefold()] - {int(self.own[caption])}
             row[[video for video in alike if video < videos]] = -np.inf
         relevant = self.own[captions, None] == np.arange(videos)
         return count_ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).ranks().numpy()
@@ -220,20 +220,20 @@ def teach(
         before[captions] = folds.ranks(captions, len(gallery))
         after[captions] = folds.ranks(captions, len(gallery), weight)
     before, after = before[folds.compared], after[folds.compared]
-    metrics = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
+    zero_shot, taught = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
     differences = paired_test(before, after, own[folds.compared])
-    comparison = Comparison(len(before), len(gallery), most, *metrics, differences)
-    taught = Taught(
+    comparison = Comparison(len(before), len(gallery), most, zero_shot, taught, differences)
+    record = Taught(
         encoder=encoder_key(features.spec),
         digest=digest({"captions": keys}),
         captions=len(lines),
         videos=len(captioned),
-        zero_shot=comparison.zero_shot.sumr,
-        taught=comparison.taught.sumr,
+        zero_shot=zero_shot.sumr,
+        taught=taught.sumr,
         better=comparison.is_better,
         map=base64.b64encode(folds.best(folds.all).astype("<f4").tobytes()).decode(),
     )
-    return taught, comparison
+    return record, comparison
 
 
 def _counted(items: Sequence[_T], what: str, progress: Progress) -> Iterator[_T]:
