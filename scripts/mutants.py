@@ -808,10 +808,17 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vectors/teaching.py",
-        "support = captions[~relevant[np.ix_(captions, group)].any(1)]",
-        "support = captions",
+        "self.fit([other for other in folds if other != fold], penalty)",
+        "self.fit(folds, penalty)",
         "a map is judged by captions that it was fitted to",
         "prvr/test_teach.py::test_the_penalty_is_that_of_captions_that_the_map_does_not_know",
+    ),
+    Mutant(
+        "prvr_search/vectors/teaching.py",
+        "np.minimum(start * rate, len(rows) - 1)",
+        "np.minimum(start, len(rows) - 1)",
+        "moments of captions are read at one row a second",
+        "prvr/test_teach.py::test_map_and_table_are_those_of_a_plain_loop_that_leaves_each_video_out",
     ),
     Mutant(
         "prvr/systems.py",

@@ -378,13 +378,13 @@ class Library:
             Both, compared on the same captions.
 
         Raises:
-            DataError: lines that cannot be used; captions of a single video; the library cannot be written.
+            DataError: lines that cannot be used; captions of one or two videos; the library cannot be written.
         """
         from prvr_search.vectors.teaching import teach  # here, since a search needs no statistics
 
         features = self.features()
         joint = self._joint_model(features.spec)
-        taught, comparison = teach(captions, self.folder, features, joint, _WINDOW, progress)
+        taught, comparison = teach(captions, features, joint, _WINDOW, progress)
         write_taught(self.store, self.folder, features.spec, taught)
         return comparison
 

@@ -65,7 +65,7 @@ def _table(comparison: "Comparison", title: str) -> "Table":
 
     title = f"{title}, each ranked among {comparison.gallery:,} videos"
     note = "paired by caption, resampled by video; each video was left out when its captions were ranked"
-    note += f"; one row in {comparison.step} counts" * (comparison.step > 1)
+    note += f"; at most {comparison.rows:,} rows of each counted"
     table = new_table(title, note, [""], ("zero-shot", "taught", "difference", "95% interval", "p"))
     for name, difference in comparison.differences.items():
         table.add_row(

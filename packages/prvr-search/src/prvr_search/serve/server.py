@@ -6,13 +6,13 @@ nothing: clients that say nothing would take the places of others.
 
 import asyncio
 import math
+import os
 import socket
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -33,8 +33,6 @@ _ANSWERED, _CUT, _ABANDONED = 0.5, 0.65, 0.8
 BACKLOG = 128
 """Connections that are accepted at once, before others are closed for them."""
 _SPARE_FILES = 64  # for searches, pictures and previews
-_DESCRIPTORS = Path("/dev/fd")
-_OPEN_FILES = 256  # of a process whose open files cannot be counted: the library, and what Python holds
 _UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
 _PATIENCE = 5.0  # seconds before a client that takes nothing of an answer may be closed for another one
 
@@ -48,11 +46,9 @@ def room_for(connections: int) -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return connections
-    others = BACKLOG + _SPARE_FILES
-    try:
-        others += len(list(_DESCRIPTORS.iterdir()))
-    except OSError:  # a container without /dev/fd or /proc
-        others += _OPEN_FILES
+    free = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: how many files are open, or a few less
+    os.close(free)
+    others = free + BACKLOG + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited, wanted = resource.RLIM_INFINITY, connections + others
     if soft != unlimited and soft < wanted:

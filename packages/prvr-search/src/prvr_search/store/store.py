@@ -221,8 +221,10 @@ class Store:
         """What is wrong with the features of some videos: their files are read and compared with their hashes."""
         for of, sha256, _ in [*_feature_files(self.home)]:
             if of == key and sha256 in shas:
-                with suppress(DataError):
+                try:
                     self.read(key, sha256)
+                except DataError as error:
+                    self._damaged[key, sha256] = str(error)
         return tuple(problem for (of, sha256), problem in self._damaged.items() if of == key and sha256 in shas)
 
     def _scan(self) -> dict[str, dict[str, Kept]]:
