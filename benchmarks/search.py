@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
 from _harness import (
     Comparison,
@@ -43,7 +42,8 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import KINDS, bench_model, open_index, statistics, write_index
+from _vectors import DIM, KINDS, bench_model, open_index, statistics, write_index
+from prvr_search.vectors.files import open_vectors, row_sets
 
 K = 10
 
@@ -51,8 +51,10 @@ K = 10
 def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
     """The product of each query with all rows that count, file by file: what is left if nothing else costs anything."""
     names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:3], strict=True) if weight]
-    with safe_open(next(folder.glob("*/packs/*.safetensors")), "pt") as file:
-        rows = [file.get_tensor(name) for name in names]
+    (place,) = {path.parent for path in folder.glob("*/*.vectors")}
+    files = open_vectors(place, row_sets(bench_model(np.empty((0, DIM)), kind)))
+    blocks = [file.read(*block) for file in files for block in file.blocks()]
+    rows = [torch.from_numpy(np.concatenate([block[name] for block in blocks])) for name in names]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
     now = clock()
@@ -200,7 +202,7 @@ def main() -> None:
                     (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder, kind, videos, args.frames)))
                     about = {"videos": videos, "frames": args.frames, "writing": writing}
                     (folder / "about.json").write_text(json.dumps(about))
-                each = sum(path.stat().st_size for path in folder.rglob("*.safetensors")) / videos
+                each = sum(path.stat().st_size for path in folder.rglob("*.vectors")) / videos
                 print(f"{videos:,} videos, {kind}: {each:,.0f} bytes per video in the index ...", flush=True)
             about = json.loads((folders[args.models[0]] / "about.json").read_text())
             measured.append({"about": about, "measured": measure(folders, args).figures()})
