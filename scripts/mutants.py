@@ -684,7 +684,7 @@ PRVR = (
         "                _expect_proven(path, file)",
         "                pass",
         "the hash of a file of vectors is not compared",
-        "prvr/test_library_damage.py::test_whatever_is_damaged_the_answer_is_the_clean_one[random]",
+        "prvr/test_library_damage.py::test_whatever_is_damaged_the_answer_is_the_clean_one[flipped]",
     ),
     Mutant(
         "prvr_search/vectors/files.py",

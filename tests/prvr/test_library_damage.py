@@ -73,7 +73,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: os.truncate(path, path.stat().st_size * 2 // 3),
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"\n"),
-    "last bit": flip,
+    "flipped": flip,
     "random": lambda path: path.write_bytes(np.random.default_rng(0).bytes(path.stat().st_size)),
     "link": lambda path: instead(path, os.symlink),
     "pipe": lambda path: instead(path, os.mkfifo),
@@ -108,7 +108,7 @@ def test_a_flipped_bit_never_changes_an_answer(collection: Collection) -> None:
 def test_a_file_of_vectors_that_is_cut_under_a_search_is_made_again(collection: Collection) -> None:
     with Library(collection.films, encoder=NAME) as library:
         hits = library.search("something red").hits
-        for damage in ("cut", "last bit", "deleted"):
+        for damage in ("cut", "flipped", "deleted"):
             (path,) = collection.cache.rglob("*.vectors")
             DAMAGES[damage](path)
             with suppress(DataError):

@@ -18,7 +18,7 @@ from prvr.errors import DataError
 from prvr_search import SearchFilter, VideoIndex, WindowVectors, open_model
 from prvr_search.ranking.scores import window_timelines
 
-DIM, CLIPS, VIDEOS = 24, 3, 90
+DIM, CLIPS, VIDEOS = 384, 3, 90
 SPEC = replace(TOY, dim=DIM, joint_dim=DIM)
 
 
