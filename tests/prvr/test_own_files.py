@@ -156,15 +156,13 @@ def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Pa
 # Indices.
 
 
-def test_packs_in_a_linked_folder_delete_nothing(
-    index: VideoIndex, features: VideoFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)
+def test_vectors_in_a_linked_folder_delete_nothing(index: VideoIndex, features: VideoFeatures, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     thesis(elsewhere / "mine")
-    for name in ("notes.safetensors", f"{'a' * 64}.safetensors"):
+    for name in ("notes.vectors", f"{'a' * 64}.vectors"):
         (elsewhere / name).write_text("mine")
-    (index.folder / "packs").symlink_to(elsewhere, target_is_directory=True)
+    shutil.rmtree(index.folder)
+    index.folder.symlink_to(elsewhere, target_is_directory=True)
     before = sorted(elsewhere.rglob("*"))
     for left in (features, without(features, "v000.mp4"), features):
         with suppress(DataError):

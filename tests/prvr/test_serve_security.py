@@ -257,7 +257,6 @@ def test_a_search_that_is_impossible_for_a_while_is_explained_in_the_log_alone(
                 raise DataError(f"{served.films}: the server of the backend is away.")
             super().sync(source)
 
-    monkeypatch.setattr("prvr_search.ranking.index.PACK_FROM", 1)  # a backend sees packs alone
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS._entries))
     BACKENDS.register("away", Away, "a backend whose server is away for a while")
     library, often = served.library(backend="away"), ServeSettings(rescan_seconds=0.2)

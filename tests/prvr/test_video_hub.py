@@ -106,7 +106,7 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     assert Library(videos, home=cache.parent / "toy").spec is None  # as if it had not been used
     with pytest.raises(DownloadNeeded):
         Library(videos, home=cache.parent / "toy").update()
-    (features, *_) = (cache.parent / "toy").rglob("*.npy")
+    (features, *_) = (cache.parent / "toy").rglob("*.features")
     features.write_bytes(features.read_bytes()[:-1])
     assert len(Library(videos, home=cache.parent / "toy").verify()) == 1  # of whatever encoder
     caplog.clear()

@@ -422,9 +422,8 @@ class Library:
         Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
         """
         with self.store.in_use():
-            keys = [*self.store.specs()] if self.spec is None else [encoder_key(self.spec)]
             shas = {sha256 for _, sha256 in self.store.folders.places(self.folder).values()}
-            return tuple(problem for key in keys for problem in self.store.verify(key, shas))
+            return self.store.verify(None if self.spec is None else encoder_key(self.spec), shas)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.

@@ -34,10 +34,7 @@ _AHEAD = 2  # batches that are decoded while one is encoded
 _BATCH = 64  # frames that are encoded at once
 _AGAIN = "Will retry on the next run."
 _OURS = ("a clip that prvr wrote", "It is not searched.")
-_NOTED_EVERY, _PATIENCE = (
-    2.0,
-    20,
-)  # seconds between two notes of where videos are, and how many times as long as one takes
+_REST = 20  # how many times as long as a note of where videos are takes, until the next one
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class _Update:
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
         self.unreadable = dict[str, Unreadable]()
-        self._noted, self._note_seconds = time.monotonic(), 0.0
+        self._places, self._until = list[tuple[VideoPath, str]](), 0.0
         for path, reason in listing.unlisted.items():
             if path not in self.unlisted:
                 self._cannot(path.relative_to(folder).as_posix(), reason, _AGAIN, is_new=True, is_passing=True)
@@ -184,6 +181,7 @@ class _Update:
         for video in pending:
 
             def report(share: float, video: VideoPath = video, finished: float = finished) -> None:
+                self._note_places()
                 if self._progress is not None:
                     self._progress(finished + share * video.size, total, video.id)
 
@@ -198,8 +196,6 @@ class _Update:
                 )
             report(1.0)
             finished += video.size
-            if time.monotonic() - self._noted > _NOTED_EVERY + _PATIENCE * self._note_seconds:
-                self._see()
 
     def _bring_in(self, video: VideoPath, report: Callable[[float], None]) -> None:
         """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
@@ -209,6 +205,7 @@ class _Update:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
         _expect_unchanged(video)
         self.contents[video.id] = sha256
+        self._places.append((video, sha256))
         if sha256 in self.done:
             self.moved.append(video.id)
         elif sha256 in self.faults:
@@ -281,10 +278,14 @@ class _Update:
             sha256 = self.contents.get(video.id)
             if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
                 places.append((video, sha256))
-        began = time.monotonic()
         if places:
             self.store.see(self.folder, places)
-        self._noted, self._note_seconds = time.monotonic(), time.monotonic() - began
+
+    def _note_places(self) -> None:
+        """Notes where the videos are that were encoded just now; not too often, for all places lie in one file."""
+        if self._places and (began := time.monotonic()) > self._until:
+            self.store.see(self.folder, self._places)
+            self._places, self._until = [], (_REST + 1) * time.monotonic() - _REST * began
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""

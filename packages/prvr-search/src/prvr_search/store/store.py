@@ -217,15 +217,20 @@ class Store:
             self._note(key, file)
             self._touch()
 
-    def verify(self, key: str, shas: Collection[str]) -> tuple[str, ...]:
-        """What is wrong with the features of some videos: their files are read and compared with their hashes."""
+    def verify(self, key: str | None, shas: Collection[str]) -> tuple[str, ...]:
+        """What is wrong with the features of some videos: their files are read and compared with their hashes.
+
+        Args:
+            key: of the encoder; None: of all.
+            shas: the videos, by sha256.
+        """
         for of, sha256, _ in [*_feature_files(self.home)]:
-            if of == key and sha256 in shas:
+            if key in (None, of) and sha256 in shas:
                 try:
-                    self.read(key, sha256)
+                    self.read(of, sha256)
                 except DataError as error:
-                    self._damaged[key, sha256] = str(error)
-        return tuple(problem for (of, sha256), problem in self._damaged.items() if of == key and sha256 in shas)
+                    self._damaged[of, sha256] = str(error)
+        return tuple(why for (of, sha256), why in self._damaged.items() if key in (None, of) and sha256 in shas)
 
     def _scan(self) -> dict[str, dict[str, Kept]]:
         """What the files of features hold; those that have changed since they were last read are read again."""

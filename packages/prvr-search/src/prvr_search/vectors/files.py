@@ -26,6 +26,7 @@ from jaxtyping import Int64, UInt8
 
 from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
 from prvr.errors import DataError
+from prvr_search.store.features import is_sha256
 from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_proven
 from prvr_search.vectors.model import RowSet, SearchModel
 
@@ -209,7 +210,7 @@ def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[Vect
     """
     noted, files, hashed = _noted(folder), list[VectorFile](), list[Path]()
     known = {file.path: file for file in opened}
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in _files(folder):
         try:
             if path in known and stamp_of(path.lstat()) == known[path].stamp:
                 files.append(known[path])
@@ -224,8 +225,9 @@ def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[Vect
             continue
         except (OSError, ValueError, TypeError, KeyError) as error:
             logger.warning("%s: made again (%s)", path, error)
-            with suppress(OSError):
-                path.unlink()
+            if not folder.is_symlink():  # who knows what lies there
+                with suppress(OSError):
+                    path.unlink()
     if hashed:
         _note(folder, hashed)
     return sorted(files, key=lambda file: (-int(file.ends["windows"][-1]), file.path.name))
@@ -274,10 +276,15 @@ def delete_vectors(place: Path, digests: Collection[str]) -> None:
         place: the folder of the folders of the models.
         digests: the hashes of the features of the videos.
     """
-    for path in place.glob(f"*/*{SUFFIX}"):
+    for path in (path for folder in place.glob("*/") for path in _files(folder)):
         with suppress(OSError, ValueError, TypeError, KeyError), _open(path) as file:
             if not set(digests).isdisjoint(_head(file)["videos"]):
                 path.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files that are named as ours are."""
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if is_sha256(path.stem))
 
 
 def _open(path: Path) -> io.BufferedReader:
