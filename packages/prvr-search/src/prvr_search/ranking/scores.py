@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
-from prvr.scoring import at_steps, key_clip_scores, packed_max_scores, unit_rows
+from prvr.scoring import at_steps, key_clip_scores, unit_rows
 from prvr_search.ranking.backends import CandidateBackend, each_once
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline
 from prvr_search.ranking.snapshot import Snapshot, unpacked
@@ -154,9 +154,11 @@ def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], arrays: 
         ("frames", model.frame_weight, _of_frames(text, model.dim)),
     ):
         if weight:
-            offsets = torch.from_numpy(np.append(0, np.cumsum(arrays[f"{name}.counts"], dtype=np.int64)))
-            rows = torch.from_numpy(unpacked(arrays, name))
-            total += np.float32(weight) * packed_max_scores(torch.from_numpy(queries), rows, offsets, unit=True).numpy()
+            cosines = _unit_cosines(unpacked(arrays, name), queries)
+            counts = arrays[f"{name}.counts"]
+            best = np.full((windows, len(text)), -np.inf, np.float32)
+            best[counts > 0] = np.maximum.reduceat(cosines, (np.cumsum(counts) - counts)[counts > 0])
+            total += np.float32(weight) * best.T
     return total
 
 
@@ -270,9 +272,14 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
     return at_steps(torch.arange(clips).float(), steps).long().numpy()
 
 
+def _unit_cosines(rows: Float32[np.ndarray, "n d"], queries: Float32[np.ndarray, "q d"]) -> Float32[np.ndarray, "n q"]:
+    """Cosines of unit rows with queries."""
+    return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()
+
+
 def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"], counts: list[int]) -> list[np.ndarray]:
     """Cosines of unit rows with a query, those of each window by themselves."""
-    cosines = (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(query)[None]).mT)[:, 0].numpy()
+    cosines = _unit_cosines(rows, query[None])[:, 0]
     return [cosines[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
 
 

@@ -117,7 +117,7 @@ class Snapshot(Videos):
             numbers[:] = -1
             numbers[self.originals[videos]] = videos
         numbers = np.append(numbers, -1)  # that of -1
-        total = np.zeros(self.model.dim)
+        total, needs_mean = np.zeros(self.model.dim), self.model.frame_means and "mean_frame" not in self.__dict__
         for file, all_owners in zip(self.files, self.owners, strict=True):
             file.expect_unchanged()
             for first, stop in file.blocks():
@@ -125,11 +125,11 @@ class Snapshot(Videos):
                 if (owners >= 0).any():
                     starts = file.ends["windows"][first:stop] - file.ends["windows"][first]
                     block = Block(owners, starts, file.read(first, stop))
-                    if self.model.frame_means:
+                    if needs_mean:
                         total += _mean_sum(block)
                     yield block
-        if videos is None:  # so that they need not be read again for it
-            self.__dict__.setdefault("mean_frame", (total / max(1, len(np.unique(self.originals)))).astype(np.float32))
+        if videos is None and needs_mean:  # so that they need not be read again for it
+            self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 
     def vectors(self, video: int) -> Arrays:
         """The vectors of a video.

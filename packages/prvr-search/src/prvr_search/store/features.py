@@ -98,6 +98,17 @@ def encoder_key(spec: FeatureSpec | None) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def check_spec(spec: FeatureSpec) -> None:
+    """Refuses features that no encoder makes.
+
+    Raises:
+        ValueError: they are.
+    """
+    check_rate(spec.rate)
+    if not 0 <= spec.joint_dim <= spec.dim > 0:
+        raise ValueError("features of no width")
+
+
 def feature_file(home: Path, key: str, sha256: str) -> Path:
     """Where the features of a video lie, which is always below `features`.
 
@@ -169,7 +180,7 @@ def read_features(path: Path) -> FeatureFile:
             SubtitleLine(*line) for line in parse_record(list[tuple[float, float, str, str]], values["lines"], "lines")
         ]
         if spec is not None:
-            check_rate(spec.rate)
+            check_spec(spec)
         if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
         if any(not 0 <= line.start <= line.end < _LONGEST for line in lines) or film.lines != len(lines):
@@ -179,8 +190,8 @@ def read_features(path: Path) -> FeatureFile:
         if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
             raise ValueError("a duration, a start or a size that no video has")
         width = 0 if spec is None else spec.dim
-        if values["type"] not in ("<f2", "<f4") or (spec is not None and not 0 <= spec.joint_dim <= spec.dim > 0):
-            raise ValueError("features of another type or width")
+        if values["type"] not in ("<f2", "<f4"):
+            raise ValueError("features of another type")
         rows = np.frombuffer(body, values["type"]).reshape(film.frames, width).astype(np.float32)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(f"{path}: not as prvr writes it ({error}).") from error

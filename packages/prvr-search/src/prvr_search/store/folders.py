@@ -18,7 +18,7 @@ from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.films.listing import VideoPath, below, prefix_of
-from prvr_search.store.features import is_sha256
+from prvr_search.store.features import check_spec, is_sha256
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
 logger = logging.getLogger(__name__)
@@ -203,10 +203,15 @@ class Folders:
             DataError: it is damaged, or not as prvr writes it.
         """
         text = bytes(read_proven(file)[0]).decode("utf-8", "replace")
-        about = parse_record(_Content, parse_json(text, str(file)), str(file), file_names=True)
-        path = Path(about.folder)
-        if not path.is_absolute() or self.file(path) != file:
-            raise DataError(f"{file}: not as prvr writes it.")
+        try:
+            about = parse_record(_Content, parse_json(text, str(file)), str(file), file_names=True)
+            path = Path(about.folder)
+            if about.encoder is not None:
+                check_spec(about.encoder)
+            if not path.is_absolute() or self.file(path) != file:
+                raise ValueError("of another folder")
+        except ValueError as error:
+            raise DataError(f"{file}: not as prvr writes it ({error}).") from error
         return Folder(path, about.encoder, about.named, dict(_places(path, about.places)))
 
 

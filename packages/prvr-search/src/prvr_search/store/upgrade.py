@@ -16,7 +16,16 @@ from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, parse_record, read_bytes, read_text
 from prvr_search.films.listing import VideoPath, prefix_of
 from prvr_search.films.subtitles import SubtitleLine
-from prvr_search.store.features import FEATURES, Film, encoder_key, feature_file, is_key, is_sha256, write_features
+from prvr_search.store.features import (
+    FEATURES,
+    Film,
+    check_spec,
+    encoder_key,
+    feature_file,
+    is_key,
+    is_sha256,
+    write_features,
+)
 from prvr_search.store.folders import Folder, Folders, State
 
 logger = logging.getLogger(__name__)
@@ -124,7 +133,8 @@ def _specs(old: Path, rows: list[tuple[Any, ...]]) -> dict[str, FeatureSpec]:
     for key, text in texts:
         with suppress(ValueError):
             spec = parse_record(FeatureSpec, parse_json(str(text), "spec"), "spec", file_names=True)
-            if is_key(key) and encoder_key(spec) == key and 0 <= spec.joint_dim <= spec.dim > 0:
+            check_spec(spec)
+            if is_key(key) and encoder_key(spec) == key:
                 specs[key] = spec
     return specs
 
