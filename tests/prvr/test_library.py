@@ -171,13 +171,31 @@ def test_nothing_is_pruned_or_moved_while_another_process_uses_the_library(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection.search()
-    monkeypatch.setattr(stores, "_SHORT", 0.0)
+    monkeypatch.setattr(stores, "_LONG", 0.0)
     with Library(collection.films, encoder=NAME).store.in_use():
         for option in (["--prune"], ["--move", str(collection.base / "elsewhere")]):
             assert f"{collection.home}: another process is using" in collection.refusal("library", *option)
         collection.check(3)  # others go on
     assert not (collection.base / "elsewhere").exists()
     assert list((collection.home / "claims").iterdir()) == []
+
+
+@pytest.mark.skipif(START != "fork", reason="the other process shares what is defined here")
+def test_prune_waits_for_a_server_that_encodes(collection: Collection) -> None:
+    collection.search()
+    (collection.films / "red.mp4").unlink()
+
+    def use() -> None:
+        with Library(collection.films, encoder=NAME).store.in_use():
+            time.sleep(4)
+
+    other = get_context(START).Process(target=use)
+    other.start()
+    while not list((collection.home / "claims").glob("process-*")):
+        time.sleep(0.05)
+    assert "pruned: 1 video" in collection.library("--prune")
+    assert "waiting for another process" in collection.said
+    other.join(20)
 
 
 # Passing faults.

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ def is_key(value: object) -> bool:
     return isinstance(value, str) and _KEY.fullmatch(value) is not None
 
 
+@lru_cache
 def encoder_key(spec: FeatureSpec | None) -> str:
     """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features."""
     if spec is None:

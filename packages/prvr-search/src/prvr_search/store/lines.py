@@ -101,9 +101,6 @@ class Lines:
             tracks: the hash of the features of each video that has text tracks of its own, by sha256.
             read: gives the lines of these tracks, by sha256.
             is_gone: whether a file that is not listed does not exist any more.
-
-        Raises:
-            DataError: the features of a video cannot be read.
         """
         wanted: dict[tuple[str, str], tuple[str, VideoPath | None, str]] = {
             (sha256, ""): (state, None, "") for sha256, state in tracks.items()
@@ -121,7 +118,7 @@ class Lines:
                     continue
                 try:
                     lines = read(source[0]) if file is None else _parsed(file, language)
-                except OSError as error:  # it may be read the next time
+                except (OSError, DataError) as error:  # it may be read the next time
                     logger.warning("%s", printable(str(error)))
                     continue
                 self._replace(source, lines, state)

@@ -60,7 +60,7 @@ from prvr_search.store.upgrade import is_old, take_over
 logger = logging.getLogger(__name__)
 
 _CLAIMS, _CHANGED = "claims", "changed"
-_SHORT = 5.0  # seconds to wait for processes that use the library, before it is moved or pruned
+_LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
 _BATCH = 256  # files that are copied before the disk is waited for
 
 
@@ -575,7 +575,7 @@ class Store:
         with ExitStack() as stack:
             try:
                 self.home.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(owned(self.home, busy, wait=_SHORT))
+                stack.enter_context(owned(self.home, busy, wait=_LONG))
             except OSError as error:
                 raise DataError(
                     f"{self.home}: cannot be locked ({error}). Fix its permissions, or copy it to a disk that has "
@@ -586,7 +586,7 @@ class Store:
                 raise DataError(f"{self.home}: was just moved by another process. Run again.")
             self._take_over(self.home)
             for path in (self.home / _CLAIMS).glob("*"):
-                with _claim(path, _SHORT) as is_free:
+                with _claim(path, _LONG) as is_free:
                     if not is_free:
                         raise DataError(busy)
             yield

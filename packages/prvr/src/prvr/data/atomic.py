@@ -274,7 +274,7 @@ def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
             lock.release()
             raise OSError(errno.ENOSYS, "")
         if not lock.is_locked and wait > _QUIET:
-            logger.warning("%s: waiting for another process, up to %.0f s", path.parent, wait)
+            logger.warning("%s: waiting for another process; Ctrl-C ends this", path.parent)
             with suppress(Timeout):
                 lock.acquire(timeout=wait - _QUIET)
     except (OSError, NotImplementedError) as error:
