@@ -167,6 +167,7 @@ def test_nothing_is_pruned_that_was_not_seen_again(collection: Collection) -> No
     collection.library("--prune", status=2)
     assert "nothing was deleted" in collection.said  # where else it was seen is not known any more
     assert len(collection.search(folder=elsewhere)) == 3
+    assert "pruned: 0 videos" in collection.library("--prune")
     shutil.rmtree(collection.home / "folders")
     (elsewhere / "green.mp4").unlink()
     for folder in (elsewhere, collection.films):

@@ -368,7 +368,7 @@ class Store:
         if damaged := [*(self.home / FOLDERS).glob("*.damaged")]:
             raise DataError(
                 f"{damaged[0]}: nothing was deleted, since it is not known what lies in a folder that was searched. "
-                "Search all folders again, then delete this file."
+                "Search all folders again, or delete this file."
             )
         with self.alone():
             states = {State.of(video) for video in videos}
