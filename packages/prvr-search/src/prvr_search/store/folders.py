@@ -156,7 +156,8 @@ class Folders:
                 record.places[State.of(video)] = video, sha256
 
         self.note(folder, change)
-        self.file(folder).with_suffix(".damaged").unlink(missing_ok=True)  # all that is there is known again
+        with suppress(OSError):  # there is none, or a folder stood in its place
+            self.file(folder).with_suffix(".damaged").unlink()  # all that is there is known again
 
     def add(self, other: Folder) -> None:
         """Adds what another library knows of a folder and this one does not.
