@@ -69,7 +69,8 @@ class BruteBackend:
         pass
 
 
-BACKENDS.register("brute", BruteBackend, "every clip, for tests")
+if "brute" not in BACKENDS:  # pytest may import this file twice
+    BACKENDS.register("brute", BruteBackend, "every clip, for tests")
 
 
 class Torn(MemorySource):
