@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -39,6 +39,7 @@ class ClipSource:
     blocks: Callable[[], Iterator[ClipBlock]]
 
 
+@runtime_checkable
 class CandidateBackend(Protocol):
     """Names the windows whose clips are near a query. Their scores are computed elsewhere, exactly.
 

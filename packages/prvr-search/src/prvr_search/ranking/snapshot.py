@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float, Float32, Int64
 
 from prvr.encoders import VideoEntry
 from prvr_search.vectors.files import Arrays, VectorFile
@@ -150,7 +150,7 @@ class Snapshot(Videos):
         return self.__dict__["mean_frame"]
 
 
-def _mean_sum(block: Block) -> Float32[np.ndarray, " d"]:
+def _mean_sum(block: Block) -> Float[np.ndarray, " d"]:
     """The sum over the videos of a block of the mean of their frames: of the last row of each window."""
     rows = unpacked(block.arrays, "frames")[np.cumsum(block.arrays["frames.counts"]) - 1]
     windows = np.diff(np.append(block.starts, len(rows)))

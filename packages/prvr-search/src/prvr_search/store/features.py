@@ -78,6 +78,13 @@ class FeatureFile:
     stamp: Stamp
 
 
+@dataclass(frozen=True)
+class _Lines:
+    """Start, end, text and language of each line, as JSON."""
+
+    lines: tuple[tuple[float, float, str, str], ...]
+
+
 def is_sha256(value: object) -> bool:
     """Whether a value is a sha256 in hexadecimal, and so can be part of a path."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
@@ -176,9 +183,8 @@ def read_features(path: Path) -> FeatureFile:
         values = parse_json(head.decode(), "head")
         film = parse_record(Film, values["film"], "film", file_names=True)
         spec = values["spec"] and parse_record(FeatureSpec, values["spec"], "spec", file_names=True)
-        lines = [
-            SubtitleLine(*line) for line in parse_record(list[tuple[float, float, str, str]], values["lines"], "lines")
-        ]
+        texts = parse_record(_Lines, {"lines": values["lines"]}, "lines")
+        lines = [SubtitleLine(*line) for line in texts.lines]
         if spec is not None:
             check_spec(spec)
         if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
