@@ -65,7 +65,7 @@ class Library:
 
     Videos are told apart by their content: one that was renamed, moved, copied or is on a disk that was away is never
     encoded twice, whatever folder it is searched in. What is computed lies in one place for all folders of the user,
-    see `prvr_search.films.library_home`. It is a context manager, and can be used by several threads.
+    see `prvr_search.store.home.library_home`. It is a context manager, and can be used by several threads.
 
     Args:
         folder: the folder of videos; it is searched with all folders below it.
@@ -78,7 +78,7 @@ class Library:
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
-        home: where the library lies; default: `prvr_search.films.library_home()`.
+        home: where the library lies; default: `prvr_search.store.home.library_home()`.
         rate: frames per second to encode; default: the folder's last rate, or 2.
 
     Attributes:
