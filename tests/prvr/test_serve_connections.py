@@ -100,7 +100,8 @@ def serve_with_few_files(films: Path, home: Path, say: Callable[[str], object]) 
     """A server in a process that may open 250 files more."""
     import resource
 
-    most = 251 + max(int(name) for name in os.listdir("/dev/fd"))  # a fork keeps files of its parent, with gaps between
+    # a fork keeps files of its parent, with gaps between their numbers
+    most = 250 + max(int(file.name) for file in Path("/dev/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     log = logging.getLogger("asyncio")
     log.addFilter(lambda record: say(record.getMessage()))
