@@ -28,7 +28,7 @@ from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, CONFIG, SHIPPED, WEIGHTS
 from prvr.toy import load_encoder, write_corpus
 from prvr.toy.toy_corpus import GENERATOR, VERSION
-from prvr.training import linear_baseline, open_split, terminal_bar, train
+from prvr.training import kernel_baseline, open_split, terminal_bar, train
 
 NAME, SEED = "toy-world", 2_000_000_033  # the seed of no corpus that anybody makes by chance
 PRESET = "hybrid-toy"
@@ -45,11 +45,11 @@ CHANGES = {
 
 
 def beside(config: Config, folder: Path) -> Comparison:
-    """The packed model on the test split of its own corpus, beside zero-shot and the linear map."""
+    """The packed model on the test split of its own corpus, beside zero-shot and kernel regression."""
     with closing(open_split(config, "test")) as split:
         report = evaluate(load_pretrained(folder), split, EvaluationConfig(bootstrap=0))
-        linear = {name: evaluate(path, split) for name, path in linear_baseline(config).items()}
-        return compare_baselines(report, split, untrained_baselines(report, split) | linear)
+        kernel = {name: evaluate(path, split) for name, path in kernel_baseline(config).items()}
+        return compare_baselines(report, split, untrained_baselines(report, split) | kernel)
 
 
 def pack(config: Config, best: Path, folder: Path, about: dict[str, object]) -> None:

@@ -15,7 +15,7 @@ SMALL = {
     "train.batch_size": 30,
     "train.epochs": 2,
     "fit.windows": [[8]],
-    "fit.features": [0],
+    "fit.widths": [1.0],
     "fit.penalties": [3.0],
     "fit.temperatures": [0.1],
 }

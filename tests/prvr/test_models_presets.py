@@ -15,7 +15,7 @@ from prvr.config import Config, config_to_dict, validated
 from prvr.models import AnyRetriever, build_retriever, load_pretrained
 from prvr.objective import Objective
 
-SYSTEMS = ["diffusionret-msrvtt", *(n for n in prvr.preset_names() if n.endswith("-tvr") and n != "linear-tvr")]
+SYSTEMS = ["diffusionret-msrvtt", *(n for n in prvr.preset_names() if n.endswith("-tvr") and n != "kernel-tvr")]
 
 
 def small_config(name: str) -> Config:

@@ -45,7 +45,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "own-part.md").read_text(encoding="
 COMMANDS = [
     shlex.split(line)[1:] for line in re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)[0].splitlines() if line
 ]
-FIT = RUNS["linear"]["fit"]
+FIT = RUNS["kernel"]["fit"]
 PARTS = ((LOSSES, "centring"), (BLOCKS, "running_mean"), (CLIPS, "neighbours"), (STAGES, "mean_frame"))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from search_files import TOY, make_features, make_index, tiny_model, walk, without
 
 from prvr import InputError, Pipeline, Retriever, stages
-from prvr.config import RegisterConfig, TokenModelConfig
+from prvr.config import PathConfig, RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import evaluate, find_moments
@@ -195,7 +195,7 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
 ) -> None:
     """The path finds candidates, and blocks re-rank them: of few videos all, so that nothing but the way is another."""
     split, videos = corpus
-    folder = tiny_model(tmp_path / "whole", start="linear", **changes)
+    folder = tiny_model(tmp_path / "whole", start="kernel", path=PathConfig((5, 7), "linear", 20), **changes)
     whole = Retriever.from_pretrained(folder).eval()
     whole.path.gate.fill_(gate)
     whole.save_pretrained(folder)

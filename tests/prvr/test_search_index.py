@@ -136,7 +136,7 @@ VARIANTS = {
     },
     "merged frames": {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig("euclidean", 2.0))},
     "padding that counts": {"compat": Compat(padding="to_length")},
-    "linear path": {"branches": "none", "start": "linear", "path": PathConfig((5, 1))},
+    "kernel path": {"branches": "none", "start": "kernel", "path": PathConfig((5, 7), "linear", 30)},
 }
 
 
@@ -152,7 +152,7 @@ def corpus(toy_root: Path, tmp_path_factory: pytest.TempPathFactory):
             yield split, make_features({v: features.read(v).astype(np.float32) for v in split.video_ids})
 
 
-MOMENTS = {"both", "proposals", "frames of the key clip", "frames in both branches", "merged frames", "linear path"}
+MOMENTS = {"both", "proposals", "frames of the key clip", "frames in both branches", "merged frames", "kernel path"}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,5 +1,8 @@
 """The fit in closed form: plain loops, laws, and runs that consist of it or start from it."""
 
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -11,30 +14,63 @@ from prvr.config import ConfigError, PathConfig, load_config
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation import evaluate
-from prvr.models import Retriever, load_pretrained, path_alone
-from prvr.models.linear_path import window_means
-from prvr.training import RunResult, Splits, TrainingError
-from prvr.training.closed_form import Captions, Choice, Features, choose, fit_map, fit_path, fourier, ridge
+from prvr.evaluation.significance import paired_test
+from prvr.models import blocks_alone, load_pretrained, path_alone
+from prvr.models.kernel_path import KernelPath
+from prvr.training import RunResult, Splits, TrainingError, open_splits
+from prvr.training.closed_form import Captions, Choice, Part, choose, fit_choice, fit_path, sumr
 
 CPU = torch.device("cpu")
 FIT: dict[str, Any] = {
-    "model__start": "linear",
-    "fit": {"windows": [[1, 4], [2]], "features": [0, 30], "penalties": [1.0, 10.0], "temperatures": [0.1]},
+    "model__start": "kernel",
+    "fit": {
+        "windows": [[2], [4, 6]],
+        "widths": [1.0],
+        "penalties": [1.0, 10.0],
+        "temperatures": [0.1],
+        "landmarks": 100,
+    },
 }
 ALONE = FIT | {"model__branches": "none", "train": {"epochs": 0}}
+Map = Any
 
 
 @pytest.fixture(scope="module")
-def captions(splits: Splits) -> Captions:
-    """A few videos, in float64, read three at a time."""
-    return Captions(splits.train.subset(range(8)), CPU, torch.float64, batch=3)
+def captions(cache: str) -> Captions:
+    """A few videos of many lengths, in float64, read three at a time, so that shorter ones are padded."""
+    train = open_splits(make_config(cache, model__max_frames=60)).train
+    few = train.subset(np.argsort(train.frame_counts)[:8])
+    assert len({*few.frame_counts.tolist()}) > 3
+    return Captions(few, CPU, torch.float64, batch=3)
+
+
+def fitted(captions: Captions, choice: Choice, **fit: Any) -> tuple[KernelPath, Any]:
+    """The path that a choice gives, and what it makes of each video."""
+    wide = captions.sentences.shape[1]
+    config = make_config(
+        "unused", model__max_frames=60, model__query_dim=wide, fit={"landmarks": 2000, "baseline": "never"} | fit
+    )
+    path, tensors = fit_choice(captions, choice, config.fit)
+    module = KernelPath(replace(config.model, start="kernel", path=path)).double()
+    module.load_state_dict(tensors)
+
+    def mapped(video: int) -> np.ndarray:
+        frames = captions.split.video(video)[1].double()
+        return module.encode_video(frames[None], torch.ones(1, len(frames)).bool()).frames[0].numpy()
+
+    return module, mapped
 
 
 def rows_of(split: PackedSplit, video: int, windows: tuple[int, ...]) -> np.ndarray:
+    """(r, w, f)"""
     frames = split.video(video)[1].double().numpy()
-    count = len(frames)
-    places = [(max(0, i - w // 2), min(count, i - w // 2 + w)) for w in windows for i in range(count)]
-    return np.stack([frames[start:stop].mean(0) for start, stop in places])
+    count, step = len(frames), max(min(windows) // 2, 1)
+    parts, rows = -(-count // step), []
+    for part in range(parts):
+        middle = Fraction((2 * part + 1) * count, 2 * parts)
+        starts = [max(0, min(floor(middle - Fraction(window - 1, 2)), count - window)) for window in windows]
+        rows.append([frames[start : start + window].mean(0) for start, window in zip(starts, windows, strict=True)])
+    return np.array(rows)
 
 
 def sentence_of(split: PackedSplit, query: int) -> np.ndarray:
@@ -43,87 +79,127 @@ def sentence_of(split: PackedSplit, query: int) -> np.ndarray:
     return mean / np.linalg.norm(mean)
 
 
-def test_a_fit_is_that_of_plain_loops(captions: Captions) -> None:
-    split, windows, penalty, temperature = captions.split, (1, 4), 0.3, 0.1
+@pytest.mark.parametrize(("kind", "toward"), [("gaussian", "zero"), ("linear", "zero"), ("gaussian", "identity")])
+def test_a_fit_is_that_of_plain_loops(kind: Any, toward: Any, captions: Captions) -> None:
+    """Kernel ridge regression in its dual form, each caption shared out among the rows of its own video."""
+    split, windows, penalty, temperature, width = captions.split, (4, 7), 0.3, 0.1, 0.7
     videos = range(len(split))
-    every = np.concatenate([rows_of(split, video, (1,)) for video in videos])
-    mean, deviation = every.mean(0), every.std(0)
-    scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
-    rows = [(rows_of(split, video, windows) - mean) * scale for video in videos]
+    raw = [rows_of(split, video, windows) for video in videos]
     wanted = [[sentence_of(split, query) for query in split.queries_of(video).tolist()] for video in videos]
+    start = [rows.mean(1) if toward == "identity" else 0 for rows in raw]
+    if toward == "identity":
+        wanted = [[np.resize(sentence, raw[0].shape[2]) for sentence in some] for some in wanted]
+        captions = Captions(split, CPU, torch.float64, batch=3)
+        captions.sentences = torch.from_numpy(np.stack([np.resize(s, raw[0].shape[2]) for s in captions.sentences]))
+        rows = np.concatenate(raw)
+    else:
+        every = np.concatenate([split.video(video)[1].double().numpy() for video in videos])
+        deviation = every.std(0)
+        scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
+        rows = (np.concatenate(raw) - every.mean(0)) * scale
 
-    def solve(shares: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        x, y, weight = [], [], []
-        for video in videos:
-            for sentence, share in zip(wanted[video], shares[video], strict=True):
-                for row, part in zip(rows[video], share, strict=True):
-                    x.append(row)
-                    y.append(sentence)
-                    weight.append(part)
-        x, y, weight = np.array(x), np.array(y), np.array(weight) / sum(weight)
-        middle, target = weight @ x, weight @ y
-        spread = (x - middle).T @ (weight[:, None] * (x - middle))
-        pairs = (x - middle).T @ (weight[:, None] * (y - target))
-        width = len(spread)
-        found = np.linalg.solve(spread + penalty * np.trace(spread) / width * np.eye(width), pairs)
-        return found, target - middle @ found
+    starts = np.concatenate([some * np.ones((len(r), 1)) for some, r in zip(start, raw, strict=True)])
+    owner = np.repeat(videos, [len(some) for some in raw])
+    gram = np.zeros((len(rows), len(rows)))
+    for length in range(2):
+        x = rows[:, length]
+        apart = np.sqrt(((x[:, None] - x) ** 2).sum(2))
+        sigma = width * np.sort(apart[np.triu_indices(len(x), 1)])[(len(x) * (len(x) - 1) // 2 - 1) // 2]
+        gram += (x @ x.T if kind == "linear" else np.exp(-(apart**2) / (2 * sigma**2))) / 2
 
-    matrix, offset = solve([[np.full(len(rows[v]), 1 / len(rows[v])) for _ in wanted[v]] for v in videos])
-    for _ in range(2):
+    shares = [[np.full(len(raw[v]), 1 / len(raw[v])) for _ in wanted[v]] for v in videos]
+    for _ in range(3):
+        count = np.concatenate([np.sum(shares[v], 0) for v in videos])
+        sums = [np.array(shares[v]).T @ np.array(wanted[v]) for v in videos]
+        target = np.concatenate(sums) / count[:, None] - starts
+        weight = count / count.sum()
+        middle = np.eye(len(rows)) - (np.outer(np.ones(len(rows)), weight) if toward == "zero" else 0)
+        centred, mean = middle @ gram @ middle.T, weight @ target if toward == "zero" else 0
+        strength = penalty / 1500 * (weight * np.diag(centred)).sum()
+        ridge = np.diag(weight) @ centred + strength * np.eye(len(rows))
+        dual = np.linalg.solve(ridge, weight[:, None] * (target - mean))
+        found = centred @ dual + mean + starts
+        unit = found / np.linalg.norm(found, axis=1, keepdims=True)
         shares = []
-        for video in videos:
-            mapped = rows[video] @ matrix + offset
-            mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
-            logits = [np.exp(mapped @ sentence / temperature) for sentence in wanted[video]]
+        for v in videos:
+            logits = [np.exp(unit[owner == v] @ sentence / temperature) for sentence in wanted[v]]
             shares.append([part / part.sum() for part in logits])
-        matrix, offset = solve(shares)
-    features = captions.standard()
-    fitted = fit_map(captions, features, Choice(PathConfig(windows), penalty, temperature), 2)
-    np.testing.assert_allclose(fitted[0], matrix, atol=1e-10)
-    np.testing.assert_allclose(fitted[1], offset, atol=1e-10)
+    path = PathConfig(windows, kind, toward=toward)
+    _, mapped = fitted(captions, Choice(path, width, penalty, temperature), iterations=2, toward=toward)
+    for video in videos:
+        np.testing.assert_allclose(mapped(video), found[owner == video], atol=1e-7)
 
 
-def test_limits_of_the_fit(captions: Captions) -> None:
-    """Of large penalties, of one row for each video, and of Fourier features: a Gaussian kernel."""
-    weight, bias = ridge(captions.sums(captions.standard(), (2,)), 1e9)
-    assert float(weight.abs().max()) < 1e-8
-    torch.testing.assert_close(bias, captions.sentences.mean(0), atol=1e-6, rtol=0)
-    features, windows = captions.standard(), (1000,)
-    plain = ridge(captions.sums(features, windows), 1.0)
-    again = fit_map(captions, features, Choice(PathConfig(windows), 1.0, 0.01), 3)
-    for one, same in zip(plain, again, strict=True):
-        torch.testing.assert_close(one, same, atol=1e-9, rtol=0)
-    features = fourier(captions.standard(), captions, (1,), 20_000, 0)
-    x = torch.stack([captions.split.video(v)[1][0].double() for v in range(4)])
-    plain = Features(features.mean, features.scale)(x)
-    sample = torch.cat([captions.split.video(v)[1].double() for v in range(8)])
-    width = torch.pdist(Features(features.mean, features.scale)(sample)).median()
-    kernel = (-torch.cdist(plain, plain).square() / (2 * width.square())).exp()
-    torch.testing.assert_close(2 * features(x) @ features(x).mT / 20_000, kernel, atol=0.05, rtol=0)
+def test_one_row_for_each_video_leaves_nothing_to_share_out(captions: Captions) -> None:
+    choice = Choice(PathConfig((1000,)), 1.0, 1.0, 0.01)
+    plain, _ = fitted(captions, choice, iterations=0)
+    shared, _ = fitted(captions, choice, iterations=3)
+    assert len(plain.landmarks) == 8
+    torch.testing.assert_close(shared.weight, plain.weight, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "linear"])
+def test_a_large_penalty_leaves_the_mean_sentence(kind: Any, captions: Captions) -> None:
+    _, mapped = fitted(captions, Choice(PathConfig((4, 6), kind), 1.0, 1e9, 0.1))
+    for video in range(8):
+        assert np.allclose(mapped(video), captions.sentences.mean(0), atol=1e-5)
+
+
+def test_drawn_to_the_identity_a_large_penalty_leaves_the_windows(captions: Captions) -> None:
+    """Zero-shot: rows of frames as they are, in the space of the words."""
+    joint = Captions(captions.split, CPU, torch.float64, batch=3)
+    joint.sentences = torch.randn(len(joint.sentences), 512, dtype=torch.float64)
+    path = PathConfig((4,), toward="identity")
+    _, mapped = fitted(joint, Choice(path, 1.0, 1e9, 0.1), toward="identity")
+    np.testing.assert_allclose(mapped(2), rows_of(captions.split, 2, (4,)).mean(1), atol=1e-5)
+
+
+def test_the_order_of_videos_and_batches_does_not_matter(captions: Captions) -> None:
+    choice = Choice(PathConfig((4, 6)), 0.7, 1.0, 0.1)
+    order = np.array([5, 2, 7, 0, 1, 6, 3, 4])
+    other = Captions(captions.split.subset(order), CPU, torch.float64, batch=5)
+    _, mapped = fitted(captions, choice)
+    _, again = fitted(other, choice)
+    place = other.split.video_ids.index(captions.split.video_ids[2])
+    np.testing.assert_allclose(again(place), mapped(2), atol=1e-8)
+
+
+def test_few_landmarks_are_near_all_of_them(captions: Captions) -> None:
+    choice = Choice(PathConfig((4, 6)), 2.0, 100.0, 0.1)
+    all_rows, exact = fitted(captions, choice)
+    few, near = fitted(captions, choice, landmarks=60)
+    assert (len(few.landmarks), len(all_rows.landmarks)) == (60, sum(len(exact(video)) for video in range(8)))
+    assert 0 < np.abs(exact(3) - near(3)).max() < 0.05
+
+
+def test_equal_scores_count_against_the_fit() -> None:
+    """Two videos that are alike: the right one is the second."""
+    rows = torch.ones(2, 1, 1)
+    part = Part(rows, rows.new_zeros(()), rows[..., 0] > 0, torch.ones(2, 1, 3), torch.tensor([[True], [False]]))
+    assert sumr([part], (torch.ones(1, 3), torch.zeros(3))) == 300
 
 
 def test_a_path_is_the_map_that_was_fitted(splits: Splits, cache: str) -> None:
-    """Standardisation and Fourier features are folded into its tensors."""
-    for count in (0, 30):
-        fit = {"windows": [[4, 1]], "features": [count], "penalties": [1.0], "temperatures": [0.1], "iterations": 1}
-        config = make_config(cache, **ALONE | {"fit": fit})
-        model, tensors = fit_path(config, splits.train, dtype=torch.float64)
-        retriever = Retriever(model)
-        retriever.get_submodule("path").load_state_dict(tensors)
-        captions = Captions(splits.train, CPU, torch.float64)
-        features = fourier(captions.standard(), captions, (4, 1), count, 0)
-        weight, bias = fit_map(captions, features, Choice(PathConfig((4, 1), count), 1.0, 0.1), 1)
-        frames = splits.train.video(3)[1]
-        given = retriever.encode_video(torch.zeros(1, 8, 512), frames[None], torch.ones(1, len(frames)).bool()).frames
-        rows, _ = window_means(frames[None].double(), torch.ones(1, len(frames)).bool(), (4, 1))
-        torch.testing.assert_close(given, (features(rows) @ weight + bias).float(), atol=1e-4, rtol=1e-4)
+    """Chosen and fitted by a configuration, in float32, of fewer landmarks than rows."""
+    fit = FIT["fit"] | {"windows": [[4, 6]], "penalties": [1.0], "iterations": 1}
+    config = make_config(cache, **ALONE | {"fit": fit})
+    model, tensors = fit_path(config, splits.train)
+    assert model.path == PathConfig((4, 6), landmarks=100)
+    path, wanted = fit_choice(Captions(splits.train, CPU, torch.float64), Choice(model.path, 1.0, 1.0, 0.1), config.fit)
+    frames = splits.train.video(3)[1][None]
+    found = []
+    for dtype, some in ((torch.float32, tensors), (torch.float64, wanted)):
+        module = KernelPath(replace(model, path=path)).to(dtype)
+        module.load_state_dict(some)
+        found.append(module.encode_video(frames.to(dtype), torch.ones(frames.shape[:2]).bool()).frames.double())
+    torch.testing.assert_close(*found, atol=2e-3, rtol=0)
 
 
 def test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none(runs: Runs, splits: Splits) -> None:
     """On the few videos that it is fitted to, the smaller penalty is the better one; on others it is the worse."""
     few = splits.train.subset(range(20))
-    fit = {"windows": [[1]], "features": [0], "penalties": [10.0, 0.001], "temperatures": [0.1]}
-    for name, val, penalty in (("paper", None, 10.0), ("paper-val", few, 0.001), ("val", None, 0.001)):
+    fit = FIT["fit"] | {"windows": [[2]], "widths": [0.7], "penalties": [0.001, 300.0]}
+    for name, val, penalty in (("paper", None, 300.0), ("paper-val", few, 0.001), ("val", None, 0.001)):
         runs.splits = Splits(few, few, few, val)
         config = runs.config(**ALONE | {"fit": fit, "train": {"epochs": 0, "protocol": name.split("-")[0]}})
         captions, selection = Captions(few, CPU), few if penalty < 1 else None
@@ -144,24 +220,33 @@ def test_a_run_that_is_a_fit(runs: Runs, splits: Splits) -> None:
     assert (evaluate(loaded, splits.report).ranks == result.report.ranks).all()
     assert "Fitted in closed form" in (runs.path / "best" / "README.md").read_text()
     assert (runs.resume().report.ranks == result.report.ranks).all()
-    with pytest.raises(TrainingError, match=r"a linear map; .* model\.start=linear"):
+    with pytest.raises(TrainingError, match=r"a kernel regression; .* model\.start=kernel"):
         runs.train(train__start_from=str(runs.path), train__epochs=0, name="deep")
 
 
-def test_a_run_that_starts_linear_scores_as_the_fit_does_and_every_epoch_earns_its_place(
+def test_blocks_beside_a_path_have_to_earn_their_share(
     runs: Runs, splits: Splits, straight: RunResult, straight_runs: StraightRuns
 ) -> None:
-    alone = runs.train(runs.config(**ALONE | RUNS["linear"]), name="alone")
-    start = runs.train(runs.config(**RUNS["linear"], train__epochs=0), name="start")
+    """The share that is best where the epoch is selected, if its lead exceeds the standard error; else none."""
+    alone = runs.train(runs.config(**ALONE | RUNS["kernel"]), name="alone")
+    start = runs.train(runs.config(**RUNS["kernel"], train__epochs=0), name="start")
     assert (start.report.ranks == alone.report.ranks).all()
-    result = straight_runs["linear"]
-    assert result.best_score >= alone.best_score
-    gates = [line["gate"] for line in result.history]
-    kept = load_pretrained(result.output / "best")
-    assert float(kept.path.gate) == pytest.approx(gates[result.best_epoch] if result.best_epoch >= 0 else 0)
-    path = evaluate(path_alone(kept), splits.report)
-    assert (path.ranks == alone.report.ranks).all()
+    result = straight_runs["kernel"]
     assert losses(straight.history) == losses(result.history)  # drawn and trained alike
+    assert result.best_score == straight.best_score  # an epoch is selected by its blocks
+    kept = load_pretrained(result.output / "best")
+    assert (evaluate(path_alone(kept), splits.report).ranks == alone.report.ranks).all()
+    assert (evaluate(blocks_alone(kept), splits.report).ranks == straight.report.ranks).all()
+    ranks = {}
+    for gate in (0.0, *runs.config().fit.gates):
+        tried = load_pretrained(result.output / "best")
+        tried.path.gate.fill_(gate)
+        report = evaluate(tried, splits.selection)
+        ranks[gate] = report.text_to_video.sumr, report.ranks
+    best = max(ranks, key=lambda gate: ranks[gate][0])
+    lead = paired_test(ranks[0.0][1], ranks[best][1], splits.selection.query_to_video, level=0.683)["sumr"]
+    assert float(kept.path.gate) == pytest.approx(best if lead.interval.low > 0 else 0)
+    assert f"in the score is {float(kept.path.gate):g}." in (result.output / "best" / "README.md").read_text()
 
 
 def test_widths_of_0_are_those_of_the_data_and_what_does_not_go_together_is_refused(
@@ -175,3 +260,7 @@ def test_widths_of_0_are_those_of_the_data_and_what_does_not_go_together_is_refu
         fit_path(make_config(cache, **ALONE | {"fit": {"toward": "identity"}}), splits.train)
     with pytest.raises(ConfigError, match="has no blocks to train"):
         make_config(cache, **FIT, model__branches="none")
+    with pytest.raises(ConfigError, match=r"fit\.features.*Fourier features gave way to kernels"):
+        make_config(cache, fit={"features": [0]})
+    assert load_config("linear-tvr") == load_config("kernel-tvr")  # earlier names
+    assert make_config(cache, model__start="linear") == make_config(cache, model__start="kernel")

@@ -43,7 +43,7 @@ def finished(straight_runs: StraightRuns, tmp_path: Path) -> Path:
         ("bert_adam", 4, 1, 0, None),
         ("chunks", 1, 1, 2, (0, 2)),
         ("average", 100, 2, 1, (1, 0)),
-        ("linear", 1, 2, 1, (1, 1)),
+        ("kernel", 1, 2, 1, (1, 1)),
     ],
 )
 def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(

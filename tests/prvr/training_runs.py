@@ -50,9 +50,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "bert_adam": DIFFUSION,
     "chunks": {"train__chunk_videos": 5, **DIFFUSION},
     "average": {"train__average": 2, "optim__lr": 0.01, **DIFFUSION},
-    "linear": {
-        "model__start": "linear",
-        "fit": {"windows": [[1, 4]], "features": [0], "penalties": [1.0], "temperatures": [0.1]},
+    "kernel": {
+        "model__start": "kernel",
+        "fit": {
+            "windows": [[2, 4]],
+            "widths": [1.0],
+            "penalties": [1.0],
+            "temperatures": [0.1],
+            "landmarks": 100,
+        },
     },
 }
 

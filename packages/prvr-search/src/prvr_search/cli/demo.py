@@ -26,7 +26,8 @@ _QUICK = {
     "train.hard_negatives_from": 6,
     "train.batch_size": 24,
     "optim.lr": 0.002,
-    "fit.features": [0],
+    "fit.windows": [[8, 12, 16]],
+    "fit.temperatures": [0.05],
 }
 """Keys of `gmmformer-toy`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _WHOLE = {"train.average": 5}

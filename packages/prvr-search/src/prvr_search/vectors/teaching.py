@@ -129,8 +129,10 @@ class _Folds:
 
     def fit(self, folds: Sequence[int], penalty: float) -> Float32[np.ndarray, "d d"]:
         """The map W^T of the captions of some groups."""
-        sums = Sums(self.rows[folds].sum(0), self.pairs[folds].sum(0))
-        return ridge(sums, penalty, identity=True)[0].float().numpy()
+        rows, pairs = self.rows[folds].sum(0), self.pairs[folds].sum(0)
+        size = len(rows) - 1
+        change, _ = ridge(Sums(rows, pairs - rows[:, :size]), penalty / size, centred=False)  # of W - I
+        return (torch.eye(size) + change).float().numpy()
 
     def best(self, folds: Sequence[int]) -> Float32[np.ndarray, "d d"]:
         """The map of some groups with the penalty whose maps rank their captions best, each without its own group."""

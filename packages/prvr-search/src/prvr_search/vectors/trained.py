@@ -102,7 +102,7 @@ class TrainedModel:
 class RescoredModel(TrainedModel):
     """A retriever of which a part finds videos, which its whole score then orders: a `Rescores`.
 
-    Where a query has a vector for each word, clips find them; where a linear path is joined with blocks, the path.
+    Where a query has a vector for each word, clips find them; where a kernel path is joined with blocks, the path.
     """
 
     candidates = 200

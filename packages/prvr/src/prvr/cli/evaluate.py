@@ -88,7 +88,7 @@ def run(system: System, /, *, args: EvaluateOptions = EvaluateOptions(), keys: K
     first stage alone and the ranking after each stage. --model.KEY VALUE changes a key of the trained model that does
     not change the shape of its weights, for example --model.clip_weight 0.7 --model.frame_weight 0.3.
 
-    The model is compared with the linear map of its training split, unless --fit.baseline is never.
+    The model is compared with the kernel regression of its training split, unless --fit.baseline is never.
 
     SYSTEM may also be zero-shot or training-free, the joint encoder of a corpus alone, by frames or by moments.
     """
@@ -414,7 +414,7 @@ def show_baselines(
     retriever: "FirstStage | None" = None,
     device: "torch.device | str" = "cpu",
 ) -> "Comparison | None":
-    """Prints a report next to chance, zero-shot and the linear map, as far as the corpus and its training split allow.
+    """Prints a report next to chance, zero-shot and kernel regression, as far as the corpus allows.
 
     Where a comparison cannot be made, the reason is printed. None is returned where none is made.
 
@@ -424,13 +424,13 @@ def show_baselines(
         report: the evaluation of the model.
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
-        retriever: the model, where it is at hand: its linear path is not fitted again.
-        device: where the linear map is fitted and evaluated.
+        retriever: the model, where it is at hand: its kernel path is not fitted again.
+        device: where kernel regression is fitted and evaluated.
     """
     from prvr.evaluation import EvaluationConfig, evaluate
     from prvr.evaluation.tables import baselines_table
     from prvr.evaluation.zero_shot import compare_baselines, has_zero_shot, untrained_baselines
-    from prvr.training import linear_baseline, open_split
+    from prvr.training import kernel_baseline, open_split
     from prvr.training.splits import run_corpus
 
     with ExitStack() as stack:
@@ -442,14 +442,14 @@ def show_baselines(
         def zero_shot() -> "dict[str, EvaluationReport]":
             return untrained_baselines(report, packed()) if has_zero_shot(run_corpus(config)) else {}
 
-        def linear() -> "dict[str, EvaluationReport]":
+        def kernel() -> "dict[str, EvaluationReport]":
             return {
                 name: evaluate(path, packed(), EvaluationConfig(ties=report.ties, seed=report.seed), device=device)
-                for name, path in linear_baseline(config, retriever, device).items()
+                for name, path in kernel_baseline(config, retriever, device).items()
             }
 
         baselines: dict[str, EvaluationReport] = {}
-        for name, evaluations in (("zero-shot", zero_shot), ("linear", linear)):
+        for name, evaluations in (("zero-shot", zero_shot), ("kernel", kernel)):
             try:
                 baselines |= evaluations()
             except PrvrError as error:  # the report itself is complete without it

@@ -96,7 +96,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         console = stdout()
         written = prvr.load_config(trained.output / "config.yaml")
         show_report(console, trained.report, by_group=False)
-        is_fitted = getattr(written.model, "start", "drawn") == "linear"
+        is_fitted = getattr(written.model, "start", "drawn") == "kernel"
         best = load_pretrained(trained.output / "best") if is_fitted else None
         device = device_of(args.device)
         comparison = show_baselines(console, written, trained.report, retriever=best, device=device)

@@ -1,6 +1,7 @@
 """Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -93,6 +94,7 @@ def preset_text(name: str) -> str:
         ConfigError: there is no such preset; names those with the closest names.
     """
     files = {file.stem: file for folder in _FOLDERS.values() for file in sorted(folder.glob("*.yaml"))}
+    name = re.sub("^linear-", "kernel-", name)  # as earlier versions called them
     if name not in files:
         raise ConfigError(unknown_name("preset", name, files))
     return files[name].read_text(encoding="utf-8")
@@ -284,6 +286,8 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                     where = f" of a model of kind {model['kind']}"
                 close = similar_keys(key, keys)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
+                if key.endswith(("fit.features", "path.features")):
+                    hint = ": Fourier features gave way to kernels, fit again with `prvr train`"
                 lines.append(f"unknown key {key!r}{where}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")

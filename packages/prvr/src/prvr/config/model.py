@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.registry import Chosen, Registry, named_parts, own_modules, registered
@@ -236,14 +236,23 @@ class RegisterConfig:
         return diffusion + prior
 
 
+def _renamed_start(value: Any) -> Any:
+    return "kernel" if value == "linear" else value
+
+
 @dataclass(frozen=True, config=STRICT)
 class PathConfig:
-    """The linear path of `start: linear`, as its fit has chosen it (`prvr.training.closed_form`)."""
+    """The kernel path of `start: kernel`, as its fit has chosen it (`prvr.training.closed_form`)."""
 
-    windows: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(1, 8), min_length=1, max_length=16)
-    """Rows are means of this many frames around each frame, for each of these lengths."""
-    features: int = Field(default=0, ge=0, le=65_536)
-    """Random Fourier features before the map; 0 = none, it is linear in the frames."""
+    windows: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
+        default=(8, 12, 16), min_length=1, max_length=16
+    )
+    """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
+    kernel: Literal["gaussian", "linear"] = "gaussian"
+    landmarks: int = Field(default=1, ge=1, le=1_000_000)
+    """Training rows with which a row is compared."""
+    toward: Literal["zero", "identity"] = "zero"
+    """identity: the map is added to the mean of the windows, see `fit.toward`."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -265,11 +274,11 @@ class ModelConfig:
     max_frames: int = Field(default=128, gt=0, le=65_536)
     max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames", "none"] = "both"
-    """none: the linear path of `start: linear` alone."""
-    start: Literal["drawn", "linear"] = "drawn"
-    """linear: a map of frames on sentences is fitted in closed form before training (`fit`) and stays as it is, a path
-    beside the blocks. The total score is (1 - gate) that of the path + gate that of the blocks; gate is 0 at the start,
-    and after each epoch the one of `fit.gates` with the best score on the split that selects."""
+    """none: the kernel path of `start: kernel` alone."""
+    start: Annotated[Literal["drawn", "kernel"], BeforeValidator(_renamed_start)] = "drawn"
+    """kernel: a map of frames on sentences is fitted in closed form before training (`fit`) and stays as it is, a path
+    beside the blocks. The total score is (1 - gate) that of the path + gate that of the blocks, where the gate is
+    chosen after training (`fit.gates`). Earlier versions called it linear."""
     path: PathConfig = PathConfig()
     layer: Literal["transformer", "attention"] = "transformer"
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
@@ -345,8 +354,8 @@ class ModelConfig:
         has_registers = self.registers.kind != "none"
         for entry in named_parts(COMPAT, self.compat).values():
             yield from entry.problems(self)
-        if self.branches == "none" and self.start != "linear":
-            yield "branches='none' leaves the linear path alone: set start='linear', got 'drawn'"
+        if self.branches == "none" and self.start != "kernel":
+            yield "branches='none' leaves the kernel path alone: set start='kernel', got 'drawn'"
         if self.hidden % self.heads:
             yield f"hidden={self.hidden} must be a multiple of heads={self.heads}"
         if not self.blocks:
@@ -389,7 +398,7 @@ class ModelConfig:
             yield f"frame_query={self.frame_query!r} needs query_encoder='attention', got {self.query_encoder.kind!r}"
         if self.stream is not None:
             kinds = {self.branches, self.frame_query, self.start, self.frame_pooling, self.padded_rows}
-            if bad := kinds & {"clips", "words", "pooled_words", "second", "linear", "key_clip", "fixed"}:
+            if bad := kinds & {"clips", "words", "pooled_words", "second", "kernel", "key_clip", "fixed"}:
                 yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
         if self.frame_query != "pooled" and self.branches != "both":
             yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"

@@ -155,45 +155,48 @@ class TrainConfig(TrainerConfig):
     """Videos encoded at a time in evaluation."""
 
 
+_Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+
+
 @dataclass(frozen=True, config=STRICT)
 class FitConfig:
-    """The fit of `model.start: linear`: choices among which held-out videos decide, one after the other.
+    """The fit of `model.start: kernel`: choices among which held-out videos decide, one after the other.
 
     These are parts of the training videos and the split that selects or, with `train.protocol: paper`, which selects on
-    the reported one, the split `val` if there is one.
-
-    First the windows, each with its best penalty, then features with their penalty, then the temperature. See
-    `prvr.training.closed_form`.
+    the reported one, the split `val` if there is one. Of each list the middle one is tried first, then its neighbours,
+    and on in the direction in which the score rises. See `prvr.training.closed_form`.
     """
 
+    kernel: Literal["gaussian", "linear"] = "gaussian"
+    """linear: a linear map of the windows, ridge regression."""
     windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
-        default=((1, 8), (1,), (8,), (24,), (48,), (8, 24), (1, 8, 24, 48)), min_length=1, max_length=64
+        default=((4, 6, 8), (8, 12, 16), (16, 24, 32), (32, 48, 64)), min_length=1, max_length=64
     )
-    """Lengths of the windows of frames whose means are the rows of a video, see `model.path.windows`."""
-    features: tuple[Annotated[int, Field(ge=0, le=65_536)], ...] = Field(default=(0, 1500), min_length=1, max_length=8)
-    """Numbers of random Fourier features; 0 = a linear map."""
-    penalties: tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...] = Field(
-        default=(0.3, 1.0, 3.0, 10.0), min_length=1, max_length=64
+    """Lengths of windows of frames, see `model.path.windows`."""
+    widths: tuple[_Positive, ...] = Field(default=(0.25, 0.5, 1.0, 2.0, 4.0), min_length=1, max_length=64)
+    """Widths of the Gaussian, in median distances of rows."""
+    penalties: tuple[_Positive, ...] = Field(
+        default=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), min_length=1, max_length=64
     )
-    """Penalties of ridge regression, in mean variances of the features."""
-    temperatures: tuple[Annotated[float, Field(ge=1e-4, le=1e6)], ...] = Field(
-        default=(0.05, 0.1, 0.3), min_length=1, max_length=16
-    )
+    """Penalties of ridge regression, in 1,500ths of the total variance of rows in the space of the kernel."""
+    temperatures: tuple[_Positive, ...] = Field(default=(0.0125, 0.025, 0.05, 0.1, 0.2), min_length=1, max_length=16)
     """Of the softmax over the rows of a video that shares a caption out among them."""
-    iterations: int = Field(default=5, ge=0, le=1000)
+    iterations: int = Field(default=3, ge=0, le=1000)
     """How often captions are shared out again and the map is fitted to it, after a first fit to equal shares."""
+    landmarks: int = Field(default=1500, ge=2, le=65_536)
+    """Rows that the map is a combination of, where there are more than twice as many; else all of them, and the
+    regression is exact."""
     toward: Literal["zero", "identity"] = "zero"
     """What the penalty draws the map to. identity: for frames and sentences of one space, which then are compared as
     they are where captions are few; rows are neither centred nor standardised."""
     folds: int = Field(default=5, ge=2, le=100)
     """Parts of the training videos. Each is held out once where they are few, of more than 500 videos one alone."""
-    gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
-        default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0), min_length=1, max_length=64
-    )
-    """Shares of the blocks in the score, see `model.start`."""
+    gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(default=(0.1, 0.3, 1.0), min_length=1, max_length=64)
+    """Shares of the blocks in the score, one of which is chosen on the split that selects if there it leads the path
+    alone by more than the standard error, see `model.start`."""
     baseline: Literal["auto", "always", "never"] = "auto"
-    """Compare a model that is trained or evaluated with the linear map of its training split; auto: where fitting it
-    takes minutes, see `prvr.training.linear_baseline`."""
+    """Compare a model that is trained or evaluated with the kernel regression of its training split; auto: where
+    fitting it takes minutes, see `prvr.training.kernel_baseline`."""
 
 
 @dataclass(frozen=True, config=STRICT)

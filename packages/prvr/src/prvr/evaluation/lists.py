@@ -316,7 +316,7 @@ def video_moments(
     """The moments of a video for some queries, the best first, on the host; the best one is that of search.
 
     By the score of frames and clips at the time of each frame, of clips alone, or of the parts of the video that clips
-    are, where clips say so; of a linear path alone beside blocks. None if the retriever keeps neither clips nor frames.
+    are, where clips say so; of a kernel path alone beside blocks. None if the retriever keeps neither clips nor frames.
 
     Args:
         retriever: the first stage.
@@ -335,7 +335,10 @@ def video_moments(
         return ranked_spans(line.double().cpu(), part.clip_spans[row].double().cpu())
     frames = None
     if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
-        frames = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
+        count = int(split.frame_counts[video])
+        frames = part.frames[row, :count]  # padding is no time
+        if part.frame_mask is not None:  # rows of a kernel path are fewer than frames
+            frames = frames[part.frame_mask[row, :count]]
     if clips is not None and frames is not None:  # each step of time is scored as a video of its own
         every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
         steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)

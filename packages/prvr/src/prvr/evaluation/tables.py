@@ -16,9 +16,8 @@ _PARTS = ("queries", *_RECALLS, "MdR", "MnR")
 _BASELINES = {
     "zero-shot": "zero-shot (joint encoder, no training)",
     "training-free": "training-free (the same, by moments)",
-    "linear": "linear (a map in closed form)",
-    "linear, first setting": "linear (closed form, first setting)",
-    "linear path": "linear (the path of this model)",
+    "kernel": "kernel (regression in closed form)",
+    "kernel path": "kernel (the path of this model)",
 }
 
 

@@ -34,7 +34,7 @@ class Comparison:
         split: collection and split.
         chance: R@1, 5, 10, 100 and SumR of a random order of the gallery, in percent.
         baselines: metrics of `zero-shot` and `training-free`, the joint encoder alone by frames and by moments, and of
-            a linear map (`prvr.training.linear_baseline`); of those that there are.
+            kernel regression (`prvr.training.kernel_baseline`); of those that there are.
         model: metrics of the trained model.
         sumr: SumR of the model minus SumR of a baseline, paired by query and resampled by video; all but
             `training-free`.
@@ -47,7 +47,7 @@ class Comparison:
     baselines: Mapping[str, RetrievalMetrics]
     model: RetrievalMetrics
     sumr: Mapping[str, Difference]
-    above_chance: Collection[str] = ("model", "zero-shot", "linear")
+    above_chance: Collection[str] = ("model", "zero-shot", "kernel")
     warnings: tuple[str, ...] = ()
 
     @property
@@ -66,11 +66,11 @@ class Comparison:
             >>> from prvr.evaluation.significance import Interval
             >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
             >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)
-            >>> for name in ("zero-shot", "linear"):
+            >>> for name in ("zero-shot", "kernel"):
             ...     print(Comparison("tvr test", (1.0,) * 5, {name: metrics}, metrics, {name: worse}).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
-            The linear map is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Train with --preset
-            linear-tvr or --model.start linear.
+            Kernel regression is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Train with --preset
+            kernel-tvr or --model.start kernel.
         """
         tied = {_label(name): self.baselines[name].tied for name in self.sumr} | {"this model": self.model.tied}
         degenerate = [
@@ -97,28 +97,28 @@ class Comparison:
         else:
             verdict = f"{_capital(better)} is better than {worse}: {difference}."
             if not wins and baseline != "zero-shot":
-                start = "" if baseline == "linear path" else " or --model.start linear"
-                advice = f" Train with --preset {linear_preset(self.split)}{start}."
+                start = "" if baseline == "kernel path" else " or --model.start kernel"
+                advice = f" Train with --preset {kernel_preset(self.split)}{start}."
         return verdict + advice
 
 
 def _label(baseline: str) -> str:
-    return "the linear map" if baseline.startswith("linear") else baseline
+    return "kernel regression" if baseline.startswith("kernel") else baseline
 
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def linear_preset(collection: str) -> str:
-    """The value of `--preset` that trains the linear map on a collection, and the options that it needs.
+def kernel_preset(collection: str) -> str:
+    """The value of `--preset` that fits kernel regression to a collection, and the options that it needs.
 
     Examples:
-        >>> linear_preset("toy-tiny"), linear_preset("films")
-        ('linear-toy', 'linear-tvr --data.feature null')
+        >>> kernel_preset("toy-tiny"), kernel_preset("films")
+        ('kernel-toy', 'kernel-tvr --data.feature null')
     """
-    name = f"linear-{re.split('[- ]', collection, maxsplit=1)[0]}"
-    return name if name in preset_names() else "linear-tvr --data.feature null"
+    name = f"kernel-{re.split('[- ]', collection, maxsplit=1)[0]}"
+    return name if name in preset_names() else "kernel-tvr --data.feature null"
 
 
 def zero_shot_scores(

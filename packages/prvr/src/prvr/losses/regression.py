@@ -1,4 +1,4 @@
-"""Regression of the rows of a video on its sentences, the loss of the linear path, for a model that is trained."""
+"""Regression of the rows of a video on its sentences, the loss of the kernel path, for a model that is trained."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.config.losses import RegressionSettings
 from prvr.losses.term import LossInputs, Term
+from prvr.models.kernel_path import sentences
 from prvr.models.layers import initialise
-from prvr.models.linear_path import sentences
 from prvr.scoring import at_least_float32, unit_rows
 
 

@@ -11,8 +11,8 @@ from prvr.config import CLIPS, COMPAT, POOLINGS, QUERIES, BlockConfig, ModelConf
 from prvr.errors import InputError
 from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
 from prvr.models.encoders import BranchEncoder, FrameQuery, QueryPart, SecondQuery, build_blocks, frame_scores
+from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import expect_fits, initialise
-from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
 from prvr.models.streams import SecondStream
@@ -66,7 +66,7 @@ class Retriever(PretrainedModel):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.path = LinearPath(config) if config.start == "linear" else None
+        self.path = KernelPath(config) if config.start == "kernel" else None
         self.has_blocks = config.branches != "none"
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
         length = config.max_frames if config.clip_construction == "frames" else config.num_clips
@@ -237,8 +237,8 @@ class Retriever(PretrainedModel):
         """
         if self.path is not None and video.path is not None and isinstance(text, TextEmbedding):
             blocks = self.score(text, replace(video, path=None), dots)
-            linear = self.path.score(text.path, video.path)
-            return replace(blocks, total=linear.lerp(blocks.total, self.path.gate))
+            alone = self.path.score(text.path, video.path)
+            return replace(blocks, total=alone.lerp(blocks.total, self.path.gate))
         clips = clips_dot = frames = frames_dot = key_clip = None
         vectors, unit = query_vectors(text), video.unit
         if self.frame_pool.by_clip and video.clips is not None and video.frames is not None:

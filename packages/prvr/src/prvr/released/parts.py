@@ -34,7 +34,7 @@ def _float32(model: ModelConfig) -> Iterator[str]:
 
 
 def _stored(model: ModelConfig) -> Iterator[str]:
-    if model.clip_construction != "merged" or model.start == "linear":
+    if model.clip_construction != "merged" or model.start == "kernel":
         yield (
             "compat.merging='stored' needs clip_construction='merged' and start='drawn', got "
             f"{model.clip_construction!r} and {model.start!r}"

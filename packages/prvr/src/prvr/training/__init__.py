@@ -2,7 +2,7 @@
 
 from prvr.errors import TrainingError
 from prvr.stages.pipelines import is_reranker_run
-from prvr.training.baseline import linear_baseline
+from prvr.training.baseline import kernel_baseline
 from prvr.training.optimizer import BertAdam, build_optimizer
 from prvr.training.processes import EpochProgress, Terminated, no_progress, terminal_bar
 from prvr.training.reranker_config import (
@@ -33,7 +33,7 @@ __all__ = [
     "TrainingError",
     "build_optimizer",
     "is_reranker_run",
-    "linear_baseline",
+    "kernel_baseline",
     "no_progress",
     "open_split",
     "open_splits",

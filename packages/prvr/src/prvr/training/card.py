@@ -26,7 +26,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     }[train.protocol]
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
-        is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "linear"
+        is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "kernel"
         chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the initial model."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."

@@ -232,7 +232,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
         remedy = "Use the configuration it was trained with (config.yaml in its run folder)."
         ours, parts = ({name.partition(".")[0] for name in state} for state in (own, theirs))
         if parts == {"path"} and ours != parts:
-            remedy = "It is a linear map; a deep system fits one of its own with model.start=linear."
+            remedy = "It is a kernel regression; a deep system fits one of its own with model.start=kernel."
         raise TrainingError(f"{source}: a checkpoint of another model ({some}{more}). {remedy}")
     module.load_state_dict(dict(weights))
 

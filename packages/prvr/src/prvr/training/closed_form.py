@@ -1,68 +1,55 @@
-r"""The fit of a linear path in closed form, from captions of whole videos without the times of their moments.
+r"""The fit of a kernel path in closed form, from captions of whole videos without the times of their moments.
 
 Which row of its video a caption describes is not known (multiple instance learning; Dietterich et al., 1997). As in EM,
-two steps alternate. Given the map, each caption is shared out among the rows of its own video,
+two steps alternate. Given the map f, each caption is shared out among the rows of its own video,
 
-$$r_{qi} = \mathrm{softmax}_i(\cos(y_q, W x_i + b) / \tau),$$
+$$r_{qi} = \mathrm{softmax}_i(\cos(y_q, f(x_i)) / \tau),$$
 
-at first equally. Given the shares, the map is ridge regression of rows x on sentences y, weighted by r,
+at first equally. Given the shares, the map is kernel ridge regression of sentences y on rows x, weighted by r. With
+landmarks Z, $z(x) = L^{-1} k(Z, x)$ and $L L^T = k(Z, Z)$ (Williams and Seeger, 2001),
 
-$$W = (A + \lambda s I)^{-1} (C + \lambda s P), \quad A = \sum r\, x x^T, \quad C = \sum r\, x y^T,$$
+$$f(x) = W z(x) + b, \quad W^T = (A + \lambda s I)^{-1} C, \quad A = \sum r\, z z^T, \quad C = \sum r\, z y^T,$$
 
-of centred sums, where s is the mean variance and P is 0, or I where frames and sentences share a space. Each iteration
-is one pass over the videos, whose sums are all that is kept.
+of centred sums, where s is the trace of A over 1,500. With all rows as landmarks this is exact. Each iteration is one
+pass over the videos, whose sums are all that is kept. Where the map is drawn to the identity, the regression is
+on y - x, and sums are not centred.
 """
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.config import Config, ModelConfig, PathConfig
+from prvr.config import Config, FitConfig, ModelConfig, PathConfig
 from prvr.data import PackedSplit
 from prvr.data.on_device import batches_on
 from prvr.data.sampling import pad
 from prvr.errors import InputError
 from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.models.linear_path import LinearPath, sentences, window_means
+from prvr.models.kernel_path import kernel, parts_of, sentences, window_means
 from prvr.scoring import max_scores
-from prvr.training.checkpoint import derived_seed
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _VIDEOS, _QUERIES = 64, 1024  # read at a time
-_CHOOSE = 1000  # videos, counted once for each fold that is held out, at most
-_SAMPLE = 1000  # rows between which distances are measured
-VERSION = 1
+_CHOOSE = 1000  # videos by which settings are compared, at most
+_ITERATIONS = 2  # after which settings are compared
+_MARGIN = 0.5  # of SumR: shorter windows take longer
+_FEW = 500  # landmarks by which settings are compared, twice as many with one fold
+_SAMPLE = 1000  # landmarks between which distances are measured
+_KEPT = 2**27  # numbers of rows that are kept between passes
+_UNIT = 1500  # the part of the variance that a penalty counts in
+VERSION = 2
 """Raised with every change after which a fit gives another map."""
-
-
-@dataclass(frozen=True)
-class Features:
-    """What the map reads of a row: its standardised entries x, or random Fourier features of them.
-
-    Args:
-        mean, scale: `(f,)` x = (row - mean) scale.
-        frequencies, phases: `(m, f)` and `(m,)`: cos(frequencies x + phases); None = x itself.
-    """
-
-    mean: Float[Tensor, " f"]
-    scale: Float[Tensor, " f"]
-    frequencies: Float[Tensor, "m f"] | None = None
-    phases: Float[Tensor, " m"] | None = None
-
-    def __call__(self, rows: Float[Tensor, "*b f"]) -> Float[Tensor, "*b d"]:
-        """The features of rows."""
-        x = (rows - self.mean) * self.scale
-        return x if self.frequencies is None else F.linear(x, self.frequencies, self.phases).cos()
 
 
 @dataclass(frozen=True)
@@ -83,36 +70,106 @@ class Sums:
         x = F.pad(x, (0, 1), value=1.0)
         return cls(((x * shares[:, None]).mT @ x).double(), (x.mT @ targets).double())
 
-    @classmethod
-    def mean(cls, parts: "Sequence[Sums]") -> "Sums":
-        """The mean of several."""
-        return cls(torch.stack([p.rows for p in parts]).mean(0), torch.stack([p.pairs for p in parts]).mean(0))
-
 
 Map = tuple[Float[Tensor, "d e"], Float[Tensor, " e"]]
 """W^T and b: features z to z W^T + b."""
 
 
-def ridge(sums: Sums, penalty: float, *, identity: bool = False) -> Map:
+def ridge(sums: Sums, penalty: float, *, centred: bool = True) -> Map:
     """The map of least weighted squared error and penalty, in float64 by Cholesky.
 
     Args:
         sums: the sums.
-        penalty: of the squared entries of W, in mean variances of the features.
-        identity: of those of W - I instead, without centring and offset: a large penalty gives the features themselves.
+        penalty: of the squared entries of W, as a share of the total variance of the rows.
+        centred: with an offset; else b = 0, and squares take the place of variances.
     """
     count = sums.rows[-1, -1]
     mean, target = sums.rows[:-1, -1] / count, sums.pairs[-1] / count
     rows, pairs = sums.rows[:-1, :-1] / count, sums.pairs[:-1] / count
-    if not identity:
+    if centred:
         rows, pairs = rows - mean.outer(mean), pairs - mean.outer(target)
+    # A positive penalty of at least a rounding error, also of rows that are all alike.
+    strength = penalty * rows.trace() + torch.finfo(rows.dtype).eps
     eye = torch.eye(len(rows), dtype=rows.dtype, device=rows.device)
-    # A positive penalty of at least a rounding error, also of features that are all alike.
-    strength = penalty * rows.trace() / len(rows) + torch.finfo(rows.dtype).eps
-    weight = torch.cholesky_solve(
-        pairs + strength * eye if identity else pairs, torch.linalg.cholesky(rows + strength * eye)
-    )
-    return weight, torch.zeros_like(target) if identity else target - mean @ weight
+    weight = torch.cholesky_solve(pairs, torch.linalg.cholesky(rows + strength * eye))
+    return weight, target - mean @ weight if centred else torch.zeros_like(target)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some videos as the regression reads them.
+
+    Args:
+        rows: `(v, r, m)` z(x).
+        start: `(v, r, e)` what is added to the map, x with `toward: identity`, or zero.
+        valid: `(v, r)` which rows there are.
+        targets: `(v, k, e)` the sentences of the captions of each video.
+        captioned: `(v, k)` which captions there are.
+    """
+
+    rows: Float[Tensor, "v r m"]
+    start: Float[Tensor, "*_"]
+    valid: Bool[Tensor, "v r"]
+    targets: Float[Tensor, "v k e"]
+    captioned: Bool[Tensor, "v k"]
+
+    def of(self, videos: Bool[Tensor, " v"]) -> "Part":
+        """Some of the videos."""
+        start = self.start[videos] if self.start.ndim else self.start
+        return Part(self.rows[videos], start, self.valid[videos], self.targets[videos], self.captioned[videos])
+
+    def mapped(self, fitted: Map) -> Float[Tensor, "v r e"]:
+        """The rows in the space of the sentences."""
+        weight, bias = (part.to(self.rows) for part in fitted)
+        return self.rows @ weight + bias + self.start
+
+    def sums(self, temperature: float, fitted: Map | None) -> Sums:
+        """Sums with shares by a map, or equal ones."""
+        logits = torch.zeros(*self.captioned.shape, self.rows.shape[1], dtype=self.rows.dtype, device=self.rows.device)
+        if fitted is not None:
+            logits = self.targets @ F.normalize(self.mapped(fitted), dim=-1).mT / temperature
+        shares = logits.masked_fill(~self.valid[:, None], -torch.inf).softmax(2) * self.captioned[..., None]
+        of_rows = shares.sum(1)  # (v, r)
+        targets = shares.mT @ self.targets - of_rows[..., None] * self.start
+        return Sums.of(self.rows[self.valid], of_rows[self.valid], targets[self.valid])
+
+
+def total(parts: Iterable[Part], temperature: float = 1.0, fitted: Map | None = None) -> Sums:
+    """The sums of all parts, one pass; each caption is shared out equally, or as a map says."""
+    sums = None
+    for part in parts:
+        more = part.sums(temperature, fitted)
+        sums = more if sums is None else Sums(sums.rows + more.rows, sums.pairs + more.pairs)
+    if sums is None:
+        raise InputError("kernel regression needs captions of one video at least")
+    return sums
+
+
+def fit_map(
+    parts: Iterable[Part], equal: Sums, penalty: float, temperature: float, iterations: int, *, centred: bool = True
+) -> Map:
+    """The map after some iterations, each with shares by the map before.
+
+    Args:
+        parts: what it is fitted to, read once for each iteration.
+        equal: their sums with equal shares, which the first map is fitted to.
+        penalty, temperature: of the regression, in 1,500ths of the total variance, and of the shares.
+        iterations: how many.
+        centred: as of `ridge`.
+    """
+    fitted = ridge(equal, penalty / _UNIT, centred=centred)
+    for _ in range(iterations):
+        fitted = ridge(total(parts, temperature, fitted), penalty / _UNIT, centred=centred)
+    return fitted
+
+
+def sumr(parts: Sequence[Part], fitted: Map) -> float:
+    """SumR of the captions of some videos among these; of equal scores the right one is the last."""
+    texts = torch.cat([part.targets[part.captioned] for part in parts])
+    own = torch.cat([part.captioned.sum(1) for part in parts])
+    own = torch.arange(len(own), device=own.device).repeat_interleave(own)
+    scores = torch.cat([max_scores(texts, part.mapped(fitted), part.valid, dots=False)[0] for part in parts], 1)
+    return RetrievalMetrics.from_ranks((scores >= scores.gather(1, own[:, None])).sum(1).cpu()).sumr
 
 
 class Captions:
@@ -132,7 +189,7 @@ class Captions:
         words = batches_on(device, split.query_batches(_QUERIES))
         self.sentences = torch.cat([sentences(rows.to(dtype), mask) for rows, mask, _ in words])
 
-    def videos(self) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
+    def frames(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Frames, their mask, and the numbers of the videos, a batch at a time."""
         for _, frames, mask, numbers in batches_on(self.device, self.split.video_batches(self.batch)):
             yield frames.to(self.dtype), mask, numbers
@@ -141,58 +198,116 @@ class Captions:
         """Some of the videos."""
         return Captions(self.split.subset(videos), self.device, self.dtype, self.batch)
 
-    def standard(self, identity: bool = False) -> Features:
-        """Entries of mean 0 and variance 1 over all frames, where constant ones are 0; or entries as they are."""
-        if identity:
-            width = self.split.feature_dim
-            return Features(*(fill(width, dtype=self.dtype, device=self.device) for fill in (torch.zeros, torch.ones)))
+    def standard(self) -> tuple[Float[Tensor, " f"], Float[Tensor, " f"]]:
+        """The mean of each entry of the frames, and 1 over its deviation, 0 for constant ones."""
         count, total, squares = 0, 0.0, 0.0
-        for frames, mask, _ in self.videos():
+        for frames, mask, _ in self.frames():
             valid = frames[mask].double()
             count = count + len(valid)
             total = total + valid.sum(0)
             squares = squares + valid.square().sum(0)
         mean = torch.as_tensor(total) / count
         deviation = (torch.as_tensor(squares) / count - mean.square()).clamp(min=0).sqrt()
-        scale = torch.where(deviation > 1e-6, 1 / deviation, 0.0)
-        return Features(mean.to(self.dtype), scale.to(self.dtype))
+        return mean.to(self.dtype), torch.where(deviation > 1e-6, 1 / deviation, 0.0).to(self.dtype)
 
-    def sums(
-        self, features: Features, windows: Sequence[int], temperature: float = 1.0, fitted: Map | None = None
-    ) -> Sums:
-        """The sums of one pass; each caption is shared out among the rows of its video equally, or as a map says."""
-        rows = pairs = torch.zeros((), dtype=torch.float64, device=self.device)
-        for frames, mask, numbers in self.videos():
-            x, valid = window_means(frames, mask, windows)
-            z = features(x)
-            targets, target_mask = self._targets(numbers.tolist())  # (v, k, e), (v, k)
-            logits = torch.zeros(*target_mask.shape, z.shape[1], dtype=self.dtype, device=self.device)
-            if fitted is not None:
-                logits = targets @ F.normalize(_mapped(z, fitted), dim=-1).mT / temperature
-            shares = logits.masked_fill(~valid[:, None], -torch.inf).softmax(2) * target_mask[..., None]  # (v, k, r)
-            part = Sums.of(z[valid], shares.sum(1)[valid], (shares.mT @ targets)[valid])
-            rows, pairs = rows + part.rows, pairs + part.pairs
-        return Sums(rows, pairs)
-
-    def _targets(self, videos: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def targets(self, videos: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The sentences of some videos, padded to the most of any, and which of them are valid."""
         padded, mask = pad([self.sentences[torch.from_numpy(self.split.queries_of(video))] for video in videos])
         return padded, mask.to(self.device)
 
-    def sumr(self, features: Features, windows: Sequence[int], fitted: Map) -> float:
-        """SumR of the captions among these videos."""
-        scores = []
-        for frames, mask, _ in self.videos():
-            x, valid = window_means(frames, mask, windows)
-            scores.append(max_scores(self.sentences, _mapped(features(x), fitted), valid, dots=False)[0])
-        scores_of_all = torch.cat(scores, 1).cpu()
-        own = scores_of_all.gather(1, torch.from_numpy(self.split.query_to_video)[:, None])
-        return RetrievalMetrics.from_ranks((scores_of_all >= own).sum(1)).sumr
+
+@dataclass(frozen=True)
+class Landmarks:
+    """A kernel with its landmarks: what makes rows of frames.
+
+    Args:
+        path: windows, kernel, and what the map is drawn to.
+        mean, scale: `(f,)` x = (means of windows - mean) scale.
+        rows: `(m, w, f)` the landmarks.
+        widths: `(w,)` of the Gaussians.
+    """
+
+    path: PathConfig
+    mean: Float[Tensor, " f"]
+    scale: Float[Tensor, " f"]
+    rows: Float[Tensor, "m w f"]
+    widths: Float[Tensor, " w"]
+
+    @classmethod
+    def of(
+        cls, path: PathConfig, captions: Captions, standard: tuple[Tensor, Tensor], most: int, width: float
+    ) -> "Landmarks":
+        """At most so many rows of the training videos, evenly spread over them.
+
+        Args:
+            path: windows, kernel, and what the map is drawn to.
+            captions: the training videos.
+            standard: their mean and scale.
+            most: the number of landmarks.
+            width: of the Gaussians, in medians of the distances of rows.
+        """
+        wanted = _spread(sum(parts_of(int(count), path.windows) for count in captions.split.frame_counts), most)
+        found, before = [], 0
+        for frames, mask, _ in captions.frames():
+            means, valid = window_means(frames, mask, path.windows)
+            rows = means[valid]
+            here = wanted[(wanted >= before) & (wanted < before + len(rows))] - before
+            found.append((rows[here.to(rows.device)] - standard[0]) * standard[1])
+            before += len(rows)
+        rows = torch.cat(found)
+        sample = rows[_spread(len(rows), _SAMPLE).to(rows.device)]
+        distances = [torch.pdist(of_length) for of_length in sample.unbind(1)]
+        medians = [some.median().clamp(min=1e-6) if len(some) else rows.new_ones(()) for some in distances]
+        return cls(path, *standard, rows, width * torch.stack(medians))
+
+    def kernel(self, rows: Float[Tensor, "*b w f"], some: Any = slice(None)) -> Float[Tensor, "*b m"]:
+        """Between rows and all or some landmarks."""
+        return kernel(rows, self.rows[some], self.widths, self.path.kernel)
+
+    def factor(self, some: Any = slice(None)) -> Float[Tensor, "m m"]:
+        """L^T of the landmarks."""
+        square = self.kernel(self.rows[some], some).double()
+        # Rows that are alike make it singular; the shift is far below any penalty.
+        shift = torch.finfo(self.rows.dtype).eps ** 0.75 * square.diagonal().mean()
+        eye = torch.eye(len(square), dtype=square.dtype, device=square.device)
+        return torch.linalg.cholesky(square + (shift + torch.finfo(square.dtype).tiny) * eye).mT.to(self.rows.dtype)
+
+    def parts(self, captions: Captions, of_rows: Callable[[Tensor], Tensor]) -> Iterator[tuple[Part, list[int]]]:
+        """Batches of videos, with what is made of their rows, and their numbers."""
+        for frames, mask, numbers in captions.frames():
+            means, valid = window_means(frames, mask, self.path.windows)
+            start = means.mean(2) if self.path.toward == "identity" else means.new_zeros(())
+            videos = numbers.tolist()
+            yield Part(of_rows((means - self.mean) * self.scale), start, valid, *captions.targets(videos)), videos
 
 
-def _mapped(z: Tensor, fitted: Map) -> Tensor:
-    weight, bias = (part.to(z) for part in fitted)
-    return z @ weight + bias
+class _Passes:
+    """The parts of a fit: kept between passes where they are small, else made again in each."""
+
+    def __init__(self, landmarks: Landmarks, captions: Captions, factor: Float[Tensor, "m m"]) -> None:
+        self._landmarks, self._captions, self._factor = landmarks, captions, factor
+        rows = sum(parts_of(int(count), landmarks.path.windows) for count in captions.split.frame_counts)
+        self._kept = [*self._parts()] if rows * len(factor) <= _KEPT else None
+
+    def __iter__(self) -> Iterator[Part]:
+        return self._parts() if self._kept is None else iter(self._kept)
+
+    def _parts(self) -> Iterator[Part]:
+        def whitened(rows: Tensor) -> Tensor:
+            return _solved(self._factor, self._landmarks.kernel(rows))
+
+        return (part for part, _ in self._landmarks.parts(self._captions, whitened))
+
+
+def _spread(total: int, most: int) -> Int[Tensor, " n"]:
+    """At most so many of the numbers below a total, evenly spread."""
+    count = min(most, total)
+    return torch.arange(count) * total // count
+
+
+def _solved(factor: Float[Tensor, "m m"], rows: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m"]:
+    flat = rows.flatten(0, -2)
+    return torch.linalg.solve_triangular(factor, flat, upper=True, left=False).unflatten(0, rows.shape[:-1])
 
 
 @dataclass(frozen=True)
@@ -200,42 +315,15 @@ class Choice:
     """What a fit has chosen.
 
     Args:
-        path: windows and number of features.
-        penalty, temperature: of the fit.
+        path: windows and kernel.
+        width: of the Gaussian, in median distances.
+        penalty, temperature: of the regression and the shares.
     """
 
     path: PathConfig
+    width: float
     penalty: float
     temperature: float
-
-
-def fourier(features: Features, captions: Captions, windows: Sequence[int], count: int, seed: int) -> Features:
-    """Random Fourier features of a Gaussian kernel, whose width is the median distance of two rows.
-
-    Frequencies and phases depend on the seed alone, the rows on the ids of the videos.
-
-    Args:
-        features: the standardised entries.
-        captions: the videos whose rows are measured.
-        windows: lengths of windows.
-        count: how many features; 0 = the standardised entries themselves.
-        seed: of the draws.
-    """
-    if not count:
-        return features
-    sample = np.argsort(_places(captions.split))[:_VIDEOS]
-    frames, mask = (part.to(captions.device) for part in pad([captions.split.video(int(v))[1] for v in sample]))
-    x, valid = window_means(frames.to(captions.dtype), mask, windows)
-    rows = features(x)[valid].double()
-    rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE), device=rows.device).long()]
-    width = torch.pdist(rows).median().clamp(min=1e-6)
-    generator = torch.Generator().manual_seed(derived_seed(seed, "fourier"))
-    drawn = torch.randn(count, rows.shape[1], generator=generator, dtype=torch.float64)
-    phases = torch.rand(count, generator=generator, dtype=torch.float64) * (2 * torch.pi)
-    frequencies = drawn.to(rows) / width
-    return replace(
-        features, frequencies=frequencies.to(captions.dtype), phases=phases.to(frequencies).to(captions.dtype)
-    )
 
 
 def _places(split: PackedSplit) -> np.ndarray:
@@ -243,10 +331,81 @@ def _places(split: PackedSplit) -> np.ndarray:
     return np.array([int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") for name in split.video_ids])
 
 
-def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
-    """Windows with a penalty, then features with a penalty, then the temperature, by SumR on held-out videos.
+def climb(
+    options: Sequence[_T], start: _T, score: Callable[[_T], float], margin: float = 0.0
+) -> tuple[_T, dict[_T, float]]:
+    """The best option of an ordered list, found in the direction in which the score rises.
 
-    Maps to choose among are fitted to equal shares, for the temperature to shares of one iteration.
+    Args:
+        options: from small to large.
+        start: the one to begin with.
+        score: of an option.
+        margin: how much it must rise.
+
+    Returns:
+        The option from which the score rises to neither side, and the scores of those looked at, in their order.
+
+    Examples:
+        >>> climb([1, 2, 3, 4, 5], 3, lambda option: -abs(option - 5))
+        (5, {2: -3, 3: -2, 4: -1, 5: 0})
+    """
+    best = options.index(start)
+    scores = {best: score(start)}
+    for step in (-1, 1):
+        while 0 <= best + step < len(options):
+            if best + step not in scores:
+                scores[best + step] = score(options[best + step])
+            if scores[best + step] <= scores[best] + margin:
+                break
+            best += step
+    return options[best], {options[place]: scores[place] for place in sorted(scores)}
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """Videos that maps are fitted to, their sums with equal shares, and videos that are held out."""
+
+    train: Sequence[Part]
+    equal: Sums
+    test: Sequence[Part]
+
+    def sumr(self, penalty: float, temperature: float, centred: bool) -> float:
+        """SumR on what is held out, after as many iterations as settle the order of settings."""
+        return sumr(self.test, fit_map(self.train, self.equal, penalty, temperature, _ITERATIONS, centred=centred))
+
+
+def _folds(
+    landmarks: Landmarks, captions: Captions, groups: Sequence[Int[np.ndarray, " _"]], selection: Captions | None
+) -> Iterator[_Fold]:
+    """The training videos without each of some groups, which are held out, and all with a selection held out.
+
+    Landmarks of videos that are held out do not count.
+    """
+    batches = [*landmarks.parts(captions, landmarks.kernel)]
+    owner = np.concatenate([np.repeat(videos, part.valid.sum(1).tolist()) for part, videos in batches])
+    owner = owner[_spread(len(owner), len(landmarks.rows))]
+    for group in groups:
+        free = torch.from_numpy(np.flatnonzero(~np.isin(owner, group))).to(landmarks.rows.device)
+        factor = landmarks.factor(free)
+        sides: tuple[list[Part], list[Part]] = [], []
+        for part, videos in batches:
+            out = np.isin(videos, group)
+            for side, here in zip(sides, (~out, out), strict=True):
+                if here.any():
+                    kept = part.of(torch.from_numpy(here).to(free.device))
+                    side.append(replace(kept, rows=_solved(factor, kept.rows[..., free])))
+        yield _Fold(sides[0], total(sides[0]), sides[1])
+    if selection is not None:
+        factor = landmarks.factor()
+        train = [replace(part, rows=_solved(factor, part.rows)) for part, _ in batches]
+        test = [part for part, _ in landmarks.parts(selection, lambda x: _solved(factor, landmarks.kernel(x)))]
+        yield _Fold(train, total(train), test)
+
+
+def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
+    """Windows, then the width, each with its penalty, then the temperature, by SumR on held-out videos.
+
+    Of many training videos some are compared, and fewer landmarks.
 
     Args:
         config: the configuration of the run.
@@ -254,80 +413,63 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
         selection: a split that is held out too; None: there is none but the reported one, which is left alone.
         level: at which comparisons are logged.
     """
-    fit, split, identity = config.fit, captions.split, config.fit.toward == "identity"
-    if all(len(options) == 1 for options in (fit.windows, fit.features, fit.penalties, fit.temperatures)):
-        return Choice(PathConfig(fit.windows[0], fit.features[0]), fit.penalties[0], fit.temperatures[0])
-    order = np.argsort(_places(split))
-    parts = [np.sort(order[fold :: fit.folds]) for fold in range(min(fit.folds, len(split)))]
-    folds = [
-        (captions.of(np.setdiff1d(order, part)), captions.of(part)) for part in parts[: max(1, _CHOOSE // len(split))]
-    ]
-    if selection is not None:
-        folds.append((captions, selection))
-    weights = np.array([len(test.sentences) for _, test in folds], float)
-    weights /= weights.sum()
+    fit = config.fit
+    if len(captions.split) > _CHOOSE:
+        captions = captions.of(np.sort(np.argsort(_places(captions.split))[:_CHOOSE]))
+    order = np.argsort(_places(captions.split))
+    count = min(fit.folds, len(order), max(1, _CHOOSE // len(order)))
+    groups = [order[fold :: min(fit.folds, len(order))] for fold in range(count)]
+    captioned = [sum(len(captions.split.queries_of(int(video))) for video in group) for group in groups]
+    captioned += [] if selection is None else [len(selection.sentences)]
+    standard, scored = _standard(captions, fit), dict[Any, float]()
+    most = min(fit.landmarks, max(_FEW, 2 * _FEW // len(captioned)))
 
-    def best(what: str, options: Sequence[Any], score: Callable[[int, Any], float]) -> Any:
-        """The option with the highest mean score over folds, weighted by their captions; of equal ones the first."""
-        if len(options) == 1:
-            return options[0]
-        means = [sum(weight * score(fold, option) for fold, weight in enumerate(weights)) for option in options]
-        listed = ", ".join(f"{option} {mean:.1f}" for option, mean in zip(options, means, strict=True))
-        logger.log(level, "fit: SumR on held-out videos by %s: %s", what, listed)
-        return options[max(range(len(options)), key=means.__getitem__)]
+    @lru_cache(maxsize=1)
+    def folds(windows: tuple[int, ...], width: float) -> list[_Fold]:
+        path = PathConfig(windows, fit.kernel, toward=fit.toward)
+        return [*_folds(Landmarks.of(path, captions, standard, most, width), captions, groups, selection)]
 
-    plain = [train.standard(identity) for train, _ in folds]
-    lengths = dict.fromkeys(window for windows in fit.windows for window in windows)
-    window_sums = [{w: train.sums(x, [w]) for w in lengths} for x, (train, _) in zip(plain, folds, strict=True)]
+    def score(windows: tuple[int, ...], width: float, penalty: float, temperature: float) -> float:
+        key = windows, width, penalty, temperature
+        if key not in scored:
+            values = [fold.sumr(penalty, temperature, fit.toward == "zero") for fold in folds(windows, width)]
+            scored[key] = float(np.average(values, weights=captioned))
+        return scored[key]
 
-    def by_windows(fold: int, option: tuple[tuple[int, ...], float]) -> float:
-        windows, penalty = option
-        sums = Sums.mean([window_sums[fold][window] for window in windows])
-        return folds[fold][1].sumr(plain[fold], windows, ridge(sums, penalty, identity=identity))
+    widths = fit.widths if fit.kernel == "gaussian" else (1.0,)
+    lists: dict[str, Sequence[Any]] = {"windows": fit.windows, "widths": widths, "penalties": fit.penalties}
+    lists["temperatures"] = fit.temperatures
+    chosen = {name: values[len(values) // 2] for name, values in lists.items()}
+    for name, inner in (("windows", "penalties"), ("widths", "penalties"), ("temperatures", "temperatures")):
+        if len(lists[name]) == len(lists[inner]) == 1:
+            continue
+        found: dict[Any, tuple[Any, float]] = {}  # of each option the best setting of the inner list, and its score
 
-    windows, _ = best("windows and penalty", list(product(fit.windows, fit.penalties)), by_windows)
-    features = {
-        count: [
-            fourier(x, train, windows, count, config.train.seed) for x, (train, _) in zip(plain, folds, strict=True)
-        ]
-        for count in fit.features
-    }
-    equal = {
-        count: [train.sums(x, windows) for x, (train, _) in zip(some, folds, strict=True)]
-        for count, some in features.items()
-    }
+        def with_option(option: Any, name: str = name, inner: str = inner, found: dict[Any, Any] = found) -> float:
+            setting = chosen | {name: option}
+            values = lists[inner] if inner != name else (option,)
+            best, scores = climb(values, setting[inner], lambda value: score(*(setting | {inner: value}).values()))
+            found[option] = best, scores[best]
+            return scores[best]
 
-    def by_penalty(fold: int, option: tuple[int, float]) -> float:
-        count, penalty = option
-        fitted = ridge(equal[count][fold], penalty, identity=identity)
-        return folds[fold][1].sumr(features[count][fold], windows, fitted)
-
-    count, penalty = best("features and penalty", list(product(fit.features, fit.penalties)), by_penalty)
-
-    def by_temperature(fold: int, temperature: float) -> float:
-        x, (train, test) = features[count][fold], folds[fold]
-        fitted = ridge(equal[count][fold], penalty, identity=identity)
-        again = ridge(train.sums(x, windows, temperature, fitted), penalty, identity=identity)
-        return test.sumr(x, windows, again)
-
-    return Choice(PathConfig(windows, count), penalty, best("temperature", fit.temperatures, by_temperature))
+        best, _ = climb(lists[name], chosen[name], with_option, _MARGIN if name == "windows" else 0.0)
+        chosen.update({name: best, inner: found[best][0]})
+        listed = ", ".join(f"{option} {found[option][1]:.1f}" for option in lists[name] if option in found)
+        logger.log(level, "fit: SumR on held-out videos by %s: %s", name, listed)
+    for name, values in lists.items():
+        if len(values) > 1 and chosen[name] in (values[0], values[-1]):
+            logger.log(level, "fit: %s is at an end of fit.%s: further ones may be better", chosen[name], name)
+    windows, width, penalty, temperature = chosen.values()
+    return Choice(PathConfig(windows, fit.kernel, toward=fit.toward), width, penalty, temperature)
 
 
-def fit_map(captions: Captions, features: Features, choice: Choice, iterations: int, *, identity: bool = False) -> Map:
-    """The map after some iterations, each with shares by the map before; the first one is fitted to equal shares.
-
-    Args:
-        captions: what it is fitted to.
-        features: of the rows.
-        choice: windows, penalty and temperature.
-        iterations: how many.
-        identity: as of `ridge`.
-    """
-    fitted = ridge(captions.sums(features, choice.path.windows), choice.penalty, identity=identity)
-    for _ in range(iterations):
-        sums = captions.sums(features, choice.path.windows, choice.temperature, fitted)
-        fitted = ridge(sums, choice.penalty, identity=identity)
-    return fitted
+def _standard(captions: Captions, fit: FitConfig) -> tuple[Tensor, Tensor]:
+    """Mean and scale of entries, which are left as they are for a map that is drawn to the identity."""
+    if fit.toward == "zero":
+        return captions.standard()
+    width = captions.split.feature_dim
+    zeros, ones = (make(width, dtype=captions.dtype, device=captions.device) for make in (torch.zeros, torch.ones))
+    return zeros, ones
 
 
 def fit_path(
@@ -339,47 +481,51 @@ def fit_path(
     selection: PackedSplit | None = None,
     level: int = logging.INFO,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Chooses and fits the linear path of a retriever.
+    """Chooses and fits the kernel path of a retriever.
 
     Args:
-        config: the configuration of the run, with `model.start: linear`.
+        config: the configuration of the run, with `model.start: kernel`.
         split: the training split.
         device: where sums are computed.
         dtype: of the products that are summed.
         selection, level: as of `choose`.
 
     Returns:
-        The configuration of the retriever with what was chosen, and the tensors of its `LinearPath`.
+        The configuration of the retriever with what was chosen, and the tensors of its `KernelPath`.
 
     Raises:
-        InputError: `fit.toward='identity'`, and frames and words have different widths, or Fourier features are asked.
+        InputError: `fit.toward='identity'`, and frames and words have different widths.
     """
-    model, identity = config.model, config.fit.toward == "identity"
+    model, fit = config.model, config.fit
     assert isinstance(model, ModelConfig)
-    if identity and (model.video_dim != model.query_dim or any(config.fit.features)):
+    if fit.toward == "identity" and model.video_dim != model.query_dim:
         raise InputError(
-            f"fit.toward='identity' needs frames and words of one space and fit.features=[0], got widths "
-            f"{model.video_dim} and {model.query_dim} and fit.features={list(config.fit.features)}. Use a corpus of a "
-            f"joint encoder (`prvr convert features`) and fit.features=[0], or set fit.toward=zero."
+            f"fit.toward='identity' needs frames and words of one space, got widths {model.video_dim} and "
+            f"{model.query_dim}. Use a corpus of a joint encoder (`prvr convert features`), or set fit.toward=zero."
         )
     captions = Captions(split, torch.device(device), dtype)
     choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype), level)
-    features = captions.standard(identity)
-    features = fourier(features, captions, choice.path.windows, choice.path.features, config.train.seed)
-    weight, bias = fit_map(captions, features, choice, config.fit.iterations, identity=identity)
-    logger.log(level, "fit: %s, penalty %g, temperature %g", choice.path, choice.penalty, choice.temperature)
-    model = replace(model, path=choice.path)
-    path = LinearPath(model)
-    with torch.no_grad():
-        scale, shift = features.scale.double(), features.mean.double() * features.scale.double()
-        if path.frequencies is None or path.phases is None:
-            weight, bias = scale[:, None] * weight, bias - shift @ weight
-        else:
-            frequencies, phases = (
-                part.double() for part in (features.frequencies, features.phases) if part is not None
-            )
-            path.frequencies.copy_(frequencies * scale)
-            path.phases.copy_(phases - frequencies @ shift)
-        path.weight.copy_(weight.mT)
-        path.bias.copy_(bias)
-    return model, path.state_dict()
+    logger.log(
+        level,
+        "fit: windows of %s frames, width %g, penalty %g, temperature %g",
+        *(choice.path.windows, choice.width, choice.penalty, choice.temperature),
+    )
+    path, tensors = fit_choice(captions, choice, fit)
+    model = replace(model, path=path)
+    return model, {name: tensor.to("cpu", torch.float32) for name, tensor in tensors.items()}
+
+
+def fit_choice(captions: Captions, choice: Choice, fit: FitConfig) -> tuple[PathConfig, dict[str, Tensor]]:
+    """Fits what was chosen: the path with its number of landmarks, and its tensors."""
+    windows = choice.path.windows
+    rows = sum(parts_of(int(count), windows) for count in captions.split.frame_counts)
+    most = rows if rows <= 2 * fit.landmarks else fit.landmarks
+    landmarks = Landmarks.of(choice.path, captions, _standard(captions, fit), most, choice.width)
+    factor = landmarks.factor()
+    passes, centred = _Passes(landmarks, captions, factor), fit.toward == "zero"
+    settings = choice.penalty, choice.temperature, fit.iterations
+    weight, bias = fit_map(passes, total(passes), *settings, centred=centred)
+    weight = torch.linalg.solve_triangular(factor.double(), weight, upper=True)
+    path = replace(choice.path, landmarks=len(landmarks.rows))
+    shared = {"mean": landmarks.mean, "scale": landmarks.scale, "landmarks": landmarks.rows, "widths": landmarks.widths}
+    return path, shared | {"weight": weight.mT, "bias": bias, "gate": torch.zeros(())}

@@ -23,9 +23,10 @@ from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import paired_test
 from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
+from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import bounded_modules
-from prvr.models.linear_path import LinearPath
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.objective import Objective
 from prvr.stages import EncodedSplit
@@ -51,6 +52,9 @@ from prvr.training.trainer import Trainer
 from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
 
 logger = logging.getLogger(__name__)
+
+_ONE_ERROR = 0.683
+"""The level of an interval of one standard error to each side."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def train(
 
         constants = {"teacher": None if scores is None else scores[:1].clone()}
         optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
-        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants, score_start=fitted(config))
+        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
         report = trainer.train(partial(task.evaluate, splits.report, run))
     return RunResult(
         output=run.folder.path,
@@ -150,7 +154,7 @@ def train(
 
 
 def start(config: Config, run: Run, splits: Splits) -> AnyRetriever:
-    """A new retriever, with the linear path that is fitted to the training split where the configuration has one."""
+    """A new retriever, with the kernel path that is fitted to the training split where the configuration has one."""
     if not fitted(config):
         return build_retriever(config.model)
     with run.stop.at_once():  # nothing is trained yet
@@ -325,28 +329,42 @@ class RetrievalTask:
         return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
 
     def select(self, epoch: int) -> Selection:
-        """SumR, text to video, on the split that selects."""
-        report, notes = self._select_gate(epoch)
+        """SumR, text to video, on the split that selects: of the blocks alone, where there is a path beside them."""
+        if self._path is not None:
+            self._path.gate.fill_(float(epoch >= 0))
+        report = self._evaluate(self.selection, bootstrap=0, lists=False)
         metrics = asdict(report.text_to_video)
-        notes |= {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
+        notes = {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
         return Selection("SumR", {"model": Score(epoch, metrics["sumr"], metrics)}, metrics, notes)
 
-    def _select_gate(self, epoch: int) -> tuple[EvaluationReport, dict[str, Any]]:
-        """The report on the split that selects, of a retriever with a linear path with the best of `fit.gates`."""
-        options: Any = {"bootstrap": 0, "lists": False}
-        path = self.retriever.path if isinstance(self.retriever, Retriever) and self.retriever.has_blocks else None
-        if path is None:
-            return self._evaluate(self.selection, **options), {}
-        path.gate.zero_()
-        blocks, linear = self._scores_of_both(path)
-        config = EvaluationConfig.of_run(self.config.train, **options)
-        gates = self.config.fit.gates if epoch >= 0 else (0.0,)
-        reports = {gate: report_from_scores(linear.lerp(blocks, gate), self.selection, config) for gate in gates}
-        gate = max(reports, key=lambda gate: reports[gate].text_to_video.sumr)  # of equal ones the first
-        path.gate.fill_(gate)
-        return reports[gate], {"gate": gate}
+    @property
+    def _path(self) -> KernelPath | None:
+        """The path beside the blocks."""
+        return self.retriever.path if isinstance(self.retriever, Retriever) and self.retriever.has_blocks else None
 
-    def _scores_of_both(self, path: LinearPath) -> tuple[Tensor, Tensor]:
+    def _choose_gate(self, path: KernelPath, best: Path) -> None:
+        """The share of the trained blocks in the score: 0 unless another one leads by more than its standard error."""
+        path.gate.zero_()
+        blocks, alone = self._scores_of_both(path)
+        config = EvaluationConfig.of_run(self.config.train, bootstrap=0, lists=False)
+        gates = (0.0, *self.config.fit.gates)
+        reports = {gate: report_from_scores(alone.lerp(blocks, gate), self.selection, config) for gate in gates}
+        sumr = {gate: report.text_to_video.sumr for gate, report in reports.items()}
+        gate = max(gates, key=sumr.__getitem__)  # of equal ones the first
+        own = self.selection.query_to_video
+        lead = paired_test(reports[0.0].ranks, reports[gate].ranks, own, level=_ONE_ERROR)["sumr"]
+        chosen = gate if lead.interval.low > 0 else 0.0
+        listed = ", ".join(f"{gate:g} {value:.1f}" for gate, value in sumr.items())
+        logger.info("gate: SumR on %s by the share of the blocks: %s", self.selection.name, listed)
+        text = f"{gate:g} leads the kernel path alone by {lead.value:.1f}, {lead.interval.low:+.1f} to "
+        text += f"{lead.interval.high:+.1f} (one standard error), so the share of the blocks in the score is {chosen:g}"
+        logger.info("gate: %s", text)
+        path.gate.fill_(chosen)
+        if self.objective.state_dict():
+            load_best(best, self.objective, "objective.safetensors")
+        save_best(best, self.retriever, self.objective, f"{(best / 'README.md').read_text('utf-8')}\nGate: {text}.\n")
+
+    def _scores_of_both(self, path: KernelPath) -> tuple[Tensor, Tensor]:
         """Scores `(q, v)` of the blocks and of the path on the split that selects, each computed once for all gates."""
         encoded, device, train = self._encode(self.selection), self.accelerator.device, self.config.train
         retriever, texts = self.retriever, encoded.text
@@ -362,8 +380,8 @@ class RetrievalTask:
                     for text in texts.split(train.eval_queries)
                 ]
                 columns.append([torch.cat(scores) for scores in zip(*rows, strict=True)])
-        blocks, linear = (torch.cat(scores, 1) for scores in zip(*columns, strict=True))
-        return blocks, linear
+        blocks, alone = (torch.cat(scores, 1) for scores in zip(*columns, strict=True))
+        return blocks, alone
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
@@ -378,6 +396,8 @@ class RetrievalTask:
         if run.folder.evaluation.exists():
             return EvaluationReport.from_json(run.folder.evaluation)
         with run.stop.at_once():  # all training is saved: a resumed run comes back here
+            if self._path is not None and self._path.gate == 1:  # as an epoch is saved
+                self._choose_gate(self._path, run.folder.best)
             report = self._evaluate(split)
         run.folder.save_report(report)
         logger.info("SumR %.1f on %s", report.text_to_video.sumr, split.name)

@@ -167,7 +167,7 @@ def open_splits(config: Config) -> Splits:
 
 def fitted(config: Config) -> bool:
     """Whether a run starts from a fit, see `model.start`."""
-    return isinstance(config.model, ModelConfig) and config.model.start == "linear"
+    return isinstance(config.model, ModelConfig) and config.model.start == "kernel"
 
 
 def training_batches(

@@ -97,7 +97,6 @@ class Trainer:
         optimizer, scheduler: as `build_optimizer` gives them.
         steps: steps of an epoch.
         constants: plain values and tensors that are saved in every state.
-        score_start: score and save the networks as they start too, as is always done without epochs.
 
     Raises:
         TrainingError: `run.state` is the state of another task or model.
@@ -112,9 +111,7 @@ class Trainer:
         scheduler: LRScheduler | None,
         steps: int,
         constants: Mapping[str, Any] | None = None,
-        score_start: bool = False,
     ) -> None:
-        self.score_start = score_start or not config.train.epochs
         self.config, self.task, self.run, self.steps = config, task, run, steps
         self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
         self.average = WeightAverage(config, task.networks)
@@ -219,7 +216,7 @@ class Trainer:
         if accelerator.log_with:
             accelerator.init_trackers(self.config.name)
         try:
-            if self.score_start and not any(score.details for score in self.best.values()):
+            if not train.epochs and not any(score.details for score in self.best.values()):
                 selection = from_main(accelerator, lambda: self._select(-1))
                 self._save_best(selection)
                 self._save_epoch()
