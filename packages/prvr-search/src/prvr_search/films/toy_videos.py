@@ -30,24 +30,12 @@ DRAWN = "drawn by prvr"
 """The comment in these files, which marks drawn videos."""
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
 _BT709, _LIMITED = 1, 1  # numbers of the standard: every player honours them
-_RED, _BLUE = 0.2126, 0.0722  # what red and blue are worth in BT.709's luma
-_ZERO = np.array([16, 128, 128], dtype=np.float32)
-
-
-def _to_yuv() -> np.ndarray:
-    luma = np.array([_RED, 1 - _RED - _BLUE, _BLUE])
-    blue, red = (0, 0, 1) - luma, (1, 0, 0) - luma
-    return np.stack([219 * luma, 112 * blue / (1 - _BLUE), 112 * red / (1 - _RED)]) / 255
-
-
-_YUV = _to_yuv().T.astype(np.float32)
 
 
 def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: float = FPS, scale: int = 4) -> None:
     """Writes frames as H.264 (yuv420p) that any player shows; the file appears whole or not at all.
 
     Each pixel becomes a block of scale x scale: H.264 keeps colour at half the resolution, and so loses none of it.
-    The conversion to BT.709 is our own and rounds to the nearest: libswscale's is a whole step too dark.
 
     Args:
         path: the file to write; its folder exists.
@@ -70,6 +58,8 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             "(chroma has half the resolution) and a positive rate"
         )
     av = require("av", "prvr-search", "Writing video files")
+    from av.video.reformatter import Interpolation
+
     if ENCODER not in av.codecs_available:
         raise MissingExtraError(
             f"write_mp4: this PyAV {av.__version__} was built without the encoder {ENCODER}; the wheels on PyPI have "
@@ -87,19 +77,19 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
             codec.color_range = _LIMITED
             for number, pixels in enumerate(frames):
-                frame = av.VideoFrame.from_ndarray(_planes(pixels, scale), format="yuv420p")
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
+                    stream.width,
+                    stream.height,
+                    "yuv420p",
+                    dst_colorspace=_BT709,
+                    dst_color_range=_LIMITED,
+                    interpolation=Interpolation.POINT | Interpolation.ACCURATE_RND,  # or it is a step too dark
+                )
                 frame.pts = number
                 container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
 
     replace_file(Path(path), write)
-
-
-def _planes(pixels: UInt8[np.ndarray, "h w 3"], scale: int) -> UInt8[np.ndarray, "r c"]:
-    """Luma enlarged, then the two of chroma enlarged half as much, as rows of one array."""
-    yuv = (pixels @ _YUV + (_ZERO + np.float32(0.5))).astype(np.uint8)
-    y, u, v = (yuv[..., k].repeat(step, 0).repeat(step, 1) for k, step in enumerate((scale, scale // 2, scale // 2)))
-    return np.concatenate([y, u.reshape(-1, y.shape[1]), v.reshape(-1, y.shape[1])])
 
 
 def write_videos(
