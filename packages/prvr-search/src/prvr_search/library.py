@@ -28,7 +28,7 @@ from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr.toy.featurizers import TOY
 from prvr_search.films import Listing, SubtitleLine, VideoPath, list_videos
-from prvr_search.films.decode import check_rate
+from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below, by_suffix
 from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.ranking.filters import SearchFilter
@@ -83,6 +83,7 @@ class Library:
 
     Attributes:
         report: what the last `update` has done; None before.
+        listed: the videos as they were listed last; None before.
         remembers: whether its encoder is that of the folder from now on.
 
     Examples:
@@ -109,6 +110,7 @@ class Library:
         self.folder = Path(folder).expanduser().resolve()
         self.store = Store(None if home is None else Path(home))
         self.report: UpdateReport | None = None
+        self.listed: Listing | None = None
         self.remembers = True
         self._encoder_name = None if encoder is None else encoder.strip()
         self._model = None if model is None else str(model)
@@ -130,7 +132,6 @@ class Library:
         self._indexed: dict[str, VideoEntry] = {}
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
-        self._listed: Listing | None = None
         self._lock, self._scratch = threading.RLock(), ExitStack()
 
     def search(
@@ -216,10 +217,10 @@ class Library:
         Raises:
             DataError: there is no video and never was one.
         """
-        self._listed = self._listing()
-        if not self._listed.videos and not self.store.folders.places(self.folder):
-            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self._listed)}")
-        return self._listed
+        self.listed = self._listing()
+        if not self.listed.videos and not self.store.folders.places(self.folder):
+            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self.listed)}")
+        return self.listed
 
     def prepare(self) -> None:
         """Chooses the encoder, which is opened if it has to be; nothing is encoded.
@@ -247,16 +248,11 @@ class Library:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self._listed or self._listing())
+        return self._current(self.listed or self._listing())
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
-        return self._current(self._listed or self._listing(), may_be_empty=True)
-
-    @property
-    def version(self) -> object:
-        """Changes when videos are encoded or listed, or something is taught."""
-        return self.store.version, self._listed, self._taught_stamp()
+        return self._current(self.listed or self._listing(), may_be_empty=True)
 
     def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
         spec = self.spec
@@ -503,7 +499,7 @@ class Library:
                 f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
-        listed = () if self._listed is None else self._listed.videos
+        listed = () if self.listed is None else self.listed.videos
         refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
         return self._encoder
 

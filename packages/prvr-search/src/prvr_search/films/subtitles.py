@@ -12,7 +12,8 @@ from typing import Any
 
 from prvr.errors import DataError, MissingExtraError, require
 from prvr.reading import printable
-from prvr_search.films.decode import VideoFile, read_faults
+from prvr_search.films.decode import VideoFile
+from prvr_search.films.info import read_faults
 
 logger = logging.getLogger(__name__)
 _FOLDERS = {"subs", "subtitles"}

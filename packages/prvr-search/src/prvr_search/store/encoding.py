@@ -20,7 +20,8 @@ from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import printable
 from prvr_search.films.clips import CLIP
-from prvr_search.films.decode import FIELDS_VERSION, Limits, VideoError, VideoFile, check_rate, describe, open_video
+from prvr_search.films.decode import VideoFile, describe, open_video
+from prvr_search.films.info import FIELDS_VERSION, Limits, VideoError, check_rate
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import read_tracks
 from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record, short
-from prvr_search.films.decode import check_rate
+from prvr_search.films.info import check_rate
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
@@ -38,7 +38,7 @@ class Film:
         sha256: of the video.
         frames: the number of rows of features.
         duration, width, height, codec, start_time, warnings: as of `prvr.encoders.VideoEntry`.
-        version: of these fields, see `prvr_search.films.decode.FIELDS_VERSION`; 0 where it is to be described again.
+        version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
         lines: the number of lines of its own text tracks.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
     """
