@@ -325,7 +325,7 @@ def _candidates(
     """
     passages = [query.passage for query in queries]
     candidates = None
-    if where is None:
+    if not where:
         depth = k + any(passages)  # the video that a query asks for is among its own nearest
         candidates = find_candidates(backend, snapshot, text, depth)
         if candidates is None and not any(passages):

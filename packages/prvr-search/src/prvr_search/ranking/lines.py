@@ -46,7 +46,7 @@ def search_lines(
 def searched_videos(videos: Videos, where: SearchFilter | None) -> Int64[np.ndarray, " n"]:
     """The numbers of the videos that pass a filter; of copies only the first."""
     numbers = np.arange(len(videos.video_ids))
-    if where is not None:
+    if where:
         numbers = np.array(where.numbers([videos.video(video_id) for video_id in videos.video_ids]), np.int64)
     return numbers[np.sort(np.unique(videos.originals[numbers], return_index=True)[1])]
 

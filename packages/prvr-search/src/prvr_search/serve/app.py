@@ -1,7 +1,7 @@
 """The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,18 +107,12 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
             problems.append({"loc": [], "msg": f"and {more:,} more problems", "type": "more"})
         return JSONResponse({"detail": problems}, 422)
 
-    @app.exception_handler(InputError)
-    async def wrong(_: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 400)
-
-    @app.exception_handler(VideoError)
-    async def unreadable(_: Request, error: VideoError) -> JSONResponse:
-        return JSONResponse({"detail": f"cannot be shown: {error.reason}"}, 415)  # without its path
-
-    @app.exception_handler(ClientDisconnect)
-    async def incomplete(_: Request, __: ClientDisconnect) -> JSONResponse:
-        return JSONResponse({"detail": "the upload is incomplete"}, 400)
-
+    for kind, status, tell in (
+        (InputError, 400, str),
+        (VideoError, 415, "cannot be shown: {0.reason}".format),  # without its path
+        (ClientDisconnect, 400, lambda _: "the upload is incomplete"),
+    ):
+        app.add_exception_handler(kind, _answer(status, tell))
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
@@ -128,6 +122,11 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         registry=service.registry,
     )
     return app
+
+
+def _answer(status: int, tell: Callable[[Any], str]) -> Callable[[Request, Exception], JSONResponse]:
+    """What answers an exception with a status and what is told of it."""
+    return lambda _, error: JSONResponse({"detail": tell(error)}, status)
 
 
 def _media(*types: str) -> dict[str, Any]:
@@ -178,8 +177,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         queries: Sequence[prvr_search.Query], request: schema.ResultLimits, where: BaseModel | None
     ) -> Sequence[SearchResult]:
         limits = service.limits
-        k = min(10, limits.results) if request.k is None else request.k
-        moments = min(3, limits.moments) if request.moments is None else request.moments
+        k, moments = request.k or min(10, limits.results), request.moments or min(3, limits.moments)
         texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
@@ -190,8 +188,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
         conditions = {name: getattr(where, name) for name in CONDITIONS} if where else {}
-        passing = prvr_search.SearchFilter(**conditions)
-        return await service.search(queries, k, moments, None if passing == prvr_search.SearchFilter() else passing)
+        return await service.search(queries, k, moments, prvr_search.SearchFilter(**conditions))
 
     @router.get("/api/search", response_model=schema.SearchResponse)
     async def search(options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:

@@ -46,6 +46,9 @@ class Busy(HTTPException):
         super().__init__(503, reason, {"Retry-After": str(retry_after)})
 
 
+_ENDING = Busy("the server is shutting down", 10)
+
+
 class Workers:
     """Threads that compute answers. Clients wait for an answer a limited time, and not beyond the server's end.
 
@@ -76,7 +79,7 @@ class Workers:
             Busy: too many jobs are waiting, it took too long, or the server is shutting down.
         """
         if self._ended or self.pending >= self._room:
-            raise _ending() if self._ended else Busy("the server is busy: too much work is waiting")
+            raise _ENDING if self._ended else Busy("the server is busy: too much work is waiting")
         job = self._pool.submit(work)
         answer = self._jobs[job] = asyncio.wrap_future(job)
         job.add_done_callback(self._jobs.pop)
@@ -86,7 +89,7 @@ class Workers:
             raise Busy(f"it took longer than {self._seconds:g} s", 10) from error
         except asyncio.CancelledError:
             if self._ended:
-                raise _ending() from None
+                raise _ENDING from None
             raise
 
     def end(self) -> None:
@@ -100,10 +103,6 @@ class Workers:
         self._ended = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
-
-
-def _ending() -> Busy:
-    return Busy("the server is shutting down", 10)
 
 
 class _Stopped(Exception):
@@ -219,7 +218,7 @@ class Service:
             raise _Stopped
 
     async def search(
-        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter
     ) -> Sequence[SearchResult]:
         """One result per query.
 
