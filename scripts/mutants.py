@@ -780,8 +780,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/features.py",
-        "if (encoder_key(spec), film.sha256) != (",
-        "if (encoder_key(spec), film.sha256) == (0,",
+        "if (key, film.sha256) != (",
+        "if (key, film.sha256) == (0,",
         "features of another film under the name of one",
         "prvr/test_library_damage.py::test_an_import_takes_what_proves_itself_and_skips_the_rest[heads]",
     ),
@@ -807,9 +807,9 @@ PRVR = (
         "prvr/test_library.py::test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted",
     ),
     Mutant(
-        "prvr_search/store/store.py",
-        "{video.file: video for video, _ in self.folders.places(folder).values()}",
-        "{video.file: video for video, _ in [*self.folders.places(folder).values()][::-1]}",
+        "prvr_search/store/folders.py",
+        "{video.file: video for video in self.places(folder).values()}",
+        "{video.file: video for video in [*self.places(folder).values()][::-1]}",
         "a folder that is away shows what was seen first",
         "prvr/test_library.py::test_a_folder_that_is_away_shows_the_latest_content_whatever_the_clock_says",
     ),

@@ -48,8 +48,9 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
         store.add(film, features.spec, features.read(entry.id))
         seen[path.resolve()] = sha256
     folder = folder.resolve()
-    store.see(folder, [(video, seen[video.path]) for video in list_videos(folder).videos if video.path in seen])
-    store.use_encoder(folder, features.spec, named=True)
+    videos = list_videos(folder).videos
+    store.folders.see(folder, [video._replace(sha256=seen[video.path]) for video in videos if video.path in seen])
+    store.folders.use_encoder(folder, features.spec, named=True)
     return folder
 
 
@@ -58,7 +59,7 @@ def library_features(folder: Path, encoder: str = "toy", **options: Any) -> Vide
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
         assert library.spec is not None
-        library.store.use_encoder(library.folder, library.spec, named=True)
+        library.store.folders.use_encoder(library.folder, library.spec, named=True)
         return library.features()
 
 

@@ -247,9 +247,9 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
         store, spec = library.store, library.spec
-        for sha256, kept in store.films(encoder_key(spec)).items():
-            old = replace(kept.film, version=1, codec="unknown")
-            store.add(old, spec, store.read(encoder_key(spec), sha256).rows)
+        for film in store.films(encoder_key(spec)).values():
+            rows = store.read(film.key, film.sha256).rows
+            store.add(replace(film, version=1, codec="unknown"), spec, rows)
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
         assert {entry.codec for entry in library.features().entries.values()} == {"h264"}

@@ -12,7 +12,7 @@ from search_files import TOY, make_features, make_library
 from prvr.cli import main
 from prvr.data.sampling import growing_means
 from prvr.encoders import open_featurizer
-from prvr_search import Library
+from prvr_search import Library, open_model
 from prvr_search.store.proof import read_proven, write_proven
 from prvr_search.vectors.taught import read_taught, taught_file
 
@@ -113,7 +113,7 @@ def test_map_and_table_are_those_of_a_plain_loop_that_leaves_each_video_out(
         comparison, taught = opened.teach(path), opened.taught()
         features = opened.features()
         rows = [features.read(video)[:, : TOY.joint_dim].astype(float) for video in features.video_ids]
-        sentences = opened._joint_model(TOY).encode_texts(texts).astype(float)
+        sentences = open_model("zero-shot", TOY).encode_texts(texts).astype(float)
     assert taught is not None
     units = [some / np.linalg.norm(some, axis=1, keepdims=True) for some in rows]
     pairs = [(units[video][span], y) for video, span, y in zip(own, spans, sentences, strict=True)]

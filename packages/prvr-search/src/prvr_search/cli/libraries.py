@@ -108,7 +108,7 @@ def opened_library(
             library.prepare()
         if update:
             with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
-                report = library.update_lines(bar) if lines_alone else library.update(bar)
+                report = library.update(bar, lines_only=lines_alone)
             report_changes(library.folder, report)
         return library
 

@@ -127,16 +127,17 @@ class _Update:
     ) -> None:
         self.store, self.folder, self.listing, self.spec, self.limits = store, folder, listing, spec, limits
         self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
-        self.before = {video.file: sha256 for video, sha256 in store.folders.places(folder).values()}
-        self.unchanged = store.contents(folder, listing.videos)
-        kept = store.films(self.key)
+        self.before = {video.file: video.sha256 for video in store.folders.places(folder).values()}
+        known = store.folders.known(folder, listing.videos)
+        self.unchanged = {video.id: video.sha256 for video in known if video.sha256}
+        films = store.films(self.key)
         self.contents = dict(self.unchanged)
-        self.faults = {sha256: one.film for sha256, one in kept.items() if one.film.reason}
-        self.done = {*(store.known() if spec is None else kept)} - self.faults.keys()
+        self.faults = {sha256: film for sha256, film in films.items() if film.reason}
+        self.done = {*(store.known() if spec is None else films)} - self.faults.keys()
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unlisted = [path for path in listing.unlisted if path.is_dir()]
         self.unreadable = dict[str, Unreadable]()
-        self._places, self._until = list[tuple[VideoPath, str]](), 0.0
+        self._places, self._until = list[VideoPath](), 0.0
         for path, reason in listing.unlisted.items():
             if path not in self.unlisted:
                 self._cannot(path.relative_to(folder).as_posix(), reason, _AGAIN, is_new=True, is_passing=True)
@@ -206,7 +207,7 @@ class _Update:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
         _expect_unchanged(video)
         self.contents[video.id] = sha256
-        self._places.append((video, sha256))
+        self._places.append(video._replace(sha256=sha256))
         if sha256 in self.done:
             self.moved.append(video.id)
         elif sha256 in self.faults:
@@ -278,27 +279,27 @@ class _Update:
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id)
             if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
-                places.append((video, sha256))
+                places.append(video._replace(sha256=sha256))
         if places:
-            self.store.see(self.folder, places)
+            self.store.folders.see(self.folder, places)
 
     def _note_places(self) -> None:
         """Notes where the videos are that were encoded just now; not too often, for all places lie in one file."""
         if self._places and (began := time.monotonic()) > self._until:
-            self.store.see(self.folder, self._places)
+            self.store.folders.see(self.folder, self._places)
             self._places, self._until = [], (_REST + 1) * time.monotonic() - _REST * began
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        kept = self.store.films(self.key)
+        films = self.store.films(self.key)
         for video in self.listing.videos:
-            one = kept.get(self.contents.get(video.id, ""))
-            if one is None or one.film.reason or one.film.version >= FIELDS_VERSION:
+            old = films.get(self.contents.get(video.id, ""))
+            if old is None or old.reason or old.version >= FIELDS_VERSION:
                 continue
             try:
                 with open_video(video.path, self.limits) as file:
-                    film = _film(one.film.sha256, file, one.film.duration or file.duration or 0.0)
-                    film = replace(film, warnings=one.film.warnings)
+                    film = _film(old.sha256, file, old.duration or file.duration or 0.0)
+                    film = replace(film, warnings=old.warnings)
                     self._keep(video, film, file, self.store.read(self.key, film.sha256).rows)
             except DataError as error:
                 logger.debug("%s: not described again (%s)", printable(video.id), error)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32
 
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import parse_json, parse_record, short
+from prvr.reading import is_unicode, parse_json, parse_record, short
 from prvr_search.films.info import check_rate
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
@@ -23,6 +24,7 @@ DESCRIBED = "described"
 """The key of films that were described and not encoded."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
 _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIBED}")
+_OF_FILE = ("digest", "stamp", "key")  # fields that a file does not hold of itself
 _PART = 4096  # rows that are compared at a time
 
 
@@ -41,6 +43,9 @@ class Film:
         version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
         lines: the number of lines of its own text tracks.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
+        digest: the hash of the file that holds this; not written, as the following.
+        stamp: of that file.
+        key: of the encoder.
     """
 
     sha256: str
@@ -55,6 +60,9 @@ class Film:
     reason: str = ""
     remedy: str = ""
     warnings: tuple[str, ...] = ()
+    digest: str = ""
+    stamp: Stamp = (0, 0, 0, 0)
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,22 +74,21 @@ class FeatureFile:
         spec: its features; None: it was only described.
         rows: `(n, f)` the features.
         lines: of its own text tracks.
-        digest: the hash of the content.
-        stamp: of the file.
     """
 
     film: Film
     spec: FeatureSpec | None
     rows: Float32[np.ndarray, "n f"]
     lines: Sequence[SubtitleLine]
-    digest: str
-    stamp: Stamp
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Start, end, text and language of each line, as JSON."""
+class _Head:
+    """What stands before the rows, as JSON; of each line start, end, text and language."""
 
+    film: Film
+    spec: FeatureSpec | None
+    type: Literal["<f2", "<f4"]
     lines: tuple[tuple[float, float, str, str], ...]
 
 
@@ -144,15 +151,18 @@ def write_features(
     lines: Sequence[SubtitleLine],
     *,
     durable: bool = True,
-) -> FeatureFile:
+) -> Film:
     """Writes a file of features: in half precision, or in full where that would lose more than rounding.
 
     The content is a line of JSON and the rows in order, little endian.
+
+    Returns:
+        What is kept of the video from now on.
     """
     film = replace(film, frames=len(rows), lines=len(lines))
     array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
     head = {
-        "film": asdict(film),
+        "film": {name: value for name, value in asdict(film).items() if name not in _OF_FILE},
         "spec": spec and asdict(spec),
         "type": array.dtype.str,
         "lines": [[line.start, line.end, line.text, line.language] for line in lines],
@@ -161,49 +171,41 @@ def write_features(
     digest = write_proven(
         path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
     )
-    return FeatureFile(film, spec, rows, lines, digest, stamp_of(path.stat()))
+    return replace(film, digest=digest, stamp=stamp_of(path.stat()), key=encoder_key(spec))
 
 
 def read_features(path: Path) -> FeatureFile:
     """The content of a file of features.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or the system refuses to read it now.
         DataError: it is damaged, of another video or encoder than its name says, or its rows are not finite.
     """
-    try:
-        stamp = stamp_of(path.lstat())
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise DataError(f"{path}: cannot be read ({error}).") from error
+    stamp = stamp_of(path.lstat())
     content, digest = read_proven(path)
-    head, _, body = bytes(content).partition(b"\n")
+    text, _, body = bytes(content).partition(b"\n")
     try:
-        values = parse_json(head.decode(), "head")
-        film = parse_record(Film, values["film"], "film", file_names=True)
-        spec = values["spec"] and parse_record(FeatureSpec, values["spec"], "spec", file_names=True)
-        texts = parse_record(_Lines, {"lines": values["lines"]}, "lines")
-        lines = [SubtitleLine(*line) for line in texts.lines]
+        head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
+        film, spec, lines = head.film, head.spec, [SubtitleLine(*line) for line in head.lines]
         if spec is not None:
             check_spec(spec)
-        if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
+        key = encoder_key(spec)
+        if (key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
-        if any(not 0 <= line.start <= line.end < _LONGEST for line in lines) or film.lines != len(lines):
+        is_line = (0 <= x.start <= x.end < _LONGEST and is_unicode(x.text + x.language) for x in lines)
+        if not all(is_line) or film.lines != len(lines):
             raise ValueError("lines that no video has")
         if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
         if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
             raise ValueError("a duration, a start or a size that no video has")
         width = 0 if spec is None else spec.dim
-        if values["type"] not in ("<f2", "<f4"):
-            raise ValueError("features of another type")
-        rows = np.frombuffer(body, values["type"]).reshape(film.frames, width).astype(np.float32)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        rows = np.frombuffer(body, head.type).reshape(film.frames, width).astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("numbers that are not finite")
+    except (ValueError, OverflowError) as error:  # OverflowError: more rows or columns than an array can have
         raise DataError(f"{path}: not as prvr writes it ({error}).") from error
-    if not np.isfinite(rows).all():
-        raise DataError(f"{path}: expected finite numbers.")
-    return FeatureFile(film, spec, rows, lines, digest, stamp)
+    return FeatureFile(replace(film, digest=digest, stamp=stamp, key=key), spec, rows, lines)
 
 
 def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:

@@ -26,7 +26,7 @@ from prvr_search.store.features import (
     is_sha256,
     write_features,
 )
-from prvr_search.store.folders import Folder, Folders, State
+from prvr_search.store.folders import Folder, Folders
 
 logger = logging.getLogger(__name__)
 DATABASE, _SPEC = "library.sqlite", "encoder.json"
@@ -175,7 +175,7 @@ def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[Su
 def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
     """Notes the folders that were searched and where videos were seen below each."""
     roots = {os.fsdecode(path): (key, named) for path, key, named in tables["folders"] if isinstance(path, bytes)}
-    places: dict[str, list[tuple[VideoPath, str]]] = {root: [] for root in roots if Path(root).is_absolute()}
+    places: dict[str, list[VideoPath]] = {root: [] for root in roots if Path(root).is_absolute()}
     for path, size, mtime_ns, volume, sha256 in tables["places"]:
         if isinstance(path, bytes) and is_sha256(sha256) and isinstance(size, int) and isinstance(mtime_ns, int):
             name = os.fsdecode(path)
@@ -183,8 +183,8 @@ def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: d
                 continue
             root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
             root = root or str(Path(name).parent)
-            video = VideoPath(name[len(prefix_of(Path(root))) :], name, size, mtime_ns, str(volume))
-            places.setdefault(root, []).append((video, sha256))
+            id_ = name[len(prefix_of(Path(root))) :]
+            places.setdefault(root, []).append(VideoPath(id_, name, size, mtime_ns, str(volume), sha256=sha256))
     for root, videos in places.items():
         key, named = roots.get(root, ("", False))
-        folders.add(Folder(Path(root), specs.get(key), bool(named), {State.of(one[0]): one for one in videos}))
+        folders.add(Folder(Path(root), specs.get(key), bool(named), {video.state: video for video in videos}))

@@ -86,7 +86,7 @@ def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
         values = parse_json(bytes(read_proven(path)[0]).decode("utf-8", "replace"), str(path))
     except FileNotFoundError:
         return None
-    except DataError as error:
+    except (DataError, OSError) as error:
         raise DataError(f"{error} {_MEND}") from error
     taught = parse_record(Taught, values, str(path))
     try:
