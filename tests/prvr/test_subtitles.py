@@ -156,14 +156,6 @@ def test_words_are_found_inside_a_line_without_spaces(films: Path) -> None:
     assert names(search(films, "--subtitles", "上早")) == []
 
 
-def test_without_chardet_files_are_latin_1(
-    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "chardet", None)
-    assert names(search(films, "--subtitles", "Kühe")) == ["day 2/cows.mp4"]
-    assert "cows.de.srt: not UTF-8; it was read as CP1252. If its words are wrong, save it as UTF-8" in said_on(capsys)
-
-
 def said_on(capsys: pytest.CaptureFixture[str]) -> str:
     """What was printed on standard error, without line breaks."""
     return " ".join(capsys.readouterr().err.split())

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from prvr.data import Corpus
 from prvr.data.atomic import publish, replace_file, temporary_folder
 from prvr.encoders import Identity, choose_encoder
-from prvr.errors import DataError, InputError, MissingExtraError, require
+from prvr.errors import DataError, InputError, MissingExtraError
 from prvr.reading import printable, short
 from prvr.toy import Scenes, read_toy_scenes, render
 from prvr.toy.featurizers import TOY
@@ -45,7 +45,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
 
     Raises:
         ValueError: no frame, an odd scale, or a rate that is not positive.
-        prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
+        prvr.MissingExtraError: PyAV has no H.264 encoder.
         OSError: the file cannot be written.
 
     Examples:
@@ -57,7 +57,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             f"write_mp4: frames {frames.shape}, scale={scale}, fps={fps}; expected at least one frame, an even scale "
             "(chroma has half the resolution) and a positive rate"
         )
-    av = require("av", "prvr-search", "Writing video files")
+    import av
     from av.video.reformatter import Interpolation
 
     if ENCODER not in av.codecs_available:
@@ -108,7 +108,6 @@ def write_videos(
 
     Raises:
         DataError: the corpus has no scene graphs, or the disk is full.
-        prvr.MissingExtraError: PyAV is not installed.
     """
     target = folder or corpus.folder / "videos"
     if target.exists():
@@ -135,7 +134,6 @@ def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
 
     Raises:
         DataError: the disk is full.
-        prvr.MissingExtraError: PyAV is not installed.
     """
     drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
     videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]

@@ -17,7 +17,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from prvr.encoders import VideoEntry
-from prvr.errors import require
 from prvr_search.films.clips import ENCODERS, Encoding, encode_part
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
@@ -166,8 +165,9 @@ def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int)
 
 def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
-    codecs = require("av", "prvr-search", "Encoding previews").codecs_available
-    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in codecs]
+    import av
+
+    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in av.codecs_available]
 
 
 def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:
