@@ -660,8 +660,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/snapshot.py",
-        "first.setdefault(sha256, number)",
-        "first.setdefault(sha256, len(first))",
+        "first.setdefault(entry.sha256, number)",
+        "first.setdefault(entry.sha256, len(first))",
         "numbers of contents for numbers of originals",
         "prvr/test_search_query.py::test_copies_are_one_hit",
     ),
@@ -694,7 +694,7 @@ PRVR = (
         "prvr/test_library_damage.py::test_a_flipped_bit_never_changes_an_answer",
     ),
     Mutant(
-        "prvr_search/ranking/index.py",
+        "prvr_search/ranking/snapshot.py",
         "return entry.features or hashlib",
         "return hashlib",
         "vectors are known by their film alone",
@@ -723,9 +723,9 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/index.py",
-        "candidates = [searched_videos(snapshot, where)] * len(queries)",
-        "passing, best = searched_videos(snapshot, where), np.argsort(-video_scores(snapshot, text, None))[:, :k]\n"
-        "        candidates = [np.intersect1d(passing, some) for some in best]",
+        "candidates = [passing] * len(queries)",
+        "best = np.argsort(-video_scores(snapshot, text, None))[:, :k]\n"
+        "    candidates = [passing if passing is None else np.intersect1d(passing, some) for some in best]",
         "a filter of the best k",
         "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
     ),
@@ -751,9 +751,9 @@ PRVR = (
         "prvr/test_search_query.py::test_what_is_wanted_is_added_and_what_is_not_is_taken_away",
     ),
     Mutant(
-        "prvr_search/ranking/index.py",
-        "candidates[q] = candidates[q][originals[candidates[q]] != own]",
-        "candidates[q] = candidates[q][candidates[q] != own]",
+        "prvr_search/ranking/lines.py",
+        "is_other = originals != videos.originals[videos.numbers[passage.video]]",
+        "is_other = numbers != videos.numbers[passage.video]",
         "the copies of the video that is asked for are found",
         "prvr/test_search_query.py::test_the_film_that_is_asked_for_and_its_copies_are_left_out",
     ),
@@ -766,7 +766,7 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/lines.py",
-        "if line.start < (videos.video(ids[owners[sha256]]).duration or np.inf):",
+        "if line.start < (videos.entries[owners[sha256]].duration or np.inf):",
         "if True:",
         "a line after the end of its video",
         "prvr/test_subtitles.py::test_times_that_no_player_can_show",

@@ -85,7 +85,7 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend is None or not snapshot.files or len(snapshot.video_ids) <= num_candidates(k):
+    if backend is None or not snapshot.files or len(snapshot.entries) <= num_candidates(k):
         return None
     owners = np.repeat(snapshot.owners[0], np.diff(snapshot.files[0].ends["windows"]))
     total = len(owners) * snapshot.model.clips
@@ -120,7 +120,7 @@ def video_scores(
     Raises:
         DataError: a score is not a number, or a file of vectors was changed.
     """
-    best = np.full((len(text), len(snapshot.video_ids) + 1), -np.inf, np.float32)
+    best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)
     for block in snapshot.blocks(videos):
         scores = window_scores(snapshot.model, text, block.arrays)
         best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=1)
@@ -164,7 +164,7 @@ def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], arrays: 
 
 def usual_score(snapshot: Snapshot, text: Float32[np.ndarray, " e"]) -> float:
     """The mean cosine of a query with the frames of all videos, see `Snapshot.mean_frame`; infinite if not known."""
-    is_known = snapshot.model.frame_means and len(snapshot.video_ids)
+    is_known = snapshot.model.frame_means and len(snapshot.entries)
     return float(_of_frames(text, snapshot.model.dim) @ snapshot.mean_frame) if is_known else np.inf
 
 
