@@ -716,8 +716,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/scores.py",
-        "np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])",
-        "np.sort(each_once(videos[videos >= 0])[: num_candidates(k)])",
+        "np.union1d(others, each_once(owners[windows])[:wanted])",
+        "np.sort(each_once(owners[windows])[:wanted])",
         "videos beside the largest file are no candidates",
         "prvr/test_search_backends_index.py::test_final_list_is_the_exact_one",
     ),
@@ -731,8 +731,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/scores.py",
-        "np.maximum.reduceat(scores, block.starts, axis=1)",
-        "np.add.reduceat(scores, block.starts, axis=1)",
+        "np.maximum.reduceat(scores, block.starts, axis=0)",
+        "np.add.reduceat(scores, block.starts, axis=0)",
         "a score that grows with the length of a video",
         "prvr/test_search_ranking.py::test_the_best_are_those_of_scoring_each_by_itself",
     ),
