@@ -666,9 +666,9 @@ PRVR = (
         "prvr/test_search_query.py::test_copies_are_one_hit",
     ),
     Mutant(
-        "prvr_search/ranking/snapshot.py",
-        "numbers[self.originals[videos]] = videos",
-        "pass",
+        "prvr_search/ranking/scores.py",
+        "best = best[:, snapshot.originals]",
+        "best = best[:, :-1]",
         "a copy that passes a filter has the score of none",
         "prvr/test_search_index.py::test_copies_share_vectors",
     ),
@@ -723,9 +723,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/index.py",
-        "candidates = [passing] * len(queries)",
-        "best = np.argsort(-video_scores(snapshot, text, None))[:, :k]\n"
-        "    candidates = [passing if passing is None else np.intersect1d(passing, some) for some in best]",
+        "videos = searched[asked[q].passage]",
+        "videos = np.intersect1d(searched[asked[q].passage], np.argsort(-video_scores(snapshot, text)[number])[:k])",
         "a filter of the best k",
         "prvr/test_search_filter.py::test_the_best_of_those_that_pass_are_found",
     ),
@@ -738,8 +737,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/scores.py",
-        "level - _ROUNDING",
-        "level",
+        "[len(videos) - k] - _ROUNDING",
+        "[len(videos) - k]",
         "rounding leaves out one of the best",
         "prvr/test_search_ranking.py::test_the_best_are_those_of_scoring_each_by_itself",
     ),

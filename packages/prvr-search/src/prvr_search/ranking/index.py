@@ -198,16 +198,24 @@ class VideoIndex:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend = self._in_step(snapshot)
-        lines = [matching_lines(snapshot, self._subtitles, query, where) for query in asked]
+        searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
+        lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
+        depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
         shown = [*vectors]
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
             text = same_width([vectors[q] for q in group])
-            depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
-            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, depth)
-            for q, row, scores in zip(group, text, _scores(snapshot, text, chosen), strict=True):
-                hits[q] = _hits(snapshot, asked[q], row, scores, k, moments, lines[q])
+            near = None
+            if where is None:  # the video that a query asks for is among its own nearest
+                near = find_candidates(backend, snapshot, text, depth + any(asked[q].passage for q in group))
+            scores = video_scores(snapshot, text) if near is None else None
+            for number, q in enumerate(group):
+                videos = searched[asked[q].passage]
+                if near is not None:
+                    videos = np.intersect1d(near[number], videos)
+                row = None if scores is None else scores[number]
+                hits[q] = _hits(snapshot, asked[q], text[number], videos, row, k, moments, lines[q])
         name, videos = "exact" if backend is None else backend.name, len(snapshot.entries)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
@@ -286,50 +294,19 @@ def _clip_source(snapshot: Snapshot) -> ClipSource:
     return ClipSource(file.path.stem, model.dim, model.clips, len(owners), np.flatnonzero(owners >= 0), blocks)
 
 
-def _candidates(
-    backend: CandidateBackend | None,
-    snapshot: Snapshot,
-    queries: Sequence[Query],
-    text: Float32[np.ndarray, "q d"],
-    where: SearchFilter | None,
-    k: int,
-) -> list[Int64[np.ndarray, " _"] | None]:
-    """For each query the videos that are scored, None for all: of copies only the first, and never the video that is
-    asked for.
-    """
-    passing = None if where is None else searched_videos(snapshot, where)
-    candidates = [passing] * len(queries)
-    if where is None:
-        depth = k + any(query.passage for query in queries)  # the video that is asked for is among its own nearest
-        candidates = [*(find_candidates(backend, snapshot, text, depth) or candidates)]
-    for q, query in enumerate(queries):
-        if query.passage is not None:
-            others, found = searched_videos(snapshot, where, query.passage), candidates[q]
-            candidates[q] = others if found is None else np.intersect1d(found, others)
-    return candidates
-
-
-def _scores(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"] | None]
-) -> Iterator[Float32[np.ndarray, " v"]]:
-    """The scores of each query; -inf for videos that are no candidates."""
-    if all(videos is candidates[0] for videos in candidates):  # one pass over the same videos
-        yield from video_scores(snapshot, text, candidates[0])
-    else:
-        for row, videos in zip(text, candidates, strict=True):
-            yield video_scores(snapshot, row[None], videos)[0]
-
-
 def _hits(
     snapshot: Snapshot,
     query: Query,
     text: Float32[np.ndarray, " d"],
-    scores: Float32[np.ndarray, " v"],
+    videos: Int64[np.ndarray, " n"],
+    scores: Float32[np.ndarray, " v"] | None,
     k: int,
     moments: int,
     lines: Mapping[int, Sequence[tuple[float, SubtitleLine]]],
 ) -> tuple[SearchHit, ...]:
-    """The hits of a query, best first: at least k, where there are as many."""
+    """The hits of a query among some videos, whose scores may be known up to rounding, best first: at least k, where
+    there are as many.
+    """
     windows: dict[int, list[WindowTimeline]] = {}
     of_words = query.image is None and query.passage is None  # all pictures are more alike
     usual = usual_score(snapshot, text) if of_words else np.inf
@@ -344,7 +321,7 @@ def _hits(
 
     depth = num_candidates(k) if lines else k
     while True:
-        ranked = _ranked(snapshot, query, exact, scores, depth, windows)
+        ranked = _ranked(snapshot, query, exact, partial(nearly_best, videos, scores), depth, windows)
         others = sorted(lines.keys() - ranked.keys())
         each = ranked | exact(others)
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
@@ -363,16 +340,16 @@ def _ranked(
     snapshot: Snapshot,
     query: Query,
     exact: Callable[[Sequence[int]], dict[int, float]],
-    scores: Float32[np.ndarray, " v"],
+    near: Callable[[int], list[int]],
     k: int,
     windows: Mapping[int, Sequence[WindowTimeline]],
 ) -> dict[int, float]:
     """The numbers and scores of the k best videos, best first; of those that the model re-scores, by that score."""
     model = snapshot.model
     if query.sentence is None or not isinstance(model, Rescores):
-        return dict([*exact(nearly_best(scores, k)).items()][:k])
+        return dict([*exact(near(k)).items()][:k])
     depth = max(k, model.candidates)
-    videos, rows = [*exact(nearly_best(scores, depth))][:depth], []
+    videos, rows = [*exact(near(depth))][:depth], []
     for video in videos:
         best = max(range(len(windows[video])), key=lambda number, video=video: windows[video][number].score)
         rows.append(_window_rows(model, snapshot.vectors(video), best))

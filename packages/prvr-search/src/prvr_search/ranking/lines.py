@@ -39,7 +39,7 @@ def search_lines(
         query: one that says nothing of what is to be seen.
         k, moments, where: as of `VideoIndex.search_many`.
     """
-    lines = matching_lines(videos, subtitles, query, where)
+    lines = matching_lines(videos, subtitles, query, searched_videos(videos, where))
     return SearchResult(str(query), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
 
@@ -56,20 +56,20 @@ def searched_videos(
 
 
 def matching_lines(
-    videos: Videos, subtitles: Lines | None, query: Query, where: SearchFilter | None
+    videos: Videos, subtitles: Lines | None, query: Query, searched: Int64[np.ndarray, " n"]
 ) -> dict[int, list[Match]]:
-    """The lines that match a query, best first, by the number of their video; not of a video that is asked for.
+    """The lines that match a query, best first, by the number of their video.
 
     Args:
         videos: what is searched.
         subtitles: the lines of the library.
         query: its words are those that are said, or its sentence.
-        where: which videos are searched.
+        searched: the numbers of the videos that are searched, of which none are copies.
     """
     words = query.subtitles or query.sentence
     if subtitles is None or words is None or not (subtitled := subtitles.videos()):
         return {}
-    shas = {videos.entries[n].sha256: n for n in searched_videos(videos, where, query.passage).tolist()}
+    shas = {videos.entries[number].sha256: number for number in searched.tolist()}
     owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
     matches = subtitles.find(words, owners)
     if query.subtitles and not matches:

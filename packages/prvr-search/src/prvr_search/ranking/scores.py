@@ -93,36 +93,35 @@ def find_candidates(
         vectors *= 2
 
 
-def video_scores(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q e"], videos: Int64[np.ndarray, " v"] | None
-) -> Float32[np.ndarray, "q n"]:
-    """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
+def video_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q e"]) -> Float32[np.ndarray, "q v"]:
+    """Scores of every query with every video of the index, by its best window.
 
     Args:
         snapshot: the state of the index that is searched.
         text: `(q, e)` queries.
-        videos: numbers of the videos that are scored, of which none are copies; None = all.
 
     Raises:
         DataError: a score is not a number, or a file of vectors was changed.
     """
-    best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)
-    for block in snapshot.blocks(videos):
+    best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)  # the last one is that of other videos
+    for block in snapshot.blocks():
         scores = window_scores(snapshot.model, block.arrays, cosines_of(snapshot.model, block.arrays, text))
         best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=0).T
-    best = best[:, :-1]  # the last one is that of other videos
+    best = best[:, snapshot.originals]
     if np.isnan(best).any():
         raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
     return best
 
 
-def nearly_best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
-    """Numbers of the k best videos, and of those that are as good but for rounding; best first."""
-    scored = np.flatnonzero(scores > -np.inf)
-    if len(scored) > k:
-        level = np.partition(scores[scored], len(scored) - k)[len(scored) - k]
-        scored = scored[scores[scored] >= level - _ROUNDING]
-    return scored[np.argsort(-scores[scored], kind="stable")][: k + _TIES].tolist()
+def nearly_best(videos: Int64[np.ndarray, " n"], scores: Float32[np.ndarray, " v"] | None, k: int) -> list[int]:
+    """The k best of some videos, and those that are as good but for rounding, best first; all without scores."""
+    if scores is None:
+        return videos.tolist()
+    values = scores[videos]
+    if len(videos) > k:
+        is_near = values >= np.partition(values, len(videos) - k)[len(videos) - k] - _ROUNDING
+        videos, values = videos[is_near], values[is_near]
+    return videos[np.argsort(-values, kind="stable")][: k + _TIES].tolist()
 
 
 def cosines_of(

@@ -83,32 +83,23 @@ class Snapshot(Videos):
             owners[file][place] = number
         return owners
 
-    def blocks(self, videos: Int64[np.ndarray, " v"] | None = None) -> Iterator[Block]:
-        """The vectors of some videos, about a megabyte at a time.
-
-        Args:
-            videos: numbers of the videos, of which none are copies; None = all.
+    def blocks(self) -> Iterator[Block]:
+        """The vectors of all videos, about a megabyte at a time.
 
         Raises:
             DataError: a file was changed or cut short.
         """
-        numbers = np.arange(len(self.entries))
-        if videos is not None:
-            numbers[:] = -1
-            numbers[self.originals[videos]] = videos
-        numbers = np.append(numbers, -1)  # that of -1
         total, needs_mean = np.zeros(self.model.dim), self.model.frame_means and "mean_frame" not in self.__dict__
-        for file, all_owners in zip(self.files, self.owners, strict=True):
+        for file, owners in zip(self.files, self.owners, strict=True):
             file.expect_unchanged()
             for first, stop in file.blocks():
-                owners = numbers[all_owners[first:stop]]
-                if (owners >= 0).any():
+                if (owners[first:stop] >= 0).any():
                     starts = file.ends["windows"][first:stop] - file.ends["windows"][first]
-                    block = Block(owners, starts, file.read(first, stop))
+                    block = Block(owners[first:stop], starts, file.read(first, stop))
                     if needs_mean:
                         total += _mean_sum(block)
                     yield block
-        if videos is None and needs_mean:  # so that they need not be read again for it
+        if needs_mean:  # so that they need not be read again for it
             self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 
     def vectors(self, video: int) -> Arrays:
