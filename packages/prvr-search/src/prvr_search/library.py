@@ -36,7 +36,6 @@ from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import IndexUnwritable, VideoIndex
 from prvr_search.ranking.lines import checked_queries, search_lines
-from prvr_search.ranking.opening import open_model
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
@@ -44,7 +43,7 @@ from prvr_search.store.encoding import Progress, Unreadable, UpdateReport, encod
 from prvr_search.store.features import encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 from prvr_search.vectors.files import delete_vectors
-from prvr_search.vectors.joint import JointModel
+from prvr_search.vectors.joint import JointModel, open_model
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.vectors.taught import Taught, read_taught, taught_stamp, write_taught
 
@@ -159,7 +158,7 @@ class Library:
         if not checked.shows:  # no model is needed
             if update:
                 self.update(lines_only=True)
-            videos = Videos(self._entries(self._seen(self._listing())))
+            videos = Videos([*self._entries(self._seen(self._listing())).values()])
             return search_lines(videos, self.store.lines, checked, k, moments, where)
         if update:
             self.update()

@@ -15,7 +15,7 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.cli.options import VIDEOS, Download
+from prvr_search.cli.options import VIDEOS
 
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded
@@ -39,13 +39,14 @@ class LibraryOptions:
         exclude: skip files and folders whose name or path matches this pattern; can be repeated
         library: the folder of the library (default: prvr/library in your data folder)
         rate: frames per second to encode (default: the folder's last rate, or 2)
+        download: download missing models from the Hugging Face hub without asking for confirmation
     """
 
     encoder: Annotated[str | None, Parameter(metavar="NAME")] = None
     exclude: Annotated[list[str], Parameter(metavar="GLOB")] = field(default_factory=list)
     library: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     rate: float | None = None
-    download: Download = False
+    download: bool = False
     device: Device = "auto"
 
 

@@ -571,9 +571,3 @@ def _holds_text(stream: Any) -> bool:
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
     raise PermissionError(f"it refers to another file, {url[:80]!r}, which is not opened")
-
-
-def describe(video: VideoFile) -> dict[str, Any]:
-    """The fields of `prvr.encoders.VideoEntry` that an open file states."""
-    info = video.info
-    return {"width": info.width, "height": info.height, "codec": info.codec, "start_time": info.start_time}

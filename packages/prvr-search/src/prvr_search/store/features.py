@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -102,14 +102,18 @@ def is_key(value: object) -> bool:
     return isinstance(value, str) and _KEY.fullmatch(value) is not None
 
 
+def nameless(values: dict[str, Any]) -> dict[str, Any]:
+    """Values without the names of models, each of which may lie in two places."""
+    inner = {key: nameless(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if key != "name"}
+
+
 @lru_cache
 def encoder_key(spec: FeatureSpec | None) -> str:
     """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features."""
     if spec is None:
         return DESCRIBED
-    values = asdict(spec)
-    values["encoder"].pop("name")
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(nameless(asdict(spec)), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_spec(spec: FeatureSpec) -> None:

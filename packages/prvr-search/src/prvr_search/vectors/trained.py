@@ -1,13 +1,13 @@
 """A trained retriever over a store of features, with the inputs that it has in evaluation."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from prvr.config import ModelConfig, config_to_dict, load_config
@@ -55,18 +55,21 @@ class TrainedModel:
         self._settings = PackSettings.of(config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+    def encode_video(
+        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
+    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
-        vectors: list[WindowVectors] = []
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
-            for first in range(0, len(windows), _BATCH):
-                sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
-                clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
-                frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+        return windows, self._encoded([rows[slice(*span)] for span in windows])
+
+    def _encoded(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> Iterator[WindowVectors]:
+        for first in range(0, len(windows), _BATCH):
+            sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
+            clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+            frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
                 video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
                 video = video.to("cpu", torch.float32)
-                vectors += (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
-        return vectors
+            yield from (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
 
     def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
         """The vectors of one window; means of frames as clips where there are none."""

@@ -47,7 +47,7 @@ class FeatureSpec:
 class VideoEntry:
     """What is known of a video besides its features: in the library, in results, and in their JSON.
 
-    A new field needs a default, an entry in `prvr_search.films.decode.describe` if the file states it, and the next
+    A new field that the file states needs a default, a field of `VideoInfo` in `prvr_search.films.info`, and the next
     `FIELDS_VERSION` there.
 
     Args:
