@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fractions import Fraction
-from itertools import chain, islice, repeat
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -30,7 +31,6 @@ from prvr_search.films.picture import Matrix, display_matrix, to_rgb
 from prvr_search.films.timestamps import JUMP, interpolate_stamps, resample, with_need
 
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
-_WITHOUT_INDEX = ("mpegts", "mpeg")
 _DATED = ("mov,mp4,m4a,3gp,3g2,mj2", MATROSKA)
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
@@ -100,15 +100,15 @@ class VideoFile:
         check_rate(rate)
         self._seek(0.0)
         stated, most = math.floor((self.info.duration or 0) * rate), self._limits.samples
-        last: Any = None
-        picture = np.empty((0, 0, 3), np.uint8)
-        for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
-            if max(stated, number + 1) > most:
-                reason = f"more than {most:,} frames at {rate:g} per second"
-                raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
-            if frame is not last:
-                last, picture = frame, self._picture(frame)
-            yield Frame(float(middle), picture)
+        number = 0
+        for frame, samples in groupby(resample(self._timed(rate), Fraction(rate)), key=itemgetter(1)):
+            picture = self._picture(frame)
+            for middle, _ in samples:
+                number += 1
+                if max(stated, number) > most:
+                    reason = f"more than {most:,} frames at {rate:g} per second"
+                    raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
+                yield Frame(float(middle), picture)
 
     def excerpt(
         self, start: float, end: float, *, most: int, rate: float = 30.0, patience: float = 10.0
@@ -140,11 +140,6 @@ class VideoFile:
                 yield Frame(last, self._picture(frame, most))
 
     @property
-    def container(self) -> str:
-        """What FFmpeg calls the format of the file, for example `matroska,webm`."""
-        return self._container.format.name
-
-    @property
     def streams(self) -> tuple[Any, ...]:
         """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
         sound = [stream for stream in self._container.streams.audio if stream.codec_context is not None]
@@ -156,15 +151,16 @@ class VideoFile:
         return self._origin
 
     @property
-    def has_text(self) -> bool:
-        """Whether it has text tracks that can be decoded."""
-        return any(_holds_text(stream) for stream in self._container.streams.subtitles)
+    def texts(self) -> tuple[Any, ...]:
+        """The text tracks of PyAV that can be decoded."""
+        tracks = self._container.streams.subtitles
+        return tuple(one for one in tracks if one.codec_context is not None and one.codec_context.codec.text_sub)
 
     def text_packets(self) -> Iterator[Any]:
         """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
-        if self.has_text:
+        if self.texts:
             self._seek(0.0)
-            yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
+            yield from self._packets(*self.texts)
 
     def key_frame(self, start: float) -> Fraction | None:
         """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
@@ -304,17 +300,14 @@ class VideoFile:
             self.close()
             self._open()
         self._unread = False
-        if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
+        if start <= 0 or self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
             return
         unit = self._stream.time_base or TICK
         # FFmpeg goes to a packet, not to a key frame, in files without an index, and to one that is decoded before the
         # time, but shown after it, where times are those of decoding.
-        steps = (_BACK, 3 * _BACK) if self.container in _WITHOUT_INDEX else (0.0, _BACK)
-        for back in (*steps, math.inf):
-            if start <= back and back == steps[0]:
-                return  # the file is at its beginning
+        for back in (0.0, _BACK, 3 * _BACK, math.inf):
             # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
-            ticks = math.floor((max(Fraction(0), Fraction(start) - Fraction(min(back, start))) + self._origin) / unit)
+            ticks = math.floor((Fraction(max(0.0, start - back)) + self._origin) / unit)
             place = round(ticks * unit / TICK)
             try:
                 self._container.seek(place)
@@ -394,10 +387,11 @@ class VideoFile:
         pace = self._stream.average_rate or self._stream.guessed_rate
         interval = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length, shift = Fraction(0), Fraction(0), Fraction(0)
-        count, wrong, parts = 0, 0, 0
+        count = wrong = parts = 0
         stamped = ((self._time(frame.pts, unit), frame) for frame in self._decoded(self._stream, rate))
-        for stamp, frame, is_wrong in interpolate_stamps(stamped, None if rate is None else start):
-            count, wrong = count + 1, wrong + is_wrong
+        mended = interpolate_stamps(stamped, None if rate is None else start)
+        for count, (stamp, frame, is_wrong) in enumerate(mended, 1):
+            wrong += is_wrong
             begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - JUMP:
                 shift += start + (length or interval) - begins
@@ -431,17 +425,17 @@ class VideoFile:
             rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
             packets: those of the stream that are decoded; None: all.
         """
-        packets, marked = self._packets(stream) if packets is None else packets, None
+        packets, damaged = self._packets(stream) if packets is None else packets, 0
         # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
         # of different rates those of another layer may need them.
-        is_marked = self.container in _DATED and self.info.codec == "h264"
+        is_marked = self._container.format.name in _DATED and self.info.codec == "h264"
         if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
             unit, origin = float(stream.time_base), float(self._origin)
             marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
-        damaged = 0
-        for packet, needed in chain(marked or zip(packets, repeat(True)), [(None, True)]):
-            if marked is not None:
-                stream.codec_context.skip_frame = "DEFAULT" if needed else "NONREF"
+        else:
+            marked = zip(packets, repeat(True))
+        for packet, is_needed in chain(marked, [(None, True)]):
+            stream.codec_context.skip_frame = "DEFAULT" if is_needed else "NONREF"
             try:
                 # Without a packet, the decoder gives the frames that it still holds.
                 frames = stream.decode(None) if packet is None else packet.decode()
@@ -563,10 +557,6 @@ def _is_whole(frame: Any, before: bool) -> bool:
         before: whether that is so of the frame before it.
     """
     return not frame.is_corrupt and (before or frame.key_frame or frame.pict_type in _INTRA)
-
-
-def _holds_text(stream: Any) -> bool:
-    return stream.codec_context is not None and stream.codec_context.codec.text_sub
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:

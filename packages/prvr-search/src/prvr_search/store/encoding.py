@@ -257,7 +257,7 @@ class _Update:
             warnings=known.warnings or tuple(file.warnings),
             version=FIELDS_VERSION,
         )
-        if file.has_text and not known.digest:  # whatever its tracks cost, the features are there
+        if file.texts and not known.digest:  # whatever its tracks cost, the features are there
             self.store.add(replace(film, version=0), self.spec, rows)
         try:
             lines = read_tracks(file)
@@ -265,7 +265,7 @@ class _Update:
             name = printable(file.path.name)
             logger.warning("%s: its text tracks cannot be read (%s)", name, printable(str(error)))
             lines = []
-        if file.read_error is None or not file.has_text:  # otherwise it is tried again
+        if file.read_error is None or not file.texts:  # otherwise it is tried again
             self.store.add(film, self.spec, rows, lines)
 
     def _cannot(self, name: str, reason: str, remedy: str) -> None:
