@@ -88,9 +88,9 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
     )
     content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", inputs)
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(content, headers={"Cache-Control": "no-cache"})
+    @app.get("/", include_in_schema=False, response_class=HTMLResponse)
+    async def page() -> str:
+        return content
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

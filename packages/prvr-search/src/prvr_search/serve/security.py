@@ -198,7 +198,8 @@ class SecurityMiddleware:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
-                headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith(_STATIC) else "no-store")
+                is_page = scope["path"] == "/" or scope["path"].startswith(_STATIC)
+                headers.setdefault("Cache-Control", "no-cache" if is_page else "no-store")
                 self.requests.labels(_route(scope), status).inc()
                 self.seconds.labels(_route(scope)).observe(time.perf_counter() - began)
             await send(message)

@@ -137,10 +137,11 @@ class Service:
         self._thread = threading.Thread(target=self._follow_folder, name="prvr-encode", daemon=True)
         self.problem: str | None = None
         self.failure: Exception | None = None
-        self.ready, self._damage, self._receiving, self._unreadable = False, "", 0, 0
+        self.ready, self._damage, self._unreadable = False, "", 0
         self.catalogue = Catalogue(library.store.folders.stamp)
         self._show(library.encoded() if update else library.index)
         self._searches = Workers(1, limits.search_seconds, limits.search_waiting)
+        self._pictures = asyncio.Semaphore(limits.pictures)
         self._media = Workers(limits.media_threads, limits.media_seconds, limits.media_waiting)
         keep = cached(LRUCache(limits.cache_bytes, getsizeof=len), key=lambda _, *what: what, lock=threading.Lock())
         self._make = keep(lambda file, _, make, *options: make(file, limits, *options))
@@ -249,16 +250,14 @@ class Service:
             Busy: too many pictures are being received or made.
             HTTPException: it is no picture, or too large.
         """
-        if self._receiving >= self.limits.pictures:
+        if self._pictures.locked():
             raise Busy("the server is busy: too many pictures are being received")
-        self._receiving += 1
-        try:
+        async with self._pictures:
             content = await receive()
-            return await self._media.run(lambda: read_picture(content))
-        except InputError as error:
-            raise HTTPException(415, str(error)) from error
-        finally:
-            self._receiving -= 1
+            try:
+                return await self._media.run(partial(read_picture, content))
+            except InputError as error:
+                raise HTTPException(415, str(error)) from error
 
     async def of_video(self, key: str, find: Callable[[VideoEntry], T]) -> T:
         """What a function finds of the video of a key, in a thread.
