@@ -225,7 +225,7 @@ def test_limits_that_are_none_are_refused_at_the_start(served: Served, capsys: p
             with pytest.raises((ValidationError, TypeCheckError), match=field.name):
                 ServeLimits(**{field.name: wrong})  # type: ignore[arg-type]
     for wrong in ({"session_seconds": 0}, {"rescan_seconds": 0.0}):
-        with pytest.raises((ValidationError, TypeCheckError), match=next(iter(wrong))):
+        with pytest.raises(ValidationError, match="_seconds"):
             ServeSettings(**wrong)  # type: ignore[arg-type]
     for option, value in (("--client-connections", "-1"), ("--rescan", "0")):
         assert option in explained(["serve", str(served.films), option, value], capsys)

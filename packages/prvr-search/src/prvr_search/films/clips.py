@@ -29,6 +29,9 @@ ENCODERS = {
 }
 """The encoder of pictures, its options and the encoder of sound of a format; others have those of MP4."""
 
+BT709, LIMITED = 1, 1
+"""Numbers of the standard for the colours of H.264 that we write: every player honours them."""
+_BT601 = 5  # what VP8 has, which cannot say so
 _NEAR = 1.0  # seconds before the start within which a key frame may lie, for the streams to be copied
 _MILLISECOND = Fraction(1, 1000)
 _SOUND_RATE = 48_000  # samples per second, which all of these encoders take
@@ -256,6 +259,9 @@ def _encode(
             raise ValueError("the picture is one pixel wide")
         pictures.pix_fmt, pictures.time_base = "yuv420p", _MILLISECOND
         pictures.codec_context.time_base, pictures.codec_context.thread_count = _MILLISECOND, how.threads
+        space = _BT601 if kind == "webm" else BT709
+        if space == BT709:
+            say_709(pictures)
         voice: Any = None
         for _, samples in first_sound:
             voice = container.add_stream(sound_codec, rate=_SOUND_RATE)
@@ -264,7 +270,7 @@ def _encode(
             if isinstance(part, np.ndarray):
                 how.before_picture()
                 frame = av.VideoFrame.from_ndarray(part, format="rgb24")
-                frame = frame.reformat(width=pictures.width, height=pictures.height, format="yuv420p")
+                frame = frame.reformat(pictures.width, pictures.height, "yuv420p", dst_colorspace=space)
                 last, stamp = time, max(stamp + 1, round(1000 * (time - start)))
                 frame.pts, frame.time_base = stamp, _MILLISECOND
                 container.mux(pictures.encode(frame))
@@ -274,6 +280,13 @@ def _encode(
         for stream in filter(None, (pictures, voice)):
             container.mux(stream.encode(None))
     return last, bool(first_sound)
+
+
+def say_709(stream: Any) -> None:
+    """Lets a new stream of PyAV say that its colours are those of BT.709, in limited range."""
+    codec = stream.codec_context
+    codec.colorspace = codec.color_primaries = codec.color_trc = BT709
+    codec.color_range = LIMITED
 
 
 def _expect_room(error: Exception) -> None:

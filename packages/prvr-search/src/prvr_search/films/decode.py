@@ -62,6 +62,7 @@ class VideoFile:
     Attributes:
         info: what the file states.
         warnings: what is wrong with the file; complete once all frames are read.
+        origin: the time stamp of the start, in seconds.
         duration: in seconds; as the file states until all frames are read, then the end of the last one.
     """
 
@@ -69,7 +70,7 @@ class VideoFile:
         self.path, self._file, self._limits = path, file, limits
         self._container: Any = None
         self._open()
-        self.info = info_of(self._container, self._stream, self._origin)
+        self.info = info_of(self._container, self._stream, self.origin)
         self.duration = self.info.duration
         check_size(path, self.info.width, self.info.height, self.info.duration, limits)
 
@@ -144,11 +145,6 @@ class VideoFile:
         """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
         sound = [stream for stream in self._container.streams.audio if stream.codec_context is not None]
         return (self._stream, *sound[:1])
-
-    @property
-    def origin(self) -> Fraction:
-        """The time stamp of the start, in seconds."""
-        return self._origin
 
     @property
     def texts(self) -> tuple[Any, ...]:
@@ -235,7 +231,7 @@ class VideoFile:
             if not left or decoded >= end + _INTERLEAVED:
                 break
             if packet.stream.index in left and shown >= first and (latest is not None or not picture):
-                shift = round((self._origin + first) / packet.time_base)
+                shift = round((self.origin + first) / packet.time_base)
                 packet.pts -= shift
                 # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
                 packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
@@ -268,12 +264,12 @@ class VideoFile:
         """Opens the container at the beginning of the file."""
         import av
 
-        limits = self._limits
+        options = {"max_pixels": str(self._limits.pixels)}
         self._file.seek(0)
         try:
             self._container = av.open(
                 self._file,
-                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
+                options=options,  # also while FFmpeg probes the file
                 container_options=_ALONE | {"max_streams": str(_STREAMS)},
                 io_open=_refuse,
                 buffer_size=_BUFFER,
@@ -282,10 +278,10 @@ class VideoFile:
         except read_faults() as error:
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {short(error)})"
             raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
-        self._origin = (self._container.start_time or 0) * TICK
+        self.origin = (self._container.start_time or 0) * TICK
         self._stream = video_stream(self.path, self._container)
         codec = self._stream.codec_context
-        codec.options = {"max_pixels": str(limits.pixels)}
+        codec.options = options
         self._stream.thread_type = "AUTO"
         threads = _IN_THREADS // max(1, codec.width * codec.height)
         codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
@@ -307,7 +303,7 @@ class VideoFile:
         # time, but shown after it, where times are those of decoding.
         for back in (0.0, _BACK, 3 * _BACK, math.inf):
             # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
-            ticks = math.floor((Fraction(max(0.0, start - back)) + self._origin) / unit)
+            ticks = math.floor((Fraction(max(0.0, start - back)) + self.origin) / unit)
             place = round(ticks * unit / TICK)
             try:
                 self._container.seek(place)
@@ -430,7 +426,7 @@ class VideoFile:
         # of different rates those of another layer may need them.
         is_marked = self._container.format.name in _DATED and self.info.codec == "h264"
         if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
-            unit, origin = float(stream.time_base), float(self._origin)
+            unit, origin = float(stream.time_base), float(self.origin)
             marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
         else:
             marked = zip(packets, repeat(True))
@@ -457,7 +453,7 @@ class VideoFile:
 
     def _time(self, stamp: int | None, unit: Fraction | None) -> Fraction | None:
         """Seconds from the start; None where nothing is said."""
-        return None if stamp is None or not unit else stamp * unit - self._origin
+        return None if stamp is None or not unit else stamp * unit - self.origin
 
     def _packets(self, *streams: Any) -> Iterator[Any]:
         """What is stored of streams, as far as it can be read."""

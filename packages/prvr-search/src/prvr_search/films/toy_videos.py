@@ -22,6 +22,7 @@ from prvr.toy.scenes import draw_split
 from prvr.toy.toy_corpus import Progress, two_at_a_time
 from prvr.toy.world import FPS, Video
 from prvr_search.films import VideoError, open_video
+from prvr_search.films.clips import BT709, LIMITED, say_709
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,6 @@ ENCODER = "libx264"
 DRAWN = "drawn by prvr"
 """The comment in these files, which marks drawn videos."""
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
-_BT709, _LIMITED = 1, 1  # numbers of the standard: every player honours them
 
 
 def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: float = FPS, scale: int = 4) -> None:
@@ -72,17 +72,15 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             stream = container.add_stream(ENCODER, rate=Fraction(fps).limit_denominator(1001), options=_OPTIONS)
             stream.height, stream.width = (scale * side for side in frames.shape[1:3])
             stream.pix_fmt = "yuv420p"
-            codec = stream.codec_context
-            codec.thread_count = 1  # the bytes do not depend on the number of cores
-            codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
-            codec.color_range = _LIMITED
+            stream.codec_context.thread_count = 1  # the bytes do not depend on the number of cores
+            say_709(stream)
             for number, pixels in enumerate(frames):
                 frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
                     stream.width,
                     stream.height,
                     "yuv420p",
-                    dst_colorspace=_BT709,
-                    dst_color_range=_LIMITED,
+                    dst_colorspace=BT709,
+                    dst_color_range=LIMITED,
                     interpolation=Interpolation.POINT | Interpolation.ACCURATE_RND,  # or it is a step too dark
                 )
                 frame.pts = number
