@@ -43,14 +43,14 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
         path.write_text(entry.sha256)
         film = Film(
             sha256 := hash_file(path), 0, entry.duration, entry.width, entry.height, entry.codec, entry.start_time,
-            version=FIELDS_VERSION, warnings=entry.warnings,
+            version=FIELDS_VERSION, warnings=entry.warnings, spec=features.spec,
         )  # fmt: skip
-        store.add(film, features.spec, features.read(entry.id))
+        store.add(film, features.read(entry.id))
         seen[path.resolve()] = sha256
     folder = folder.resolve()
     videos = list_videos(folder).videos
     store.folders.see(folder, [video._replace(sha256=seen[video.path]) for video in videos if video.path in seen])
-    store.folders.use_encoder(folder, features.spec, named=True)
+    store.folders.use_encoder(folder, features.spec)
     return folder
 
 
@@ -59,7 +59,7 @@ def library_features(folder: Path, encoder: str = "toy", **options: Any) -> Vide
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
         assert library.spec is not None
-        library.store.folders.use_encoder(library.folder, library.spec, named=True)
+        library.store.folders.use_encoder(library.folder, library.spec)
         return library.features()
 
 

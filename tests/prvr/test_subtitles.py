@@ -241,7 +241,7 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
         store, spec = library.store, library.spec
         for film in store.films(encoder_key(spec)).values():
             rows = store.read(film.key, film.sha256).rows
-            store.add(replace(film, version=1, codec="unknown"), spec, rows)
+            store.add(replace(film, version=1, codec="unknown"), rows)
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
         assert {entry.codec for entry in library.features().entries.values()} == {"h264"}

@@ -249,16 +249,9 @@ class Library:
     def _entries(self, videos: Sequence[VideoPath], spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
         """The records of the videos that are encoded, or of all that are known, by id."""
         films = self.store.known() if spec is None else self.store.films(encoder_key(spec))
-        entries = {}
-        for video in sorted(videos):
-            film = films.get(video.sha256)
-            if film is not None and (spec is None or film.frames):
-                duration = film.duration or (0.0 if spec is None else film.frames / spec.rate)
-                entries[video.id] = VideoEntry(
-                    video.id, video.file, video.size, video.mtime_ns, film.sha256, duration, film.frames, film.width,
-                    film.height, film.codec, film.warnings, film.start_time, film.digest,
-                )  # fmt: skip
-        return entries
+        seen = (video for video in sorted(videos) if video.sha256 in films)
+        entries = (films[video.sha256].at(video) for video in seen)
+        return {entry.id: entry for entry in entries if spec is None or entry.frames}
 
     def _seen(self, listing: Listing) -> Sequence[VideoPath]:
         """The videos of the folder, or what was seen last of one that is away, each with its sha256 if that is known.
@@ -319,7 +312,7 @@ class Library:
                 spec=spec,
                 videos=len(videos),
                 encoded=len(encoded),
-                seconds=sum(film.duration for film in encoded),
+                seconds=sum((film.duration for film in encoded), 0.0),
                 missing=len({place.sha256 for place in folders.places(self.folder).values()} - shas),
                 bytes=sum({film.sha256: film.stamp[1] for film in encoded}.values()),
                 others_encoded={
@@ -427,7 +420,7 @@ class Library:
 
     def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
-        last, _ = self.store.folders.encoder(self.folder)
+        last = self.store.folders.encoder(self.folder)
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
@@ -441,7 +434,7 @@ class Library:
 
         It is chosen once: while the library is open, neither it nor the index follows what other processes choose.
         """
-        spec, (last, was_named), is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
+        spec, last, is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or (is_first and (name == TOY or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
@@ -449,11 +442,11 @@ class Library:
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
-        self._spec, is_named = spec, was_named or self._encoder_name is not None
+        self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
-            is_new = (last, was_named) != (spec, is_named) and ((self.remembers and is_first) or last is None)
+            is_new = last != spec and ((self.remembers and is_first) or last is None)
             if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
-                self.store.folders.use_encoder(self.folder, spec, is_named)
+                self.store.folders.use_encoder(self.folder, spec)
         except LibraryUnwritable as error:
             logger.debug("%s", error)
         return spec

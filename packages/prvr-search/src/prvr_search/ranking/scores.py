@@ -126,7 +126,7 @@ def nearly_best(videos: Int64[np.ndarray, " n"], scores: Float32[np.ndarray, " v
 
 def cosines_of(
     model: SearchModel, arrays: Arrays, text: Float32[np.ndarray, "q e"]
-) -> dict[str, Float32[np.ndarray, "n q"]]:
+) -> dict[str, Float32[np.ndarray, "_ q"]]:
     """Of queries with the rows of each kind that counts."""
     clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
     kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)

@@ -230,22 +230,22 @@ class _Update:
                     if self.spec is not None:
                         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
                     _expect_readable(video, file.read_error)
-                    self._keep(Film(video.sha256), file, rows)
+                    self._keep(Film(video.sha256, spec=self.spec), file, rows)
                     self.done.add(video.sha256)
                     return
                 passing = file.read_error
         except VideoError as error:
             reason, remedy, passing = error.reason, error.remedy, error.passing
         _expect_readable(video, passing)
-        self.faults[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy)
-        self.store.add(film, self.spec)
+        self.faults[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy, spec=self.spec)
+        self.store.add(film)
         self._faulty(video, film, is_new=True)
 
     def _keep(self, known: Film, file: VideoFile, rows: np.ndarray | None) -> None:
         """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
         duration = known.duration or file.duration
-        if not duration and rows is not None and self.spec is not None:
-            duration = len(rows) / self.spec.rate
+        if not duration and rows is not None and known.spec is not None:
+            duration = len(rows) / known.spec.rate
         info = file.info
         film = replace(
             known,
@@ -258,7 +258,7 @@ class _Update:
             version=FIELDS_VERSION,
         )
         if file.texts and not known.digest:  # whatever its tracks cost, the features are there
-            self.store.add(replace(film, version=0), self.spec, rows)
+            self.store.add(replace(film, version=0), rows)
         try:
             lines = read_tracks(file)
         except Exception as error:  # whatever a reader of damaged tracks stumbles over
@@ -266,7 +266,7 @@ class _Update:
             logger.warning("%s: its text tracks cannot be read (%s)", name, printable(str(error)))
             lines = []
         if file.read_error is None or not file.texts:  # otherwise it is tried again
-            self.store.add(film, self.spec, rows, lines)
+            self.store.add(film, rows, lines)
 
     def _cannot(self, name: str, reason: str, remedy: str) -> None:
         self.unreadable[name] = Unreadable(name, reason, remedy, is_new=True, is_passing=True)

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.encoders import FeatureSpec
+from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import is_unicode, parse_json, parse_record, short
 from prvr_search.films.info import check_rate
+from prvr_search.films.listing import VideoPath
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
@@ -24,7 +25,7 @@ DESCRIBED = "described"
 """The key of films that were described and not encoded."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
 _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIBED}")
-_OF_FILE = ("digest", "stamp", "key")  # fields that a file does not hold of itself
+_OF_FILE = ("digest", "stamp", "spec")  # fields that a file does not hold of itself
 _PART = 4096  # rows that are compared at a time
 
 
@@ -43,9 +44,9 @@ class Film:
         version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
         lines: the number of lines of its own text tracks.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
-        digest: the hash of the file that holds this; not written, as the following.
+        digest: the hash of the file that holds this; not written there, as the following.
         stamp: of that file.
-        key: of the encoder.
+        spec: its features; None: it was only described.
     """
 
     sha256: str
@@ -62,7 +63,20 @@ class Film:
     warnings: tuple[str, ...] = ()
     digest: str = ""
     stamp: Stamp = (0, 0, 0, 0)
-    key: str = ""
+    spec: FeatureSpec | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the encoder."""
+        return encoder_key(self.spec)
+
+    def at(self, video: VideoPath) -> VideoEntry:
+        """The record of the video at a place."""
+        guess = self.frames / self.spec.rate if self.spec is not None else 0.0
+        return VideoEntry(
+            video.id, video.file, video.size, video.mtime_ns, self.sha256, self.duration or guess, self.frames,
+            self.width, self.height, self.codec, self.warnings, self.start_time, self.digest,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,13 +85,11 @@ class FeatureFile:
 
     Args:
         film: what is kept of the video.
-        spec: its features; None: it was only described.
         rows: `(n, f)` the features.
         lines: of its own text tracks.
     """
 
     film: Film
-    spec: FeatureSpec | None
     rows: Float32[np.ndarray, "n f"]
     lines: Sequence[SubtitleLine]
 
@@ -127,6 +139,16 @@ def check_spec(spec: FeatureSpec) -> None:
         raise ValueError("features of no width")
 
 
+def check_film(film: Film) -> None:
+    """Refuses what no video has.
+
+    Raises:
+        ValueError: it does.
+    """
+    if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
+        raise ValueError("a duration, a start or a size that no video has")
+
+
 def feature_file(home: Path, key: str, sha256: str) -> Path:
     """Where the features of a video lie, which is always below `features`.
 
@@ -150,7 +172,6 @@ def feature_file(home: Path, key: str, sha256: str) -> Path:
 def write_features(
     path: Path,
     film: Film,
-    spec: FeatureSpec | None,
     rows: Float32[np.ndarray, "n f"],
     lines: Sequence[SubtitleLine],
     *,
@@ -167,7 +188,7 @@ def write_features(
     array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
     head = {
         "film": {name: value for name, value in asdict(film).items() if name not in _OF_FILE},
-        "spec": spec and asdict(spec),
+        "spec": film.spec and asdict(film.spec),
         "type": array.dtype.str,
         "lines": [[line.start, line.end, line.text, line.language] for line in lines],
     }
@@ -175,7 +196,7 @@ def write_features(
     digest = write_proven(
         path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
     )
-    return replace(film, digest=digest, stamp=stamp_of(path.stat()), key=encoder_key(spec))
+    return replace(film, digest=digest, stamp=stamp_of(path.stat()))
 
 
 def read_features(path: Path) -> FeatureFile:
@@ -190,26 +211,25 @@ def read_features(path: Path) -> FeatureFile:
     text, _, body = bytes(content).partition(b"\n")
     try:
         head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
-        film, spec, lines = head.film, head.spec, [SubtitleLine(*line) for line in head.lines]
+        lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec
+        film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
         if spec is not None:
             check_spec(spec)
-        key = encoder_key(spec)
-        if (key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
+        if (film.key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
         is_line = (0 <= x.start <= x.end < _LONGEST and is_unicode(x.text + x.language) for x in lines)
         if not all(is_line) or film.lines != len(lines):
             raise ValueError("lines that no video has")
         if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
-        if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
-            raise ValueError("a duration, a start or a size that no video has")
+        check_film(film)
         width = 0 if spec is None else spec.dim
         rows = np.frombuffer(body, head.type).reshape(film.frames, width).astype(np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("numbers that are not finite")
     except (ValueError, OverflowError) as error:  # OverflowError: more rows or columns than an array can have
         raise DataError(f"{path}: not as prvr writes it ({error}).") from error
-    return FeatureFile(replace(film, digest=digest, stamp=stamp, key=key), spec, rows, lines)
+    return FeatureFile(film, rows, lines)
 
 
 def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:

@@ -32,7 +32,6 @@ class _Content:
 
     folder: str
     encoder: FeatureSpec | None
-    named: bool
     places: tuple[tuple[str, int, int, str, int, int, str], ...]
 
 
@@ -43,13 +42,11 @@ class Folder:
     Args:
         path: the folder, absolute.
         encoder: the features that it was last searched with; None before.
-        named: whether the user named the encoder.
         places: the videos that were seen, each with its sha256, the latest last.
     """
 
     path: Path
     encoder: FeatureSpec | None
-    named: bool
     places: dict[State, VideoPath]
 
 
@@ -87,12 +84,13 @@ class Folders:
             file.parent.mkdir(parents=True, exist_ok=True)
             with suppress(OSError):  # a file system without locks
                 stack.enter_context(locked(file.parent / ".lock", PATIENCE))
-            folder = self._one(file) or Folder(path, None, False, {})
+            folder = self._one(file) or Folder(path, None, {})
             change(folder)
             cut = len(prefix_of(path))
             places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
-            about = {"folder": str(path), "encoder": encoder, "named": folder.named, "places": places}
+            about = {"folder": str(path), "encoder": encoder, "places": places}
+            about["named"] = False  # an earlier version reads it
             write_proven(file, [json.dumps(about).encode()])
             self._read[file] = stamp_of(file.stat()), folder
 
@@ -132,17 +130,16 @@ class Folders:
                 return place.volume, place.inode, place.size, place.mtime_ns, place.changed_ns
         return None
 
-    def encoder(self, folder: Path) -> tuple[FeatureSpec | None, bool]:
-        """The features that a folder, or one above it, was last searched with, and whether the user named them."""
-        known = {record.path: record for record in self.all() if record.encoder is not None}
-        nearest = next((known[place] for place in (folder, *folder.parents) if place in known), None)
-        return (None, False) if nearest is None else (nearest.encoder, nearest.named)
+    def encoder(self, folder: Path) -> FeatureSpec | None:
+        """The features that a folder, or one above it, was last searched with."""
+        known = {record.path: record.encoder for record in self.all() if record.encoder is not None}
+        return next((known[place] for place in (folder, *folder.parents) if place in known), None)
 
-    def use_encoder(self, folder: Path, spec: FeatureSpec, named: bool) -> None:
+    def use_encoder(self, folder: Path, spec: FeatureSpec) -> None:
         """Notes which encoder a folder is searched with."""
 
         def change(record: Folder) -> None:
-            record.encoder, record.named = spec, named
+            record.encoder = spec
 
         self.note(folder, change)
 
@@ -165,8 +162,7 @@ class Folders:
 
         def change(record: Folder) -> None:
             record.places = other.places | record.places
-            if record.encoder is None:
-                record.encoder, record.named = other.encoder, other.named
+            record.encoder = record.encoder or other.encoder
 
         self.note(other.path, change)
 
@@ -205,7 +201,7 @@ class Folders:
         text = bytes(read_proven(file)[0]).decode("utf-8", "replace")
         try:
             about = parse_record(_Content, parse_json(text, str(file)), str(file), file_names=True)
-            folder = Folder(Path(about.folder), about.encoder, about.named, {})
+            folder = Folder(Path(about.folder), about.encoder, {})
             if about.encoder is not None:
                 check_spec(about.encoder)
             if not folder.path.is_absolute() or self.file(folder.path) != file:

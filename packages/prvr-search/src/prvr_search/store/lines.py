@@ -10,7 +10,6 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from prvr.reading import printable
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import SUBTITLE_BYTES, SubtitleLine, parse_subtitles
 from prvr_search.store.features import Film
-from prvr_search.store.proof import Stamp, read_now, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import read_now, read_proven, stamp_at, write_cached
 
 logger = logging.getLogger(__name__)
 _MATCHES = 1000  # lines that a search looks at
@@ -44,7 +43,6 @@ class Lines:
     def __init__(self, file: Callable[[], Path]) -> None:
         self._file, self._lock = file, threading.RLock()
         self._connection, self._stamp = _new(), None
-        self._is_changed = False
 
     def videos(self) -> set[str]:
         """The sha256 of the videos that have lines, or had subtitle files that hold none."""
@@ -135,15 +133,15 @@ class Lines:
     def forget(self, shas: Iterable[str]) -> None:
         """Forgets the lines of some videos."""
         with self._lock:
-            for sha256 in shas:
-                rows = self._tables().execute("SELECT sha256, path FROM sources WHERE sha256 = ?", (sha256,)).fetchall()
-                for source in rows:
+            forgotten, rows = {*shas}, self._tables().execute("SELECT sha256, path FROM sources").fetchall()
+            for source in rows:
+                if source[0] in forgotten:
                     self._replace(source, None)
             self._save()
 
     def _replace(self, source: tuple[str, str], lines: Sequence[SubtitleLine] | None, state: str = "") -> None:
         """Replaces the lines of a source; None: there is no such source any more."""
-        tables, self._is_changed = self._connection, True
+        tables = self._connection
         for (number,) in tables.execute("SELECT number FROM sources WHERE sha256 = ? AND path = ?", source).fetchall():
             bounds = number * _LINES, (number + 1) * _LINES - 1
             tables.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
@@ -157,10 +155,7 @@ class Lines:
     def _tables(self) -> sqlite3.Connection:
         """The tables, read again where another process has written them."""
         path = self._file()
-        try:
-            stamp: Stamp | None = stamp_of(path.stat())
-        except OSError:
-            stamp = None
+        stamp = stamp_at(path)
         if stamp is not None and stamp != self._stamp:
             self._stamp, connection = stamp, _new()
             try:
@@ -174,14 +169,10 @@ class Lines:
 
     def _save(self) -> None:
         """Writes the image, if it has changed; what cannot be written is made again by the next process."""
-        if not self._is_changed:
-            return
-        self._connection.commit()
-        path, self._is_changed = self._file(), False
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_proven(path, [self._connection.serialize()], durable=False)
-            self._stamp = stamp_of(path.stat())
+        if self._connection.in_transaction:
+            self._connection.commit()
+            write_cached(self._file(), [self._connection.serialize()])
+            self._stamp = stamp_at(self._file())
 
 
 def _new() -> sqlite3.Connection:

@@ -26,6 +26,13 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+def stamp_at(path: Path) -> Stamp | None:
+    """The stamp of a file; None where there is none."""
+    with suppress(OSError):
+        return stamp_of(path.stat())
+    return None
+
+
 def write_proven(path: Path, parts: Sequence[bytes | memoryview], *, durable: bool = True) -> str:
     """Writes a file and gives the hash of its content.
 
@@ -40,6 +47,19 @@ def write_proven(path: Path, parts: Sequence[bytes | memoryview], *, durable: bo
     text = digest.hexdigest()
     replace_file(path, lambda file: file.writelines((f"{text}\n".encode(), *parts)), durable=durable)
     return text
+
+
+def write_cached(path: Path, parts: Sequence[bytes | memoryview]) -> None:
+    """Writes a file that can be made again, as `write_proven` does; without a word where it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_proven(path, parts, durable=False)
+
+
+def sync() -> None:
+    """Waits until what was written is on the disk."""
+    if hasattr(os, "sync"):
+        os.sync()
 
 
 def read_proven(path: Path) -> tuple[memoryview, str]:

@@ -53,14 +53,13 @@ from prvr_search.store.features import (
 from prvr_search.store.folders import FOLDERS, Folders, State
 from prvr_search.store.home import MOVED, library_home, moved_to
 from prvr_search.store.lines import Lines
-from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_at, stamp_of, sync, write_cached
 from prvr_search.store.upgrade import is_old, take_over
 
 logger = logging.getLogger(__name__)
 
 _CLAIMS, _CHANGED = "claims", "changed"
 _LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
-_BATCH = 256  # files that are copied before the disk is waited for
 
 
 class LibraryUnwritable(DataError):
@@ -86,7 +85,6 @@ class Store:
         self.home = self._place()
         self.folders = Folders(lambda: self.home, self.writable)
         self.lines = Lines(lambda: self._cache / "lines")
-        self._specs: dict[str, FeatureSpec] = {}
         self._films: dict[str, dict[str, Film]] = {}
         self._scanned: object = None
         self._damaged = dict[tuple[str, str], str]()
@@ -107,9 +105,7 @@ class Store:
     @property
     def version(self) -> object:
         """Changes when features are written; cheap to read."""
-        with suppress(OSError):
-            return self.home, stamp_of((self.home / _CHANGED).stat())
-        return self.home
+        return self.home, stamp_at(self.home / _CHANGED)
 
     @contextmanager
     def writable(self) -> Iterator[None]:
@@ -138,8 +134,8 @@ class Store:
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
-        self._scan()
-        return {key: spec for key, spec in self._specs.items() if self._films.get(key)}
+        any_of_key = {key: next(iter(films.values()), None) for key, films in self._scan().items()}
+        return {key: film.spec for key, film in any_of_key.items() if film is not None and film.spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
         """The features of a video, compared with their hash.
@@ -178,13 +174,12 @@ class Store:
             raise
         except DataError:
             return False
-        self._note(file.film, file.spec)
+        self._note(file.film)
         return file.film.frames > 0
 
     def add(
         self,
         film: Film,
-        spec: FeatureSpec | None,
         rows: Float32[np.ndarray, "n f"] | None = None,
         lines: Sequence[SubtitleLine] = (),
     ) -> None:
@@ -192,7 +187,6 @@ class Store:
 
         Args:
             film: what is known of the video; the numbers of rows and lines are filled in.
-            spec: what the features are; None: the video is only described.
             rows: `(n, f)` features; None: none.
             lines: of its own text tracks.
 
@@ -200,11 +194,11 @@ class Store:
             FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
-        path = feature_file(self.home, encoder_key(spec), film.sha256)
+        path = feature_file(self.home, film.key, film.sha256)
         if rows is None:
-            rows = np.empty((0, 0 if spec is None else spec.dim), np.float32)
+            rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
         with self.writable():
-            self._note(write_features(path, film, spec, rows, lines), spec)
+            self._note(write_features(path, film, rows, lines))
             self._touch()
 
     def verify(self, key: str | None, shas: Collection[str]) -> tuple[str, ...]:
@@ -241,7 +235,6 @@ class Store:
                     logger.warning("%s", error)
                     continue
                 film = file.film
-                self._note(film, file.spec)
             films.setdefault(key, {})[sha256] = film
         is_new |= sum(map(len, films.values())) != sum(map(len, self._films.values()))
         self._films, self._scanned = films, version
@@ -249,34 +242,25 @@ class Store:
             self._write_catalogue()
         return films
 
-    def _note(self, film: Film, spec: FeatureSpec | None) -> None:
+    def _note(self, film: Film) -> None:
         self._films.setdefault(film.key, {})[film.sha256] = film
-        if spec is not None:
-            self._specs[film.key] = spec
 
     def _read_catalogue(self) -> None:
         """Reads what an earlier process knew of the files, which is believed as long as their stamps are the same."""
         with suppress(OSError, ValueError, TypeError, KeyError):
-            catalogue = json.loads(bytes(read_proven(self._cache / "films")[0]))
-            for key, (spec, films) in catalogue.items():
-                if spec is not None:
-                    self._specs[key] = FeatureSpec(Identity(*spec[0]), *spec[1:])
+            for key, (values, films) in json.loads(bytes(read_proven(self._cache / "films")[0])).items():
+                spec = values and FeatureSpec(Identity(*values[0]), *values[1:])
                 self._films[key] = {
-                    film[0]: Film(*film, warnings=tuple(warnings), digest=digest, stamp=tuple(stamp), key=key)
-                    for *film, warnings, digest, stamp, _ in films
+                    film[0]: Film(*film, warnings=tuple(warnings), digest=digest, stamp=tuple(stamp), spec=spec)
+                    for *film, warnings, digest, stamp in films
                 }
 
     def _write_catalogue(self) -> None:
-        films = {
-            key: (
-                astuple(self._specs[key]) if key in self._specs else None,
-                [[*vars(film).values()] for film in of_key.values()],
-            )
-            for key, of_key in self._films.items()
-        }
-        with suppress(OSError):
-            self._cache.mkdir(parents=True, exist_ok=True)
-            write_proven(self._cache / "films", [json.dumps(films).encode()], durable=False)
+        films = {}
+        for key, of_key in self._films.items():
+            spec = next((film.spec for film in of_key.values()), None)
+            films[key] = spec and astuple(spec), [[*vars(film).values()][:-1] for film in of_key.values()]
+        write_cached(self._cache / "films", [json.dumps(films).encode()])
 
     def _touch(self) -> None:
         """Lets other processes see that features have changed."""
@@ -399,7 +383,7 @@ class Store:
             )
         videos, skipped = set[str](), set[str]()
         with self.writable():
-            for number, (key, sha256, _) in enumerate(_feature_files(home)):
+            for key, sha256, _ in _feature_files(home):
                 path, target = (feature_file(place, key, sha256) for place in (home, self.home))
                 if target.exists():
                     continue
@@ -413,9 +397,7 @@ class Store:
                 replace_file(target, lambda copy, path=path: copy.write(path.read_bytes()), durable=False)
                 if file.film.frames:
                     videos.add(sha256)
-                if number % _BATCH == 0:
-                    _sync()
-            _sync()
+            sync()
             self._touch()
             films = {sha256 for of_key in self._scan().values() for sha256 in of_key}
             for record in other.all():
@@ -454,7 +436,7 @@ class Store:
                     replace_file(copy, lambda file, content=content: file.write(content), durable=False)
                     if copy.read_bytes() != content:
                         raise OSError(errno.EIO, "the copy differs", str(copy))
-                _sync()
+                sync()
             except OSError as error:
                 raise DataError(
                     f"{target}: the library cannot be copied there ({error}). It is still in {home}. Free space, or "
@@ -604,12 +586,6 @@ def _expect_free(target: Path, home: Path) -> None:
 
 def _note_move(home: Path, target: Path) -> None:
     replace_file(home / MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
-
-
-def _sync() -> None:
-    """Waits until what was written is on the disk."""
-    if hasattr(os, "sync"):
-        os.sync()
 
 
 def _may_be_there(path: Path) -> bool:

@@ -28,7 +28,7 @@ from jaxtyping import Int64
 from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
 from prvr.errors import DataError
 from prvr_search.store.features import is_sha256
-from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_at, stamp_of, write_cached
 from prvr_search.vectors.model import RowSet, SearchModel
 
 logger = logging.getLogger(__name__)
@@ -322,7 +322,6 @@ def _noted(folder: Path) -> dict[str, Any]:
 
 def _note(folder: Path, paths: Sequence[Path]) -> None:
     """Notes the stamps of files that were hashed, or written, just now."""
-    with suppress(OSError):
-        noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
-        noted |= {path.name: stamp_of(path.stat()) for path in paths}
-        write_proven(folder / _STAMPS, [json.dumps(noted).encode()], durable=False)
+    noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
+    noted |= {path.name: stamp_at(path) for path in paths}
+    write_cached(folder / _STAMPS, [json.dumps(noted).encode()])

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from prvr.config import ModelConfig, config_to_dict, load_config
+from prvr.config import config_to_dict, load_config
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
@@ -198,23 +198,6 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
 
 
 def _fingerprint(retriever: Retriever, keep_last: bool) -> str:
-    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
-
-    Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
-    """
-    config = retriever.config
-    values = config_to_dict(config)
-    defaults = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
-    blocks = [_beyond(block, defaults["blocks"][0]) for block in values["blocks"]]
-    return hash_model(
-        retriever, {"model": _beyond(values, defaults) | {"blocks": blocks}, "feeding": {"keep_last": keep_last}}
-    )
-
-
-def _beyond(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs, also inside of objects."""
-    return {
-        key: _beyond(value, defaults[key]) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if key not in defaults or value != defaults[key]
-    }
+    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with."""
+    about = {"model": config_to_dict(retriever.config), "feeding": {"keep_last": keep_last}}
+    return hash_model(retriever, about)
