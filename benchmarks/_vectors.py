@@ -48,20 +48,21 @@ class BenchModel:
             raise InputError("no sentence")  # so that there is no bank of them
         return self.queries[[int(text) for text in texts]]
 
-    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
-        """The first rows are clips."""
-        parts = [(rows[:CLIPS], rows[CLIPS:]) for rows in windows]
+    def encode_video(self, rows: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, list[WindowVectors]]:
+        """One window, whose first rows are clips."""
+        clips, frames = rows[:CLIPS], rows[CLIPS:]
         means = growing_means if self.frame_means else np.asarray
-        return [WindowVectors(clips, means(frames), len(frames)) for clips, frames in parts]
+        return windows, [WindowVectors(clips, means(frames), len(frames))]
 
 
 class MomentModel(BenchModel):
     """Every moment is a window."""
 
-    def encode_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def encode_video(self, rows: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, list[WindowVectors]]:
         frames = rows[CLIPS:]
         edges = np.linspace(0, len(frames), round(MOMENTS * len(frames)) + 1).astype(int)
-        return unit(np.add.reduceat(frames, edges[:-1])), np.stack([edges[:-1], edges[1:]], 1)
+        moments = unit(np.add.reduceat(frames, edges[:-1]))
+        return np.stack([edges[:-1], edges[1:]], 1), [WindowVectors(row[None], row[None][:0], 0) for row in moments]
 
 
 SPEC = FeatureSpec(Identity("bench", "0" * 64, "none"), 2.0, DIM, DIM)

@@ -14,7 +14,7 @@ from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
 from prvr_search import Library, SearchModel, VideoIndex, open_model
 from prvr_search.films import list_videos
-from prvr_search.films.decode import FIELDS_VERSION
+from prvr_search.films.info import FIELDS_VERSION
 from prvr_search.store.features import Film
 from prvr_search.store.store import Store
 
@@ -43,13 +43,14 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
         path.write_text(entry.sha256)
         film = Film(
             sha256 := hash_file(path), 0, entry.duration, entry.width, entry.height, entry.codec, entry.start_time,
-            version=FIELDS_VERSION, warnings=entry.warnings,
+            version=FIELDS_VERSION, warnings=entry.warnings, spec=features.spec,
         )  # fmt: skip
-        store.add(film, features.spec, features.read(entry.id))
+        store.add(film, features.read(entry.id))
         seen[path.resolve()] = sha256
     folder = folder.resolve()
-    store.see(folder, [(video, seen[video.path]) for video in list_videos(folder).videos if video.path in seen])
-    store.use_encoder(folder, features.spec, named=True)
+    videos = list_videos(folder).videos
+    store.folders.see(folder, [video._replace(sha256=seen[video.path]) for video in videos if video.path in seen])
+    store.folders.use_encoder(folder, features.spec)
     return folder
 
 
@@ -58,7 +59,7 @@ def library_features(folder: Path, encoder: str = "toy", **options: Any) -> Vide
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
         assert library.spec is not None
-        library.store.use_encoder(library.folder, library.spec, named=True)
+        library.store.folders.use_encoder(library.folder, library.spec)
         return library.features()
 
 

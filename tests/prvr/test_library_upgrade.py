@@ -52,8 +52,8 @@ def collection(collection: Collection) -> Collection:
         old.executescript(TABLES)
         insert("encoders", key, json.dumps(asdict(spec)))
         insert("folders", os.fsencode(library.folder), key, 1)
-        for video, sha256 in store.folders.places(library.folder).values():
-            film = store.films(key)[sha256].film
+        for video in store.folders.places(library.folder).values():
+            film = store.films(key)[sha256 := video.sha256]
             insert("places", os.fsencode(video.path), video.size, video.mtime_ns, video.volume, 0.0, sha256)
             if film.reason:
                 insert("faults", sha256, key, film.reason, film.remedy)

@@ -223,7 +223,8 @@ def test_a_run_says_how_its_model_is_fed(toy_cache: Path, features: VideoFeature
     found = []
     for keep in (True, False):
         one = of_run(run, {"data.keep_last_frame": keep})
-        found.append((one.identity, one.encode_windows([features.read("v007.mp4")])[0].clips))
+        _, (vectors,) = one.encode_video(features.read("v007.mp4"), np.array([[0, 90]]))
+        found.append((one.identity, vectors.clips))
     assert found[0][0] != found[1][0]
     assert not np.allclose(found[0][1], found[1][1])
     text = open_featurizer("toy")

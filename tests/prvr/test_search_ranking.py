@@ -31,8 +31,9 @@ class Rows:
         self.clip_weight, self.frame_weight = clip_weight, frame_weight
         self.identity = open_model("zero-shot", TOY).identity
 
-    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
-        return [WindowVectors(np.resize(rows, (CLIPS, DIM)), rows, len(rows)) for rows in windows]
+    def encode_video(self, rows: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, list[WindowVectors]]:
+        parts = [rows[slice(*span)] for span in windows]
+        return windows, [WindowVectors(np.resize(part, (CLIPS, DIM)), part, len(part)) for part in parts]
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         rows = [directions()[int(text) % 3] + np.random.default_rng(int(text)).normal(size=DIM) for text in texts]
@@ -69,7 +70,7 @@ def plain(index: VideoIndex, text: str, pattern: str, k: int) -> list[tuple[str,
     """Each video scored by itself; of copies, the first one counts."""
     snapshot, (query,) = index.snapshot, index.model.encode_texts([text])
     scores, seen = {}, set[int]()
-    for video, original in zip(snapshot.video_ids, snapshot.originals.tolist(), strict=True):
+    for video, original in zip(index.video_ids, snapshot.originals.tolist(), strict=True):
         if fnmatch(video, pattern) and original not in seen:
             seen.add(original)
             windows = window_timelines(snapshot.model, snapshot.vectors(original), query)

@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from starlette.testclient import TestClient
 
 from prvr.encoders import VideoEntry
 from prvr_search.serve import ServeSettings
-from prvr_search.serve.files import Catalogue, Stamp
+from prvr_search.serve.files import Catalogue, volume_and_stamp
 
 LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 SELDOM = ServeSettings(rescan_seconds=600.0)
@@ -128,7 +129,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_a_file_is_hashed_once_for_each_state_unless_its_stamp_is_known(tmp_path: Path, hashed: list[object]) -> None:
     film = tmp_path / "a.mp4"
     film.write_bytes(b"film")
-    sha256, noted = hashlib.sha256(b"film").hexdigest(), dict[str, Stamp]()
+    sha256, noted = hashlib.sha256(b"film").hexdigest(), dict[str, Any]()
     video = VideoEntry("a.mp4", str(film), 4, 0, sha256, 1.0, 2, 8, 8, "h264")
     catalogue = Catalogue(lambda video: noted.get(video.id))
 
@@ -140,7 +141,7 @@ def test_a_file_is_hashed_once_for_each_state_unless_its_stamp_is_known(tmp_path
     os.utime(film)
     assert [opened(), len(hashed)] == [b"film", 2]
     with catalogue.opened(video) as file:
-        noted["a.mp4"] = Stamp.of(file)
+        noted["a.mp4"] = volume_and_stamp(file)
     catalogue = Catalogue(lambda video: noted.get(video.id))
     assert [opened(), len(hashed)] == [b"film", 2]  # of another start of the server
     film.write_bytes(b"feel")

@@ -156,14 +156,6 @@ def test_words_are_found_inside_a_line_without_spaces(films: Path) -> None:
     assert names(search(films, "--subtitles", "上早")) == []
 
 
-def test_without_chardet_files_are_latin_1(
-    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "chardet", None)
-    assert names(search(films, "--subtitles", "Kühe")) == ["day 2/cows.mp4"]
-    assert "cows.de.srt: not UTF-8; it was read as CP1252. If its words are wrong, save it as UTF-8" in said_on(capsys)
-
-
 def said_on(capsys: pytest.CaptureFixture[str]) -> str:
     """What was printed on standard error, without line breaks."""
     return " ".join(capsys.readouterr().err.split())
@@ -247,9 +239,9 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
         store, spec = library.store, library.spec
-        for sha256, kept in store.films(encoder_key(spec)).items():
-            old = replace(kept.film, version=1, codec="unknown")
-            store.add(old, spec, store.read(encoder_key(spec), sha256).rows)
+        for film in store.films(encoder_key(spec)).values():
+            rows = store.read(film.key, film.sha256).rows
+            store.add(replace(film, version=1, codec="unknown"), rows)
     search(films, "something red")
     with Library(films, encoder=NAME) as library:
         assert {entry.codec for entry in library.features().entries.values()} == {"h264"}

@@ -15,6 +15,7 @@ from prvr.data import DataError
 from prvr.errors import InputError
 from prvr_search.films import VideoClip, VideoError, clip_name, open_video, write_clip
 from prvr_search.films.clips import CLIP
+from prvr_search.films.toy_videos import write_mp4
 
 START, END = 5.35, 8.0
 
@@ -120,6 +121,14 @@ def test_a_silent_and_turned_film_stays_so(tmp_path: Path) -> None:
             assert video.info.comment == CLIP
             shape = next(video.sample(1.0)).pixels.shape
         assert shape == (64, 48, 3)
+
+
+def test_an_encoded_clip_has_the_colours_of_the_film(tmp_path: Path) -> None:
+    """Players take what does not say its colours for BT.709 from 720 rows on."""
+    film, colour = tmp_path / "film.mp4", (200, 40, 60)
+    write_mp4(film, np.full((4, 180, 80, 3), colour, np.uint8))
+    with open_video(write_clip(film, 0.0, 2.0, tmp_path / "a.mp4", exact=True).path) as video:
+        assert next(video.sample(2.0)).pixels.mean((0, 1)) == pytest.approx(colour, abs=5)
 
 
 @contextmanager

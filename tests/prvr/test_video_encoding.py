@@ -30,10 +30,10 @@ def encode(
     """Encodes the videos of a folder, as a library does; gives what was done and what is kept of each."""
     store, spec, listing = Store(home), FeatureSpec.of(encoder, rate), list_videos(folder)
     report = encode_listed(store, folder, listing, spec, lambda: encoder, **options)
-    key, contents = encoder_key(spec), store.contents(folder, listing.videos)
-    assert store.verify(key, {*contents.values()}) == ()
-    files = {name: store.read(key, sha256) for name, sha256 in contents.items() if sha256 in store.films(key)}
-    return report, {name: file for name, file in files.items() if len(file.rows)}
+    key, videos = encoder_key(spec), store.folders.known(folder, listing.videos)
+    assert store.verify(key, {video.sha256 for video in videos}) == ()
+    films = {film.sha256 for film in store.films(key).values() if film.frames}
+    return report, {video.id: store.read(key, video.sha256) for video in videos if video.sha256 in films}
 
 
 def kept(home: Path) -> dict[str, bytes]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from prvr_search.library import Library, NothingEncoded
     from prvr_search.ranking.filters import SearchFilter
     from prvr_search.ranking.index import VideoIndex
-    from prvr_search.ranking.opening import open_model
     from prvr_search.ranking.query import Passage, Query
     from prvr_search.ranking.results import CURVE_PARTS, Moment, SearchHit, SearchResult
+    from prvr_search.vectors.joint import open_model
     from prvr_search.vectors.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 
 __all__ = [
@@ -59,7 +59,7 @@ __getattr__ = deferred(
         "prvr_search.ranking.index": "VideoIndex",
         "prvr_search.library": "Library NothingEncoded",
         "prvr_search.vectors.model": "ModelIdentity RowSet SearchModel WindowVectors",
-        "prvr_search.ranking.opening": "open_model",
+        "prvr_search.vectors.joint": "open_model",
         "prvr_search.ranking.query": "Passage Query",
         "prvr_search.ranking.results": "CURVE_PARTS Moment SearchHit SearchResult",
     },

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from prvr.data.on_device import choose_device
 from prvr.encoders import (
     FeatureSpec,
     FrameEncoder,
+    TextFeaturizer,
     VideoEntry,
     VideoFeatures,
     open_encoder,
@@ -27,22 +29,21 @@ from prvr.encoders import (
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr.toy.featurizers import TOY
-from prvr_search.films import Listing, SubtitleLine, VideoPath, list_videos
-from prvr_search.films.decode import check_rate
+from prvr_search.films import Listing, VideoPath, list_videos
+from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below, by_suffix
 from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import IndexUnwritable, VideoIndex
 from prvr_search.ranking.lines import checked_queries, search_lines
-from prvr_search.ranking.opening import open_model
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.store.encoding import Progress, Unreadable, UpdateReport, encode_listed
 from prvr_search.store.features import encoder_key
-from prvr_search.store.store import Kept, LibraryUnwritable, Store
+from prvr_search.store.store import LibraryUnwritable, Store
 from prvr_search.vectors.files import delete_vectors
-from prvr_search.vectors.joint import JointModel
+from prvr_search.vectors.joint import JointModel, open_model
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
 from prvr_search.vectors.taught import Taught, read_taught, taught_stamp, write_taught
 
@@ -83,6 +84,7 @@ class Library:
 
     Attributes:
         report: what the last `update` has done; None before.
+        listed: the videos as they were listed last; None before.
         remembers: whether its encoder is that of the folder from now on.
 
     Examples:
@@ -109,6 +111,7 @@ class Library:
         self.folder = Path(folder).expanduser().resolve()
         self.store = Store(None if home is None else Path(home))
         self.report: UpdateReport | None = None
+        self.listed: Listing | None = None
         self.remembers = True
         self._encoder_name = None if encoder is None else encoder.strip()
         self._model = None if model is None else str(model)
@@ -127,10 +130,8 @@ class Library:
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
         self._opened_model: SearchModel | None = None
-        self._indexed: dict[str, VideoEntry] = {}
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
-        self._listed: Listing | None = None
         self._lock, self._scratch = threading.RLock(), ExitStack()
 
     def search(
@@ -156,17 +157,17 @@ class Library:
         (checked,) = checked_queries([query], k, moments)
         if not checked.shows:  # no model is needed
             if update:
-                self.update_lines()
-            listing = self._listing()
-            self._follow_lines(listing)
-            videos = Videos(self._entries(listing))
+                self.update(lines_only=True)
+            videos = Videos([*self._entries(self._seen(self._listing())).values()])
             return search_lines(videos, self.store.lines, checked, k, moments, where)
         if update:
             self.update()
         index = self.index if update else self._current(self._listing())
         return index.search(query, k, moments=moments, where=where)
 
-    def update(self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1)) -> UpdateReport:
+    def update(
+        self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1), lines_only: bool = False
+    ) -> UpdateReport:
         """Encodes the videos that are new; run it again to go on after an interruption.
 
         Every video can be searched as soon as it is encoded, also by other processes.
@@ -174,39 +175,24 @@ class Library:
         Args:
             progress: called now and then, if there is anything to do.
             shard: `(i, n)`: only the i-th of n parts of the videos, so that n computers can share the work.
+            lines_only: read only the subtitles of new videos, beside them and inside them, and encode nothing.
 
         Raises:
             prvr.encoders.DownloadNeeded: the encoder is not on this computer, and `download` is False.
             DataError: there is no video and never was one, or the encoder cannot be used.
         """
         listing, part, parts = self.list_videos(), *shard
-        if not listing.videos:
-            self.report = report = UpdateReport(offline=True)
-            return report
+        is_here = bool(listing.videos)
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
             mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
             listing = replace(listing, videos=mine)
-        with self.store.in_use():
-            spec = self._choose_spec(listing)
-            report = encode_listed(self.store, self.folder, listing, spec, self._open_encoder, progress)
-        self.report = report
-        return report
-
-    def update_lines(self, progress: Progress | None = None) -> UpdateReport:
-        """Reads the subtitles of new videos, beside them and inside them, and encodes nothing.
-
-        Args:
-            progress: as of `update`.
-
-        Raises:
-            DataError: there is no video and never was one.
-        """
-        listing, report = self.list_videos(), UpdateReport(offline=True)
-        if listing.videos:
+        report = UpdateReport(offline=True)
+        if is_here:
             with self.store.in_use():
-                report = encode_listed(self.store, self.folder, listing, None, self._open_encoder, progress)
+                spec = None if lines_only else self._choose_spec(listing)
+                report = encode_listed(self.store, self.folder, listing, spec, self._open_encoder, progress)
         self.report = report
         return report
 
@@ -216,10 +202,10 @@ class Library:
         Raises:
             DataError: there is no video and never was one.
         """
-        self._listed = self._listing()
-        if not self._listed.videos and not self.store.folders.places(self.folder):
-            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self._listed)}")
-        return self._listed
+        self.listed = self._listing()
+        if not self.listed.videos and not self.store.folders.places(self.folder):
+            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self.listed)}")
+        return self.listed
 
     def prepare(self) -> None:
         """Chooses the encoder, which is opened if it has to be; nothing is encoded.
@@ -237,7 +223,7 @@ class Library:
         Raises:
             NothingEncoded: there are none.
         """
-        return self._features(self._listing())
+        return self._features(self._seen(self._listing()))
 
     @property
     def index(self) -> VideoIndex:
@@ -247,52 +233,34 @@ class Library:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self._listed or self._listing())
+        return self._current(self.listed or self._listing())
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
-        return self._current(self._listed or self._listing(), may_be_empty=True)
+        return self._current(self.listed or self._listing(), may_be_empty=True)
 
-    @property
-    def version(self) -> object:
-        """Changes when videos are encoded or listed, or something is taught."""
-        return self.store.version, self._listed, self._taught_stamp()
-
-    def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
+    def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
         spec = self.spec
-        if spec is None:
+        entries = {} if spec is None else self._entries(videos, spec)
+        if spec is None or not (entries or may_be_empty):
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        key, entries = encoder_key(spec), self._entries(listing, spec)
-        if not entries and not may_be_empty:
-            raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        return VideoFeatures(spec, entries, lambda entry: self._rows(key, entry), self.folder)
+        return VideoFeatures(spec, entries, partial(self._rows, encoder_key(spec)), self.folder)
 
-    def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
+    def _entries(self, videos: Sequence[VideoPath], spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
         """The records of the videos that are encoded, or of all that are known, by id."""
-        videos = listing.videos or self.store.last_seen(self.folder)
         films = self.store.known() if spec is None else self.store.films(encoder_key(spec))
-        contents = self.store.contents(self.folder, videos)
-        entries = {}
-        for video in sorted(videos, key=lambda video: video.id):
-            kept = films.get(contents.get(video.id, ""))
-            if kept is not None and (spec is None or kept.film.frames):
-                entries[video.id] = _entry(video, kept, 0.0 if spec is None else kept.film.frames / spec.rate)
-        return entries
+        seen = (video for video in sorted(videos) if video.sha256 in films)
+        entries = (films[video.sha256].at(video) for video in seen)
+        return {entry.id: entry for entry in entries if spec is None or entry.frames}
 
-    def _follow_lines(self, listing: Listing) -> None:
-        """Lets the lines of subtitles be those of the videos and of the files beside them."""
-        known, contents = self.store.known(), self.store.contents(self.folder, listing.videos)
-        tracks = {sha256: known[sha256] for sha256 in contents.values() if sha256 in known and known[sha256].film.lines}
+    def _seen(self, listing: Listing) -> Sequence[VideoPath]:
+        """The videos of the folder, or what was seen last of one that is away, each with its sha256 if that is known.
 
-        def read(sha256: str) -> Sequence[SubtitleLine]:
-            return self.store.read(tracks[sha256].key, sha256).lines
-
-        def is_gone(path: Path) -> bool:
-            is_here = bool(listing.videos) and below(path, [self.folder])
-            return is_here and not (below(path, [*listing.unlisted]) or path.exists())
-
-        digests = {sha256: kept.digest for sha256, kept in tracks.items()}
-        self.store.lines.follow(listing, contents, digests, read, is_gone)
+        The lines of subtitles are theirs from now on.
+        """
+        videos = self.store.folders.known(self.folder, listing.videos) or self.store.folders.last_seen(self.folder)
+        self.store.lines.follow(self.folder, listing, videos, self.store.known(), self.store.lines_of)
+        return videos
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
         with self._lock:
@@ -300,17 +268,14 @@ class Library:
             if self._taught_state != taught:
                 self.close()
                 self._opened_model, self._taught_state = None, taught
-            is_whole = self._index is not None and self._index.is_whole
-            if self._index is not None and is_whole and self._state == state:
+            if self._index is not None and self._index.is_whole and self._state == state:
                 return self._index
             with self.store.in_use():
-                self._follow_lines(listing)
-                features, self._state = self._features(listing, may_be_empty), state
+                features, self._state = self._features(self._seen(listing), may_be_empty), state
                 if self._index is None:
-                    self._index = self._up_to_date(features)
-                elif self._indexed != features.entries or not is_whole:
+                    self._index = self._opened(features)
+                else:
                     self._index.update(features)
-            self._indexed = features.entries
             return self._index
 
     @property
@@ -337,30 +302,25 @@ class Library:
     def state(self) -> "LibraryState":
         """What is known of the folder, without encoding or changing anything."""
         with self.store.in_use():
-            listing, spec = self._listing(), self.spec
+            listing, spec, folders = self._listing(), self.spec, self.store.folders
             key = encoder_key(spec)
-            contents, kept = self.store.contents(self.folder, listing.videos), self.store.films(key)
-            encoded = {
-                sha256: kept[sha256] for sha256 in contents.values() if sha256 in kept and kept[sha256].film.frames
-            }
-            places = self.store.folders.places(self.folder).values()
+            films, videos = self.store.films(key), folders.known(self.folder, listing.videos)
+            here = [(video, films[video.sha256]) for video in videos if video.sha256 in films]
+            encoded = [film for _, film in here if film.frames]
+            shas = {video.sha256 for video in videos}
             return LibraryState(
                 spec=spec,
-                videos=len(listing.videos),
-                encoded=sum(sha256 in encoded for sha256 in contents.values()),
-                seconds=sum(encoded[sha256].film.duration for sha256 in contents.values() if sha256 in encoded),
-                missing=len({sha256 for _, sha256 in places} - {*contents.values()}),
-                bytes=sum(one.stamp[1] for one in encoded.values()),
+                videos=len(videos),
+                encoded=len(encoded),
+                seconds=sum((film.duration for film in encoded), 0.0),
+                missing=len({place.sha256 for place in folders.places(self.folder).values()} - shas),
+                bytes=sum({film.sha256: film.stamp[1] for film in encoded}.values()),
                 others_encoded={
                     (other.encoder.name, other.rate): count
                     for name, other in self.store.specs().items()
-                    if name != key and (count := len({*contents.values()} & self.store.films(name).keys()))
+                    if name != key and (count := len(shas & self.store.films(name).keys()))
                 },
-                unreadable=tuple(
-                    Unreadable(video.id, one.film.reason, one.film.remedy)
-                    for video in listing.videos
-                    if (one := kept.get(contents.get(video.id, ""))) is not None and one.film.reason
-                ),
+                unreadable=tuple(Unreadable(video.id, film.reason, film.remedy) for video, film in here if film.reason),
                 others=listing.others,
             )
 
@@ -383,7 +343,7 @@ class Library:
         from prvr_search.vectors.teaching import teach  # here, since a search needs no statistics
 
         features = self.features()
-        joint = self._joint_model(features.spec)
+        joint = JointModel(features.spec, self._text(features.spec), self._device)
         taught, comparison = teach(captions, features, joint, _WINDOW, progress)
         write_taught(self.store, self.folder, features.spec, taught)
         return comparison
@@ -412,9 +372,8 @@ class Library:
         spec = self.spec if self._model in (None, TAUGHT) else None
         return None if spec is None else taught_stamp(self.store, self.folder, spec)
 
-    def _joint_model(self, spec: FeatureSpec, taught: Taught | None = None) -> JointModel:
-        text = open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
-        return JointModel(spec, text, self._device, taught)
+    def _text(self, spec: FeatureSpec) -> TextFeaturizer:
+        return open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
 
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
@@ -422,7 +381,7 @@ class Library:
         Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
         """
         with self.store.in_use():
-            shas = {sha256 for _, sha256 in self.store.folders.places(self.folder).values()}
+            shas = {place.sha256 for place in self.store.folders.places(self.folder).values()}
             return self.store.verify(None if self.spec is None else encoder_key(self.spec), shas)
 
     def prune(self) -> tuple[int, int]:
@@ -445,9 +404,9 @@ class Library:
             if not below(record.path, [self.folder]):
                 with suppress(DataError):
                     videos += list_videos(record.path).videos
-        kept = [kept for key in self.store.specs() for kept in self.store.films(key).values()]
+        films = [film for key in self.store.specs() for film in self.store.films(key).values()]
         deleted, remaining = self.store.prune(self.folder, videos, [*listing.unlisted])
-        delete_vectors(user_cache() / "search", {one.digest for one in kept if one.film.sha256 in deleted})
+        delete_vectors(user_cache() / "search", {film.digest for film in films if film.sha256 in deleted})
         return len(deleted), remaining
 
     def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
@@ -461,7 +420,7 @@ class Library:
 
     def _stored_spec(self) -> FeatureSpec | None:
         """What the features are, as far as it can be told without opening an encoder."""
-        last, _ = self.store.encoder_of(self.folder)
+        last = self.store.folders.encoder(self.folder)
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
@@ -475,7 +434,7 @@ class Library:
 
         It is chosen once: while the library is open, neither it nor the index follows what other processes choose.
         """
-        spec, (last, was_named), is_first = self.spec, self.store.encoder_of(self.folder), self._spec is None
+        spec, last, is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
         if spec is None or (is_first and (name == TOY or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
@@ -483,11 +442,11 @@ class Library:
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
             spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
-        self._spec, is_named = spec, was_named or self._encoder_name is not None
+        self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
-            is_new = (last, was_named) != (spec, is_named) and ((self.remembers and is_first) or last is None)
+            is_new = last != spec and ((self.remembers and is_first) or last is None)
             if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
-                self.store.use_encoder(self.folder, spec, is_named)
+                self.store.folders.use_encoder(self.folder, spec)
         except LibraryUnwritable as error:
             logger.debug("%s", error)
         return spec
@@ -503,20 +462,20 @@ class Library:
                 f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
-        listed = () if self._listed is None else self._listed.videos
+        listed = () if self.listed is None else self.listed.videos
         refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
         return self._encoder
 
     def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:
         file = self.store.read(key, entry.sha256)
-        if file.digest != entry.features:
+        if file.film.digest != entry.features:
             raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
         return file.rows
 
-    def _up_to_date(self, features: VideoFeatures) -> VideoIndex:
+    def _opened(self, features: VideoFeatures) -> VideoIndex:
         """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
         spec = features.spec
-        model = self._search_model(spec)
+        model = self._opened_model = self._opened_model or self._search_model(spec)
         stride = _WINDOW / (1 if self._is_encoder_alone else 2)
 
         def opened(place: Path) -> VideoIndex:
@@ -533,15 +492,10 @@ class Library:
             return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))
 
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
-        if self._opened_model is None:
-            text, name = None, self._encoder_name
-            if (taught := self._taught_model(spec)) is not None:
-                self._opened_model = self._joint_model(spec, taught)
-                return self._opened_model
-            if name is not None and (self._is_encoder_alone or is_own(name)):  # a run knows what read its captions
-                text = open_featurizer(name, self._device, download=self._download)
-            self._opened_model = open_model(self._model or ZERO_SHOT, spec, self._device, text)
-        return self._opened_model
+        if (taught := self._taught_model(spec)) is not None:
+            return JointModel(spec, self._text(spec), self._device, taught)
+        is_of_text = self._is_encoder_alone or is_own(self._encoder_name or "")  # a run knows what read its captions
+        return open_model(self._model or ZERO_SHOT, spec, self._device, self._text(spec) if is_of_text else None)
 
     def _taught_model(self, spec: FeatureSpec) -> Taught | None:
         """What `teach` made, if it is asked for, or was shown to be better and no model is named."""
@@ -560,21 +514,6 @@ class Library:
             logger.warning("%s Until then, the encoder alone ranks the videos.", error)
             return None
         return taught if taught is not None and taught.better else None
-
-
-def _entry(video: VideoPath, kept: Kept, duration: float) -> VideoEntry:
-    """The record of a video at a place.
-
-    Args:
-        video: where it is.
-        kept: what is kept of it.
-        duration: in seconds, where that is not known.
-    """
-    film = kept.film
-    return VideoEntry(
-        video.id, video.file, video.size, video.mtime_ns, film.sha256, film.duration or duration, film.frames,
-        film.width, film.height, film.codec, film.warnings, film.start_time, kept.digest,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -613,13 +552,9 @@ def features_of(folder: Path) -> VideoFeatures:
     return Library(folder).features()
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
 def _number(name: str) -> int:
     """A number that depends on nothing but the name."""
-    return int(_digest(name), 16)
+    return int(hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest(), 16)
 
 
 def _seen_instead(listing: Listing) -> str:

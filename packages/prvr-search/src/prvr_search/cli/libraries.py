@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,7 +15,7 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.cli.options import VIDEOS, Download
+from prvr_search.cli.options import VIDEOS
 
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded
@@ -39,13 +39,14 @@ class LibraryOptions:
         exclude: skip files and folders whose name or path matches this pattern; can be repeated
         library: the folder of the library (default: prvr/library in your data folder)
         rate: frames per second to encode (default: the folder's last rate, or 2)
+        download: download missing models from the Hugging Face hub without asking for confirmation
     """
 
     encoder: Annotated[str | None, Parameter(metavar="NAME")] = None
     exclude: Annotated[list[str], Parameter(metavar="GLOB")] = field(default_factory=list)
     library: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     rate: float | None = None
-    download: Download = False
+    download: bool = False
     device: Device = "auto"
 
 
@@ -88,9 +89,7 @@ def opened_library(
     from prvr.encoders import DownloadNeeded
     from prvr_search import Library
 
-    options = {}
-    if isinstance(args, SearchOptions):
-        options = {"model": args.model, "backend": args.backend}
+    options = {"model": args.model, "backend": args.backend} if isinstance(args, SearchOptions) else {}
 
     def opened(download: bool) -> Library:
         library = Library(
@@ -107,9 +106,7 @@ def opened_library(
         if prepare:
             library.prepare()
         if update:
-            with progress_bar("reading" if lines_alone else "encoding", "bytes") as bar:
-                report = library.update_lines(bar) if lines_alone else library.update(bar)
-            report_changes(library.folder, report)
+            _update(library, "reading" if lines_alone else "encoding", lines_only=lines_alone)
         return library
 
     try:
@@ -119,6 +116,13 @@ def opened_library(
         library = opened(download=True)
     with library:
         yield library
+
+
+def _update(library: "Library", title: str = "encoding", **options: Any) -> None:
+    """Updates a library behind a progress bar, and logs what was done."""
+    with progress_bar(title, "bytes") as bar:
+        report = library.update(bar, **options)
+    report_changes(library.folder, report)
 
 
 def _expect_consent(needed: "DownloadNeeded") -> None:
@@ -169,12 +173,8 @@ def report_changes(folder: Path, report: "UpdateReport") -> None:
     new = [video.id for video in report.unreadable if video.is_new and not video.is_passing]
     if new and report.searchable:
         names = ", ".join(map(printable, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
-        logger.warning(
-            "%s cannot be read (%s); prvr library %s shows why",
-            _videos(len(new)),
-            names,
-            printable(str(folder)),
-        )
+        where = printable(str(folder))
+        logger.warning("%s cannot be read (%s); prvr library %s shows why", _videos(len(new)), names, where)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -214,7 +214,7 @@ def run(
         raise CommandError("--shard can only be used with --update.")
     from prvr_search.store.features import encoder_key
 
-    damaged = 0
+    problems: tuple[str, ...] = ()
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
             with library.store.in_use():
@@ -224,11 +224,13 @@ def run(
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
             )
         if update:
-            with progress_bar("encoding", "bytes") as bar:
-                report = library.update(bar, shard=shard or (1, 1))
-            report_changes(library.folder, report)
+            _update(library, shard=shard or (1, 1))
         if verify:
-            damaged = _verify(library)
+            problems = library.verify()
+            for problem in problems:
+                print(printable(problem))
+            again = "; the next search encodes or describes them again" if problems else ""
+            print(f"damaged: {_videos(len(problems))}{again}")
         if prune:
             deleted, remaining = library.prune()
             unreachable = f"; {_videos(remaining)} not deleted: on an offline disk, or in a folder that cannot be read"
@@ -240,7 +242,7 @@ def run(
         if move is not None:
             library.store.move(move)
         _show(library)
-    return 1 if damaged else 0
+    return int(bool(problems))
 
 
 @app.command(name="export", group=VIDEOS)
@@ -260,15 +262,6 @@ def export(
         count = export_features(library.features(), output)
     print(f"{output}: features of {_videos(count)} written")
     show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", folder, "--output", "data")
-
-
-def _verify(library: "Library") -> int:
-    problems = library.verify()
-    for problem in problems:
-        print(printable(problem))
-    again = "; the next search encodes or describes them again" if problems else ""
-    print(f"damaged: {_videos(len(problems))}{again}")
-    return len(problems)
 
 
 def _show(library: "Library") -> None:

@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Group
 
 from prvr.cli.options import parsed_by
 
@@ -39,6 +39,3 @@ def _date(text: str) -> datetime:
 
 Seconds = Annotated[float, parsed_by(seconds, "SECONDS")]
 Date = Annotated[datetime, parsed_by(_date, "DATE")]
-Download = Annotated[
-    bool, Parameter(help="download missing models from the Hugging Face hub without asking for confirmation")
-]

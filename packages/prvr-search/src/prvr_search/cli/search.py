@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -68,6 +68,12 @@ class QueryOptions:
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
     subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
+
+    def query(self, *sentences: str) -> "Query":
+        """The query for sentences, with the other parts."""
+        from prvr_search import Query
+
+        return Query([*sentences, *self.more], self.without, self.image, self.like, self.subtitles)
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -144,36 +150,33 @@ def run(
         moments: maximum number of moments per video in exported files
     """
     sentences, piped = _sentences(query, parts), _piped(args)
-    if not sentences and args != OutputOptions():
+    asks = not sentences and parts == QueryOptions(without=parts.without)
+    if asks and args != OutputOptions():
         raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
     load("prvr_search.library")
-    from prvr_search import Query
-
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    options: dict[str, Any] = {"moments": moments}
-    if where != SearchFilter():
-        options["where"] = where
-    lines_alone = sentences == [None] and not (parts.more or parts.image is not None or parts.like is not None)
+    queries = [] if asks else [*map(parts.query, sentences)] or [parts.query()]
+    lines_alone = bool(queries) and not queries[0].shows
     opening = opened_library(folder, library, update=not library.no_update, lines_alone=lines_alone)
     with printing_to_stderr(piped), opening as opened:
         index = None if lines_alone else opened.index
 
-        def search(sentences: "Sequence[str | None]") -> "Sequence[SearchResult]":
+        def search(queries: "Sequence[Query]") -> "Sequence[SearchResult]":
             if index is None:
-                words = Query(without=parts.without, subtitles=parts.subtitles)
-                results = (opened.search(words, top, update=False, **options),)
+                results = (opened.search(queries[0], top, moments=moments, where=where, update=False),)
             else:
-                results = index.search_many(_queries(parts, sentences, index), top, **options)
-            if where != SearchFilter() and results[0].videos and not any(result.hits for result in results):
+                located = [_located(query, index) for query in queries]
+                results = index.search_many(located, top, moments=moments, where=where)
+            if where and results[0].videos and not any(result.hits for result in results):
                 logger.warning("no videos match the filters")
             return results
 
-        if not sentences:
-            _ask(search)
+        if asks:
+            _ask(lambda sentence: search([parts.query(sentence)]))
             return
-        results = search(sentences)
+        results = search(queries)
     if not piped:
         _show(results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
@@ -201,42 +204,31 @@ def _piped(args: OutputOptions) -> bool:
     return bool(options)
 
 
-def _queries(args: QueryOptions, sentences: "Sequence[str | None]", index: "VideoIndex") -> "list[Query]":
-    """A query for each sentence, with the other parts; None is no sentence."""
-    from prvr_search import Query
-
-    like = args.like and (_video_id(args.like[0], index), *args.like[1:])
-    return [
-        Query([*([] if sentence is None else [sentence]), *args.more], args.without, args.image, like, args.subtitles)
-        for sentence in sentences
-    ]
-
-
-def _video_id(name: str, index: "VideoIndex") -> str:
-    """The id of the video that is named by its id or its path; other names as they are, for the index to refuse."""
-    if name in index or not Path(name).expanduser().exists():
-        return name
-    path = Path(name).expanduser()
+def _located(query: "Query", index: "VideoIndex") -> "Query":
+    """A query whose moment is one of a video that was named by its path; other names are for the index to refuse."""
+    if query.passage is None or query.passage.video in index:
+        return query
+    path = Path(query.passage.video).expanduser()
     names = {str(path.absolute()), str(path.resolve())}
-    return next((video for video in index.video_ids if index.video(video).path in names), name)
+    video = next((video for video in index.video_ids if index.video(video).path in names), query.passage.video)
+    return replace(query, like=query.passage._replace(video=video))
 
 
-def _sentences(query: str | None, args: QueryOptions) -> list[str | None]:
-    """The sentences, None for a query without one; there are none if the user is asked for them."""
-    other = args.more or args.image is not None or args.like is not None or args.subtitles.strip()
+def _sentences(query: str | None, args: QueryOptions) -> list[str]:
+    """The sentence, or those of the file."""
     if query is not None and args.file is not None:
         raise CommandError(f"Expected either a sentence or --file, for example: {_EXAMPLE}.")
     if args.file is None:
-        return [query] if query is not None or other else []
+        return [] if query is None else [query]
     queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
     if not 1 <= len(queries) <= _MAX_QUERIES:
         raise CommandError(
             f"--file {args.file}: expected 1 to {_MAX_QUERIES:,} sentences, one per line, got {len(queries):,}."
         )
-    return [*queries]
+    return queries
 
 
-def _ask(search: "Callable[[Sequence[str]], Sequence[SearchResult]]") -> None:
+def _ask(search: "Callable[[str], Sequence[SearchResult]]") -> None:
     """Answers each line of standard input, until its end or Ctrl-C; where that is a terminal, it can be edited."""
     asks = sys.stdin.isatty() and sys.stdout.isatty()
     if asks:
@@ -252,7 +244,7 @@ def _ask(search: "Callable[[Sequence[str]], Sequence[SearchResult]]") -> None:
             return
         try:
             if sentence:
-                _show(search([sentence]))
+                _show(search(sentence))
         except InputError as error:
             complain(error)
 

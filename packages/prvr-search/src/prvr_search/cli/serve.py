@@ -44,12 +44,12 @@ def run(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
-    from prvr_search.serve import EVERYWHERE, ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve import EVERYWHERE, ServeLimits, ServeSettings, check_bind, read_host, read_token, serve
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
-    settings = ServeSettings(tuple(allow_host), token, rescan_seconds=rescan, limits=limits)
+    settings = ServeSettings(tuple(map(read_host, allow_host)), token, rescan_seconds=rescan, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     if host.strip("[]") in EVERYWHERE:
         names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"

@@ -7,7 +7,8 @@ Examples:
 """
 
 from prvr_search.films.clips import CONTAINERS, VideoClip, clip_name, write_clip
-from prvr_search.films.decode import Frame, Limits, VideoError, VideoFile, VideoInfo, open_video
+from prvr_search.films.decode import Frame, VideoFile, open_video
+from prvr_search.films.info import Limits, VideoError, VideoInfo
 from prvr_search.films.listing import Listing, VideoPath, list_videos
 from prvr_search.films.subtitles import SubtitleLine
 

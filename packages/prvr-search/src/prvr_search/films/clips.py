@@ -5,14 +5,18 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from prvr.data.atomic import write_file
-from prvr.errors import DISK_FULL, DataError, InputError, require
-from prvr_search.films.decode import Limits, VideoError, open_video, read_faults
+from prvr.errors import DISK_FULL, DataError, InputError
+from prvr_search.films.decode import Frame, open_video
+from prvr_search.films.info import Limits, VideoError, read_faults, short
 
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
 """Endings of file names that a clip can have, and what FFmpeg calls these formats."""
@@ -25,6 +29,9 @@ ENCODERS = {
 }
 """The encoder of pictures, its options and the encoder of sound of a format; others have those of MP4."""
 
+BT709, LIMITED = 1, 1
+"""Numbers of the standard for the colours of H.264 that we write: every player honours them."""
+_BT601 = 5  # what VP8 has, which cannot say so
 _NEAR = 1.0  # seconds before the start within which a key frame may lie, for the streams to be copied
 _MILLISECOND = Fraction(1, 1000)
 _SOUND_RATE = 48_000  # samples per second, which all of these encoders take
@@ -98,7 +105,6 @@ def write_clip(
         ValueError: `start` and `end` are no part of a video, or the ending of `target` is none of `CONTAINERS`.
         DataError: the file exists and `force` is False, it is the video itself, or it cannot be written.
         VideoError: the video is missing, no video, beyond the limits, shorter than `start`, or cannot be decoded.
-        prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
         >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").start  # doctest: +SKIP
@@ -171,10 +177,12 @@ def _copy(
     source: Path, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
 ) -> VideoClip | None:
     """Copies packets from a key frame on; None if the format of the clip does not take them."""
+    import av
+
     try:
         with (
             open_video(source, limits) as video,
-            _av().open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
+            av.open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
         ):
             container.metadata["comment"] = CLIP
             streams = {
@@ -219,65 +227,66 @@ def encode_part(
         VideoError: the video cannot be decoded, or the encoder does not take its pictures.
         OSError: the disk is full.
     """
-    codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
-    last, time = start, -1
     with open_video(source, limits) as video, open_video(source, limits) as sound_file:
         try:
             frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
-            first = next(frames)
-            with _av().open(file, "w", format=kind) as container:
-                container.metadata["comment"] = CLIP
-                stream = _picture_stream(container, codec, options, first.pixels.shape, encoding.threads)
-                sound = _encode_sound(container, sound_codec, sound_file.sound(start, end, encoding.patience), start)
-                sound_time = next(sound, None)  # adds the stream, before the first picture is written
-                has_sound = sound_time is not None
-                for frame in chain([first], frames):
-                    encoding.before_picture()
-                    picture = _av().VideoFrame.from_ndarray(frame.pixels, format="rgb24")
-                    picture = picture.reformat(width=stream.width, height=stream.height, format="yuv420p")
-                    last, time = frame.time, max(time + 1, round(1000 * (frame.time - start)))
-                    picture.pts, picture.time_base = time, _MILLISECOND
-                    container.mux(stream.encode(picture))
-                    while sound_time is not None and sound_time <= last:
-                        sound_time = next(sound, None)
-                container.mux(stream.encode(None))
-                for _ in sound:
-                    pass
+            sound = sound_file.sound(start, end, encoding.patience)
+            last, has_sound = _encode(frames, sound, start, file, kind, encoding)
         except VideoError:
             raise
         except read_faults() as error:
             _expect_room(error)
-            message = getattr(error, "strerror", None) or str(error)
-            reason = f"it cannot be encoded (FFmpeg: {message})"
+            reason = f"it cannot be encoded (FFmpeg: {short(error)})"
             raise VideoError(video.path, reason, "Choose another format.") from error
     length = video.info.duration
     return end if length is None else min(end, max(length, last)), has_sound
 
 
-def _picture_stream(container: Any, codec: str, options: dict[str, str], shape: tuple[int, ...], threads: int) -> Any:
-    """A new stream of a container; its pictures have the size of the first one, with even sides."""
-    height, width = shape[0] & ~1, shape[1] & ~1
-    if not height or not width:
-        raise ValueError("the picture is one pixel wide")
-    stream = container.add_stream(codec, rate=30, options=options)
-    stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
-    stream.time_base = stream.codec_context.time_base = _MILLISECOND
-    stream.codec_context.thread_count = threads
-    return stream
+def _encode(
+    frames: Iterator[Frame], sound: Iterator[tuple[float, Any]], start: float, file: BinaryIO, kind: str, how: Encoding
+) -> tuple[float, bool]:
+    """Encodes pictures, which have the size of the first with even sides, and sound; when the last one is shown."""
+    import av
+
+    codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
+    first, first_sound = next(frames), [*islice(sound, 1)]
+    last, stamp = start, -1
+    with av.open(file, "w", format=kind) as container:
+        container.metadata["comment"] = CLIP
+        pictures: Any = container.add_stream(codec, rate=30, options=options)
+        pictures.height, pictures.width = (side & ~1 for side in first.pixels.shape[:2])
+        if not pictures.height or not pictures.width:
+            raise ValueError("the picture is one pixel wide")
+        pictures.pix_fmt, pictures.time_base = "yuv420p", _MILLISECOND
+        pictures.codec_context.time_base, pictures.codec_context.thread_count = _MILLISECOND, how.threads
+        space = _BT601 if kind == "webm" else BT709
+        if space == BT709:
+            say_709(pictures)
+        voice: Any = None
+        for _, samples in first_sound:
+            voice = container.add_stream(sound_codec, rate=_SOUND_RATE)
+            voice.layout = "mono" if samples.layout.nb_channels == 1 else "stereo"
+        for time, part in merge(chain([first], frames), chain(first_sound, sound), key=itemgetter(0)):
+            if isinstance(part, np.ndarray):
+                how.before_picture()
+                frame = av.VideoFrame.from_ndarray(part, format="rgb24")
+                frame = frame.reformat(pictures.width, pictures.height, "yuv420p", dst_colorspace=space)
+                last, stamp = time, max(stamp + 1, round(1000 * (time - start)))
+                frame.pts, frame.time_base = stamp, _MILLISECOND
+                container.mux(pictures.encode(frame))
+            else:
+                part.pts, part.time_base = round((time - start) * part.sample_rate), Fraction(1, part.sample_rate)
+                container.mux(voice.encode(part))
+        for stream in filter(None, (pictures, voice)):
+            container.mux(stream.encode(None))
+    return last, bool(first_sound)
 
 
-def _encode_sound(container: Any, codec: str, frames: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
-    """Encodes sound into a new stream, a frame at a time; yields the time of each before it is encoded."""
-    stream: Any = None
-    for time, frame in frames:
-        if stream is None:
-            stream = container.add_stream(codec, rate=_SOUND_RATE)
-            stream.layout = "mono" if frame.layout.nb_channels == 1 else "stereo"
-        yield time
-        frame.pts, frame.time_base = round((time - start) * frame.sample_rate), Fraction(1, frame.sample_rate)
-        container.mux(stream.encode(frame))
-    if stream is not None:
-        container.mux(stream.encode(None))
+def say_709(stream: Any) -> None:
+    """Lets a new stream of PyAV say that its colours are those of BT.709, in limited range."""
+    codec = stream.codec_context
+    codec.colorspace = codec.color_primaries = codec.color_trc = BT709
+    codec.color_range = LIMITED
 
 
 def _expect_room(error: Exception) -> None:
@@ -285,7 +294,3 @@ def _expect_room(error: Exception) -> None:
     code = getattr(error, "errno", None)
     if code in DISK_FULL:
         raise OSError(code, os.strerror(code)) from error
-
-
-def _av() -> ModuleType:
-    return require("av", "prvr-search", "Cutting clips")

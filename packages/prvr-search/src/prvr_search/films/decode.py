@@ -1,30 +1,37 @@
 """The frames of any video file at a fixed rate, one at a time: a video of hours needs the memory of a few frames."""
 
-import io
 import math
 import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, islice, repeat
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.errors import DataError, InputError, require
+from prvr_search.films.info import (
+    MATROSKA,
+    MEND,
+    TICK,
+    Limits,
+    VideoError,
+    check_rate,
+    check_size,
+    info_of,
+    read_faults,
+    short,
+    video_stream,
+)
 from prvr_search.films.picture import Matrix, display_matrix, to_rgb
 from prvr_search.films.timestamps import JUMP, interpolate_stamps, resample, with_need
 
-_MEND = "Convert it with another program, or remove it."
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
-_WITHOUT_INDEX = ("mpegts", "mpeg")
-_MATROSKA = "matroska,webm"
-_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", _MATROSKA)
+_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", MATROSKA)
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
 _LEAST_BACK = 2.0  # seconds: how much further back decoding begins where frames after a jump need others before it
@@ -33,60 +40,10 @@ _RECOVERING = ("h264", "hevc")  # may go without key frames, if a part of each p
 _REFRESHED = 512  # frames, in which all parts were
 _INTRA = (0, 1)  # types of pictures: unknown, and decoded alone
 _BUFFER = 1 << 18
-_RATES = (1e-6, 1000.0)  # frames per second that make sense
-_MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
 _STREAMS = 256  # more than any television recording has; each costs memory before the first is read
 _THREADS = 16  # as many as FFmpeg would choose
 _IN_THREADS = 2**25  # pixels: a frame of 8K is decoded in one thread, because every thread holds frames of its own
 _ALONE = {"protocol_whitelist": "none"}  # with `_refuse`: no playlist or list of parts opens another file
-
-
-FIELDS_VERSION = 2
-"""Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits that a file must keep; checked before anything of it is decoded, and again during decoding.
-
-    Args:
-        pixels: the most pixels of one frame. The default allows 8K (7680 x 4320).
-        seconds: the longest duration of a video. The default is a day.
-        samples: number of frames sampled from the video.
-    """
-
-    pixels: int = 7680 * 4320
-    seconds: float = 24 * 3600.0
-    samples: int = 2**20
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.pixels <= _MOST_PIXELS or not 0 < self.seconds < math.inf or not self.samples >= 1:
-            raise InputError(
-                f"Limits: pixels={self.pixels}, seconds={self.seconds}, samples={self.samples}; expected positive "
-                f"numbers, and at most {_MOST_PIXELS:,} pixels"
-            )
-
-
-@dataclass(frozen=True)
-class VideoInfo:
-    """What a file states about its video stream before it is decoded.
-
-    Args:
-        width, height: as stored, before rotation.
-        codec: for example `h264`.
-        duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
-        frame_rate: the average, per second; None where the file does not state it.
-        comment: what whoever made the file has written into it.
-        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
-    """
-
-    width: int
-    height: int
-    codec: str
-    duration: float | None
-    frame_rate: float | None
-    comment: str = ""
-    start_time: float = 0.0
 
 
 class Frame(NamedTuple):
@@ -99,34 +56,13 @@ class Frame(NamedTuple):
     pixels: UInt8[np.ndarray, "h w 3"]
 
 
-class VideoError(DataError):
-    """A file from which no picture can be read.
-
-    Args:
-        path: the file.
-        reason: what is wrong with it.
-        remedy: what to do, a sentence.
-
-    Examples:
-        >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
-        a.mp4: it is empty (0 bytes). Copy it again.
-    """
-
-    def __init__(self, path: Path, reason: str, remedy: str) -> None:
-        super().__init__(f"{path}: {reason}. {remedy}")
-        self.path, self.reason, self.remedy = path, reason, remedy
-        self.passing: OSError | None = None  # what the operating system has refused: another time it may not
-
-    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str, str]]:
-        return type(self), (self.path, self.reason, self.remedy)  # so that a worker process can raise it
-
-
 class VideoFile:
     """An open video. Each method reads the file anew, and ends what another one still reads.
 
     Attributes:
         info: what the file states.
         warnings: what is wrong with the file; complete once all frames are read.
+        origin: the time stamp of the start, in seconds.
         duration: in seconds; as the file states until all frames are read, then the end of the last one.
     """
 
@@ -134,9 +70,9 @@ class VideoFile:
         self.path, self._file, self._limits = path, file, limits
         self._container: Any = None
         self._open()
-        self.info = _info(self._container, self._stream, self._origin)
+        self.info = info_of(self._container, self._stream, self.origin)
         self.duration = self.info.duration
-        _check(path, self.info.width, self.info.height, self.info.duration, limits)
+        check_size(path, self.info.width, self.info.height, self.info.duration, limits)
 
     def close(self) -> None:
         """Closes the container; what still reads it raises RuntimeError."""
@@ -165,18 +101,15 @@ class VideoFile:
         check_rate(rate)
         self._seek(0.0)
         stated, most = math.floor((self.info.duration or 0) * rate), self._limits.samples
-        last: Any = None
-        picture = np.empty((0, 0, 3), np.uint8)
-        matrix: Matrix | None = None
-        for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
-            if max(stated, number + 1) > most:
-                reason = f"more than {most:,} frames at {rate:g} per second"
-                raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
-            if last is None or frame.rotation != last.rotation:
-                matrix = display_matrix(frame)
-            if frame is not last:
-                last, picture = frame, self._picture(frame, matrix)
-            yield Frame(float(middle), picture)
+        number = 0
+        for frame, samples in groupby(resample(self._timed(rate), Fraction(rate)), key=itemgetter(1)):
+            picture = self._picture(frame)
+            for middle, _ in samples:
+                number += 1
+                if max(stated, number) > most:
+                    reason = f"more than {most:,} frames at {rate:g} per second"
+                    raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
+                yield Frame(float(middle), picture)
 
     def excerpt(
         self, start: float, end: float, *, most: int, rate: float = 30.0, patience: float = 10.0
@@ -199,21 +132,13 @@ class VideoFile:
             >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
-        matrix: Matrix | None = None
-        last_time = -1.0
+        last: float | None = None
         for begins, frame in self._shown_from(start, time.monotonic() + patience):
-            if last_time < 0:
-                matrix = display_matrix(frame)
-            elif begins >= end:
+            if last is not None and begins >= end:
                 return
-            if last_time < 0 or begins - last_time >= 1 / rate - 1e-3:
-                last_time = max(start, float(begins))
-                yield Frame(last_time, self._picture(frame, matrix, most))
-
-    @property
-    def container(self) -> str:
-        """What FFmpeg calls the format of the file, for example `matroska,webm`."""
-        return self._container.format.name
+            if last is None or begins - last >= 1 / rate - 1e-3:
+                last = max(start, float(begins))
+                yield Frame(last, self._picture(frame, most))
 
     @property
     def streams(self) -> tuple[Any, ...]:
@@ -222,20 +147,16 @@ class VideoFile:
         return (self._stream, *sound[:1])
 
     @property
-    def origin(self) -> Fraction:
-        """The time stamp of the start, in seconds."""
-        return self._origin
-
-    @property
-    def has_text(self) -> bool:
-        """Whether it has text tracks that can be decoded."""
-        return any(_holds_text(stream) for stream in self._container.streams.subtitles)
+    def texts(self) -> tuple[Any, ...]:
+        """The text tracks of PyAV that can be decoded."""
+        tracks = self._container.streams.subtitles
+        return tuple(one for one in tracks if one.codec_context is not None and one.codec_context.codec.text_sub)
 
     def text_packets(self) -> Iterator[Any]:
         """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""
-        if self.has_text:
+        if self.texts:
             self._seek(0.0)
-            yield from self._packets(*filter(_holds_text, self._container.streams.subtitles))
+            yield from self._packets(*self.texts)
 
     def key_frame(self, start: float) -> Fraction | None:
         """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
@@ -254,19 +175,15 @@ class VideoFile:
         if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
             return None
         try:
-            for packet in self._demux(self._stream):
-                decoded = packet.pts if packet.dts is None else packet.dts
-                if decoded is None:
-                    continue
-                if latest is not None and decoded * packet.time_base - self._origin > start:
+            for packet, shown, decoded in self._stored(self._stream):
+                if latest is not None and decoded is not None and decoded > start:
                     break  # nothing is shown before it is decoded
-                if packet.is_keyframe and packet.pts is not None:
-                    time = packet.pts * packet.time_base - self._origin
-                    if latest is not None and time > start:
+                if packet.is_keyframe and shown is not None:
+                    if latest is not None and shown > start:
                         break
-                    latest = time
+                    latest = shown
         except read_faults() as error:
-            raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
+            raise VideoError(self.path, f"cannot be read (FFmpeg: {short(error)})", MEND) from error
         return latest
 
     def stands_alone(self, first: Fraction) -> bool:
@@ -299,15 +216,11 @@ class VideoFile:
         """
         self._seek(float(first))
         latest, undated, left = None, False, {stream.index for stream in self.streams}
-        for packet in self._demux(*self.streams):
-            if not packet.size:
-                continue  # the end of a stream
-            if packet.pts is None:
+        for packet, shown, decoded in self._stored(*self.streams):
+            if shown is None or decoded is None:
                 raise ValueError("a packet has no time stamp")
-            time = packet.pts * packet.time_base - self._origin
-            decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
             picture = packet.stream.index == self._stream.index
-            if picture and latest is None and packet.is_keyframe and time == first:
+            if picture and latest is None and packet.is_keyframe and shown == first:
                 latest, undated = decoded, packet.dts is None
             if picture and latest is not None:
                 if abs(decoded - latest) > _INTERLEAVED:
@@ -317,12 +230,12 @@ class VideoFile:
                 left.discard(packet.stream.index)
             if not left or decoded >= end + _INTERLEAVED:
                 break
-            if packet.stream.index in left and time >= first and (latest is not None or not picture):
-                shift = round((self._origin + first) / packet.time_base)
+            if packet.stream.index in left and shown >= first and (latest is not None or not picture):
+                shift = round((self.origin + first) / packet.time_base)
                 packet.pts -= shift
                 # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
                 packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
-                yield time, packet
+                yield shown, packet
         if latest is None:
             raise ValueError("the key frame cannot be found again")
 
@@ -340,7 +253,8 @@ class VideoFile:
         self._seek(start)
         for stream in self.streams[1:]:
             for frame in self._decoded(stream):
-                begins = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
+                stamp = self._time(frame.pts, stream.time_base)
+                begins = -1.0 if stamp is None else float(stamp)
                 if begins >= end or (begins < start and time.monotonic() > until):
                     return
                 if begins >= start:
@@ -348,27 +262,31 @@ class VideoFile:
 
     def _open(self) -> None:
         """Opens the container at the beginning of the file."""
-        av, limits = _av(), self._limits
+        import av
+
+        options = {"max_pixels": str(self._limits.pixels)}
         self._file.seek(0)
         try:
             self._container = av.open(
                 self._file,
-                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
+                options=options,  # also while FFmpeg probes the file
                 container_options=_ALONE | {"max_streams": str(_STREAMS)},
                 io_open=_refuse,
                 buffer_size=_BUFFER,
                 metadata_errors="replace",
             )
         except read_faults() as error:
-            reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
+            reason = f"not a video, or one that is truncated or broken (FFmpeg: {short(error)})"
             raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
-        self._origin = Fraction(self._container.start_time or 0, av.time_base)
-        self._stream = _video_stream(self.path, self._container)
+        self.origin = (self._container.start_time or 0) * TICK
+        self._stream = video_stream(self.path, self._container)
         codec = self._stream.codec_context
-        codec.options = {"max_pixels": str(limits.pixels)}
+        codec.options = options
         self._stream.thread_type = "AUTO"
         threads = _IN_THREADS // max(1, codec.width * codec.height)
         codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
+        self._rotation: int | None = None  # of the frame before, and its matrix
+        self._matrix: Matrix | None = None
         self._unread = True
         self.warnings: list[str] = []
 
@@ -378,18 +296,15 @@ class VideoFile:
             self.close()
             self._open()
         self._unread = False
-        if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
+        if start <= 0 or self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
             return
-        unit = self._stream.time_base or Fraction(1, _av().time_base)
+        unit = self._stream.time_base or TICK
         # FFmpeg goes to a packet, not to a key frame, in files without an index, and to one that is decoded before the
         # time, but shown after it, where times are those of decoding.
-        steps = (_BACK, 3 * _BACK) if self.container in _WITHOUT_INDEX else (0.0, _BACK)
-        for back in (*steps, math.inf):
-            if start <= back and back == steps[0]:
-                return  # the file is at its beginning
+        for back in (0.0, _BACK, 3 * _BACK, math.inf):
             # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
-            ticks = math.floor((max(Fraction(0), Fraction(start) - Fraction(min(back, start))) + self._origin) / unit)
-            place = round(ticks * unit * _av().time_base)
+            ticks = math.floor((Fraction(max(0.0, start - back)) + self.origin) / unit)
+            place = round(ticks * unit / TICK)
             try:
                 self._container.seek(place)
                 if back == math.inf or self._begins_by(start):
@@ -400,12 +315,11 @@ class VideoFile:
 
     def _begins_by(self, start: float) -> bool:
         """Whether a key frame comes that is shown until a time."""
-        for packet in self._demux(self._stream):
-            time = packet.pts if packet.dts is None else packet.dts
-            if time is None or time * packet.time_base - self._origin > start:
+        for packet, shown, decoded in self._stored(self._stream):
+            if decoded is None or decoded > start:
                 break
-            if packet.is_keyframe and packet.pts is not None:
-                return packet.pts * packet.time_base - self._origin <= start
+            if packet.is_keyframe and shown is not None:
+                return shown <= start
         return False
 
     def _shown_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any]]:
@@ -453,12 +367,14 @@ class VideoFile:
         if is_first and pending:
             yield pending
 
-    def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
+    def _picture(self, frame: Any, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        if frame.rotation != self._rotation:
+            self._rotation, self._matrix = frame.rotation, display_matrix(frame)
         try:
-            return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
+            return to_rgb(frame, self._stream.sample_aspect_ratio, self._matrix, most)
         except read_faults() as error:
-            reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
-            raise VideoError(self.path, reason, _MEND) from error
+            reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {short(error)})"
+            raise VideoError(self.path, reason, MEND) from error
 
     def _timed(self, rate: float | None = None) -> Iterator[tuple[Fraction, Fraction, Any]]:
         """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
@@ -467,20 +383,18 @@ class VideoFile:
         pace = self._stream.average_rate or self._stream.guessed_rate
         interval = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length, shift = Fraction(0), Fraction(0), Fraction(0)
-        count, wrong, parts = 0, 0, 0
-        stamped = (
-            (None if frame.pts is None or not unit else frame.pts * unit - self._origin, frame)
-            for frame in self._decoded(self._stream, rate)
-        )
-        for stamp, frame, is_wrong in interpolate_stamps(stamped, None if rate is None else start):
-            count, wrong = count + 1, wrong + is_wrong
+        count = wrong = parts = 0
+        stamped = ((self._time(frame.pts, unit), frame) for frame in self._decoded(self._stream, rate))
+        mended = interpolate_stamps(stamped, None if rate is None else start)
+        for count, (stamp, frame, is_wrong) in enumerate(mended, 1):
+            wrong += is_wrong
             begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - JUMP:
                 shift += start + (length or interval) - begins
                 begins, parts = start + (length or interval), parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
             length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else interval
-            _check(self.path, frame.width, frame.height, float(start), self._limits)
+            check_size(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
                 length = interval
             yield start, length, frame
@@ -488,7 +402,7 @@ class VideoFile:
             reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
             raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
         if not count:
-            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", _MEND)
+            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", MEND)
         if wrong:
             self.warnings.append(f"{wrong} wrong time stamps were interpolated")
         if parts:
@@ -507,21 +421,21 @@ class VideoFile:
             rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
             packets: those of the stream that are decoded; None: all.
         """
-        packets, marked = self._packets(stream) if packets is None else packets, None
+        packets, damaged = self._packets(stream) if packets is None else packets, 0
         # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
         # of different rates those of another layer may need them.
-        is_marked = self.container in _DATED and self.info.codec == "h264"
+        is_marked = self._container.format.name in _DATED and self.info.codec == "h264"
         if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
-            unit, origin = float(stream.time_base), float(self._origin)
+            unit, origin = float(stream.time_base), float(self.origin)
             marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
-        damaged = 0
-        for packet, needed in chain(marked or zip(packets, repeat(True)), [(None, True)]):
-            if marked is not None:
-                stream.codec_context.skip_frame = "DEFAULT" if needed else "NONREF"
+        else:
+            marked = zip(packets, repeat(True))
+        for packet, is_needed in chain(marked, [(None, True)]):
+            stream.codec_context.skip_frame = "DEFAULT" if is_needed else "NONREF"
             try:
                 # Without a packet, the decoder gives the frames that it still holds.
                 frames = stream.decode(None) if packet is None else packet.decode()
-            except _av().EOFError:
+            except EOFError:
                 continue  # they were given already
             except read_faults():
                 damaged += 1
@@ -530,12 +444,23 @@ class VideoFile:
         if damaged:
             self.warnings.append(f"{damaged} damaged pieces were skipped")
 
+    def _stored(self, *streams: Any) -> Iterator[tuple[Any, Fraction | None, Fraction | None]]:
+        """The packets of streams, with the seconds at which they are shown and decoded, where they say so."""
+        for packet in self._demux(*streams):
+            if packet.size:  # the last one of a stream is empty
+                shown = self._time(packet.pts, packet.time_base)
+                yield packet, shown, shown if packet.dts is None else self._time(packet.dts, packet.time_base)
+
+    def _time(self, stamp: int | None, unit: Fraction | None) -> Fraction | None:
+        """Seconds from the start; None where nothing is said."""
+        return None if stamp is None or not unit else stamp * unit - self.origin
+
     def _packets(self, *streams: Any) -> Iterator[Any]:
         """What is stored of streams, as far as it can be read."""
         try:
             yield from self._demux(*streams)
         except read_faults() as error:
-            self.warnings.append(f"reading stopped before the end ({_short(error)})")
+            self.warnings.append(f"reading stopped before the end ({short(error)})")
 
     def _demux(self, *streams: Any) -> Iterator[Any]:
         """What is stored of streams, as long as nothing else reads the file: PyAV would read freed memory."""
@@ -547,21 +472,15 @@ class VideoFile:
                     raise RuntimeError(f"{self.path}: was closed or read from the start while frames were being read")
 
 
-class _Source(io.RawIOBase):
+class _Source:
     """An open file, read from a place of its own; it remembers why it could not be: FFmpeg takes that for its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._place = file, 0
         self.error: OSError | None = None
 
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def seekable(self) -> bool:
-        return True
+    def tell(self) -> int:
+        return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_CUR:
@@ -589,18 +508,16 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
 
     Args:
         source: the file, or one that is open; that one stays open, and may be read by several at once in one thread.
-        limits: default: [Limits][prvr_search.films.decode.Limits]().
+        limits: default: [Limits][prvr_search.films.info.Limits]().
 
     Raises:
         VideoError: missing, empty, no video, without a picture, or beyond the limits.
-        prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
         >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
         ...     for frame in video.sample(rate=2.0):
         ...         print(frame.time, frame.pixels.shape)
     """
-    _av()
     if isinstance(source, str | Path):
         with _opened(Path(source)) as file, open_video(file, limits) as video:
             yield video
@@ -628,32 +545,6 @@ def _opened(path: Path) -> BinaryIO:
         raise refused from error
 
 
-def describe(video: VideoFile) -> dict[str, Any]:
-    """The fields of `prvr.encoders.VideoEntry` that an open file states."""
-    info = video.info
-    return {"width": info.width, "height": info.height, "codec": info.codec, "start_time": info.start_time}
-
-
-def check_rate(rate: float) -> None:
-    """Refuses a frame rate that is not between 1e-6 and 1000 frames per second.
-
-    Raises:
-        ValueError: it is not.
-    """
-    low, high = _RATES
-    if not low <= rate <= high:
-        raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
-
-
-def _av() -> ModuleType:
-    return require("av", "prvr-search", "Reading video files")
-
-
-def read_faults() -> tuple[type[Exception], ...]:
-    """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
-    return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
-
-
 def _is_whole(frame: Any, before: bool) -> bool:
     """Whether nothing that a frame needs is missing.
 
@@ -664,66 +555,5 @@ def _is_whole(frame: Any, before: bool) -> bool:
     return not frame.is_corrupt and (before or frame.key_frame or frame.pict_type in _INTRA)
 
 
-def _holds_text(stream: Any) -> bool:
-    return stream.codec_context is not None and stream.codec_context.codec.text_sub
-
-
-def _video_stream(path: Path, container: Any) -> Any:
-    """The first stream of moving pictures that can be decoded; cover art is none."""
-    streams = [
-        stream for stream in container.streams.video if stream.disposition.attached_pic not in stream.disposition
-    ]
-    for stream in streams:
-        if stream.codec_context is not None:
-            return stream
-    if streams:
-        raise VideoError(path, "FFmpeg has no decoder for its video", _MEND)
-    kinds = {stream.type for stream in container.streams}
-    if "audio" in kinds:
-        raise VideoError(path, "has no video stream, only sound", "Remove it, or exclude it with --exclude.")
-    raise VideoError(path, "no frame found: truncated, or not a video", "Copy it again, or remove it.")
-
-
-def _info(container: Any, stream: Any, start: Fraction) -> VideoInfo:
-    seconds, begins = None, stream.start_time
-    if begins is None and container.start_time is None:
-        pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
-    elif stream.duration is not None and stream.time_base:
-        # The picture may begin later than the sound, with which a player starts.
-        seconds = (stream.duration + (begins or 0)) * stream.time_base - start
-        seconds = max(seconds, stream.duration * stream.time_base)
-    elif container.duration is not None:
-        seconds = Fraction(container.duration, _av().time_base)
-        if container.format.name == _MATROSKA and seconds > start:  # states when it ends
-            seconds -= start
-    pace = stream.average_rate
-    codec = stream.codec_context
-    metadata = {key.lower(): value for key, value in container.metadata.items()}
-    return VideoInfo(
-        width=codec.width,
-        height=codec.height,
-        codec=codec.name,
-        duration=float(seconds) if seconds and seconds > 0 else None,
-        frame_rate=float(pace) if pace and pace > 0 else None,
-        comment=metadata.get("comment", ""),
-        start_time=float(max(Fraction(0), start)),
-    )
-
-
-def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
-    if width * height > limits.pixels:
-        reason = f"frames of {width} x {height} pixels; the limit is {limits.pixels:,} pixels"
-        raise VideoError(path, reason, "Scale it down, or raise the limit.")
-    if seconds is not None and seconds > limits.seconds:
-        reason = f"{seconds:,.0f} s long; the limit is {limits.seconds:,.0f} s"
-        raise VideoError(path, reason, "Cut it, or raise the limit.")
-
-
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
     raise PermissionError(f"it refers to another file, {url[:80]!r}, which is not opened")
-
-
-def _short(error: Exception) -> str:
-    """FFmpeg's message, without the number and the name of the file."""
-    message = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-    return message[:160]

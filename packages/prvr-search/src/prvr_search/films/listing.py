@@ -28,6 +28,7 @@ class VideoPath(NamedTuple):
         mtime_ns: when its content was last changed, in ns since 1970.
         volume: identifies the file system that holds it.
         inode, changed_ns: its number there, and when anything of it was last changed; 0 where that is not known.
+        sha256: of its content, where that is known.
     """
 
     id: str
@@ -37,6 +38,12 @@ class VideoPath(NamedTuple):
     volume: str = ""
     inode: int = 0
     changed_ns: int = 0
+    sha256: str = ""
+
+    @property
+    def state(self) -> tuple[str, int, int]:
+        """What tells that the file is the one that was seen: path, size and time of change."""
+        return self.file, self.size, self.mtime_ns
 
     @property
     def path(self) -> Path:

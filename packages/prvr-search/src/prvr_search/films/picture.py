@@ -67,8 +67,8 @@ def to_rgb(
     is_hdr = frame.color_trc in (_PQ, _HLG)
     pixels = frame.to_ndarray(
         format="rgb48le" if is_hdr else "rgb24",
-        width=max(1, int(width * shrink)) if shrink < 1 else width,
-        height=max(1, int(height * shrink)) if shrink < 1 else height,
+        width=max(1, int(width * shrink)),
+        height=max(1, int(height * shrink)),
         src_colorspace=unsaid if frame.colorspace == _UNSPECIFIED and "yuv" in frame.format.name else None,
         interpolation="BICUBIC",
         threads=1,  # small work: more threads would wait for each other

@@ -10,9 +10,10 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
-from prvr.errors import DataError, MissingExtraError, require
+from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.films.decode import VideoFile, read_faults
+from prvr_search.films.decode import VideoFile
+from prvr_search.films.info import read_faults
 
 logger = logging.getLogger(__name__)
 _FOLDERS = {"subs", "subtitles"}
@@ -82,7 +83,7 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
     """The lines of a subtitle file, in order of time.
 
     UTF-8, and UTF-16 with a byte order mark, are recognised. Of everything else chardet guesses the encoding, which a
-    warning names; it is read as CP1252 (Latin-1) where chardet finds none or is not installed.
+    warning names; it is read as CP1252 (Latin-1) where chardet finds none.
 
     Args:
         content: of the file.
@@ -92,11 +93,12 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
     Raises:
         DataError: it holds no line.
     """
-    av, lines = require("av", "prvr-search", "Reading subtitles"), []
-    encoding = _encoding(content)
+    import av
+
+    lines, encoding = list[SubtitleLine](), _encoding(content)
     with suppress(*read_faults()):
         text = io.BytesIO(content.decode(encoding, "replace").replace("\0", "").encode())
-        with av.open(text, format=FORMATS[PurePosixPath(name).suffix.lower()]) as container:
+        with av.open(text, "r", format=FORMATS[PurePosixPath(name).suffix.lower()]) as container:
             lines = _lines(container.demux(), Fraction(0), name, language)
     if not lines:
         raise DataError(f"{name}: not subtitles, or broken; skipped. Save it again, as SubRip in UTF-8.")
@@ -118,11 +120,10 @@ def _encoding(content: bytes) -> str:
     try:
         content.decode(utf_8)
     except UnicodeDecodeError:
-        with suppress(MissingExtraError):
-            chardet = require("chardet", "prvr-search", "Reading subtitles that are not UTF-8")
-            eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
-            return chardet.detect(content, encoding_era=eras)["encoding"] or "CP1252"
-        return "CP1252"
+        import chardet
+
+        eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
+        return chardet.detect(content, encoding_era=eras)["encoding"] or "CP1252"
     return utf_8
 
 

@@ -37,7 +37,6 @@ def thumbnail(
     Raises:
         VideoError: the file is missing, no video, beyond the limits, or none of its frames can be decoded.
         ValueError: `seconds` is no time from 0, or `width` is out of range.
-        prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
         >>> thumbnail("beach.mp4", 12.5)[:3]  # doctest: +SKIP

@@ -2,7 +2,7 @@
 
 from prvr_search.output.files import write_csv, write_json
 from prvr_search.output.html import write_html
-from prvr_search.output.terminal import half_blocks, result_table
+from prvr_search.output.terminal import result_table
 from prvr_search.ranking.results import clock, clock_span
 
-__all__ = ["clock", "clock_span", "half_blocks", "result_table", "write_csv", "write_html", "write_json"]
+__all__ = ["clock", "clock_span", "result_table", "write_csv", "write_html", "write_json"]

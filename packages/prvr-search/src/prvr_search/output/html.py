@@ -54,7 +54,6 @@ def write_html(path: Path | str, results: Sequence[SearchResult], picture: Pictu
 
     Raises:
         prvr.data.DataError: it cannot be written.
-        prvr.MissingExtraError: PyAV is not installed.
     """
     alone = len(results) == 1
     title = printable(results[0].query) if alone else f"{len(results)} searches"

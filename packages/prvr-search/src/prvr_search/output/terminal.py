@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from textwrap import fill
 
-import numpy as np
-from jaxtyping import UInt8
 from rich import box
 from rich.cells import cell_len, chop_cells
 from rich.table import Table
@@ -124,21 +122,3 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
     last = len(letters) - 1
     places = (round(last * (value - low) / span) if math.isfinite(value) else 0 for value in best)
     return "".join(letters[min(max(place, 0), last)] for place in places)
-
-
-def half_blocks(pixels: UInt8[np.ndarray, "h w 3"]) -> Text:
-    """A picture as characters: each shows two pixels, one above the other, in 24-bit colours.
-
-    Args:
-        pixels: red green blue, 0 to 255; of an odd number of rows the last one is left out.
-
-    Examples:
-        >>> half_blocks(np.zeros((4, 3, 3), np.uint8)).plain.splitlines()
-        ['▀▀▀', '▀▀▀']
-    """
-    lines = []
-    for above, below in zip(pixels[0::2].tolist(), pixels[1::2].tolist(), strict=False):
-        pairs = zip(above, below, strict=True)
-        styles = (f"rgb({r},{g},{b}) on rgb({x},{y},{z})" for (r, g, b), (x, y, z) in pairs)
-        lines.append(Text.assemble(*(("▀", style) for style in styles)))
-    return Text("\n").join(lines)

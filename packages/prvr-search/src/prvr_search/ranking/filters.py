@@ -84,6 +84,8 @@ def _at_most(seconds: float) -> Passes:
 class SearchFilter:
     """Restricts a search to some of the videos of an index; a video passes if it meets every condition that is given.
 
+    A filter without a condition is false, and restricts nothing.
+
     Patterns are those of a shell: `*` stands for any characters, `/` among them, `?` for one, `[ab]` for one of some.
     Upper and lower case do not differ.
 
@@ -148,6 +150,9 @@ class SearchFilter:
             raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
         if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
             raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file can have such a time")
+
+    def __bool__(self) -> bool:
+        return self != SearchFilter()
 
     def numbers(self, videos: Sequence[Any]) -> list[int]:
         """The positions of the videos that pass, ascending, from their `prvr.encoders.VideoEntry`."""

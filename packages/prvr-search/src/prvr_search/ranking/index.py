@@ -1,6 +1,5 @@
 """The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
-import hashlib
 import logging
 import threading
 import time
@@ -30,7 +29,7 @@ from prvr_search.ranking.scores import (
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Snapshot, unpacked
+from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import Arrays, join_vectors, open_vectors, row_sets, write_vectors
@@ -38,8 +37,6 @@ from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[str, int, int], None]
-"""Called with the id of a video, the number of videos that are done, and the number of all."""
 _QUERIES = 32  # scored at a time: their scores of all videos are held
 _WRITTEN_EVERY, _HELD = 10.0, 2**26  # seconds and bytes after which new vectors are written
 _WINDOWS = 256  # that a model re-scores at a time
@@ -97,16 +94,15 @@ class VideoIndex:
         self._lock = threading.RLock()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
-        self._snapshot = Snapshot({}, model, digest=_digest)
+        self._snapshot = Snapshot((), model)
 
-    def update(self, features: VideoFeatures, progress: Progress | None = None) -> None:
+    def update(self, features: VideoFeatures) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
 
         If the process is killed, the work on the last video is lost; run again to continue.
 
         Args:
             features: made by the encoder of the index.
-            progress: called before each video that is encoded, and when all is done.
 
         Raises:
             DataError: the features are of another encoder, or the disk is full.
@@ -117,51 +113,43 @@ class VideoIndex:
             raise DataError(f"features of {got}; the index was made for {expected}.")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._snapshot = self._updated(features, progress)
+            self._snapshot = self._updated(features)
         except OSError as error:
             why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
 
-    def _updated(self, features: VideoFeatures, progress: Progress | None) -> Snapshot:
+    def _updated(self, features: VideoFeatures) -> Snapshot:
         sets, before = row_sets(self.model), self._snapshot
-        wanted = {_digest(entry): video for video, entry in reversed(features.entries.items())}
+        wanted = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder, sets, before.files)
-        todo = wanted.keys() - {video for file in files for video in file.videos}
-        if todo:
+        if todo := wanted.keys() - {video for file in files for video in file.videos}:
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
-            for part in self._embedded(features, sorted((wanted[digest], digest) for digest in todo), progress):
-                counts = {name: {what: len(rows) for what, rows in _parts(arrays)} for name, arrays in part.items()}
-                write_vectors(self.folder, sets, counts, part.__getitem__)
+            for part in self._embedded(features, {video: wanted[video] for video in sorted(todo)}):
+                write_vectors(self.folder, sets, part, part.__getitem__)
             files = open_vectors(self.folder, sets, files)
         files = join_vectors(self.folder, files)
         contents = {video for file in files for video in file.videos}
-        entries = {video: entry for video, entry in sorted(features.entries.items()) if _digest(entry) in contents}
+        entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
         if entries == before.entries and [*before.files] == [*files]:
             return before
-        return Snapshot(entries, self.model, files, _digest)
+        return Snapshot(entries, self.model, files)
 
-    def _embedded(
-        self, features: VideoFeatures, todo: Sequence[tuple[str, str]], progress: Progress | None
-    ) -> Iterator[Mapping[str, Arrays]]:
+    def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[Mapping[str, Arrays]]:
         """The vectors of videos by the hashes of their features, as many at a time as are written together."""
         part, size, began = dict[str, Arrays](), 0, time.monotonic()
-        for done, (video, digest) in enumerate(todo):
-            if progress is not None:
-                progress(video, done, len(todo))
+        for video, entry in todo.items():
             try:
-                rows = features.read(video)
+                rows = features.read(entry.id)
             except DataError as error:
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
-            part[digest] = arrays = embed(self.model, self._cut, features.entries[video], rows)
+            part[video] = arrays = embed(self.model, self._cut, entry, rows)
             size += sum(array.nbytes for array in arrays.values())
             if size > _HELD or time.monotonic() - began > _WRITTEN_EVERY:
                 yield part
                 part, size, began = {}, 0, time.monotonic()
         if part:
             yield part
-        if progress is not None:
-            progress(todo[-1][0], len(todo), len(todo))
 
     def search(
         self,
@@ -206,23 +194,29 @@ class VideoIndex:
             DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
         """
         asked = checked_queries(queries, k, moments)
-        if not asked:
-            return ()
         with self._lock:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
             backend = self._in_step(snapshot)
-        lines = matching_lines(snapshot, self._subtitles, asked, where)
+        searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
+        lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
+        depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
         shown = [*vectors]
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
             text = same_width([vectors[q] for q in group])
-            depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
-            chosen = _candidates(backend, snapshot, [asked[q] for q in group], text, where, depth)
-            for q, row, scores in zip(group, text, _scores(snapshot, text, chosen), strict=True):
-                hits[q] = _hits(snapshot, asked[q], row, scores, k, moments, lines[q])
-        name, videos = "exact" if backend is None else backend.name, len(snapshot.video_ids)
+            near = None
+            if not where:  # the video that a query asks for is among its own nearest
+                near = find_candidates(backend, snapshot, text, depth + any(asked[q].passage for q in group))
+            scores = video_scores(snapshot, text) if near is None else None
+            for number, q in enumerate(group):
+                videos = searched[asked[q].passage]
+                if near is not None:
+                    videos = np.intersect1d(near[number], videos)
+                row = None if scores is None else scores[number]
+                hits[q] = _hits(snapshot, asked[q], text[number], videos, row, k, moments, lines[q])
+        name, videos = "exact" if backend is None else backend.name, len(snapshot.entries)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
     def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
@@ -247,7 +241,7 @@ class VideoIndex:
     @property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos, in order."""
-        return self._snapshot.video_ids
+        return tuple(self._snapshot.numbers)
 
     def video(self, video_id: str) -> VideoEntry:
         """The record of a video.
@@ -255,7 +249,7 @@ class VideoIndex:
         Raises:
             KeyError: it is not in the index.
         """
-        return self._snapshot.video(video_id)
+        return self._snapshot.entries[self._snapshot.numbers[video_id]]
 
     def close(self) -> None:
         """Closes the backend. The index on disk is complete at any time, closed or not."""
@@ -266,10 +260,10 @@ class VideoIndex:
 
     def __len__(self) -> int:
         """Number of videos."""
-        return len(self._snapshot.video_ids)
+        return len(self._snapshot.entries)
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._snapshot.entries
+        return video_id in self._snapshot.numbers
 
     def __enter__(self) -> "VideoIndex":
         return self
@@ -287,18 +281,6 @@ class VideoIndex:
         return self._backend
 
 
-def _digest(entry: VideoEntry) -> str:
-    """What the vectors of a video depend on beside the model: the hash of its features, as far as they have one."""
-    facts = f"{entry.sha256} {entry.frames} {entry.duration}"
-    return entry.features or hashlib.sha256(facts.encode()).hexdigest()
-
-
-def _parts(arrays: Arrays) -> list[tuple[str, np.ndarray]]:
-    """Windows and sets of rows, by name."""
-    sets = [(name, arrays[name]) for name in arrays if f"{name}.counts" in arrays]
-    return [("windows", arrays["steps"]), *sets]
-
-
 def _clip_source(snapshot: Snapshot) -> ClipSource:
     """What a backend sees: the clips of the largest file."""
     file, model = snapshot.files[0], snapshot.model
@@ -312,55 +294,19 @@ def _clip_source(snapshot: Snapshot) -> ClipSource:
     return ClipSource(file.path.stem, model.dim, model.clips, len(owners), np.flatnonzero(owners >= 0), blocks)
 
 
-def _candidates(
-    backend: CandidateBackend | None,
-    snapshot: Snapshot,
-    queries: Sequence[Query],
-    text: Float32[np.ndarray, "q d"],
-    where: SearchFilter | None,
-    k: int,
-) -> list[Int64[np.ndarray, " _"] | None]:
-    """For each query the videos that are scored, None for all: of copies only the first, and never the video that is
-    asked for.
-    """
-    passages = [query.passage for query in queries]
-    candidates = None
-    if where is None:
-        depth = k + any(passages)  # the video that a query asks for is among its own nearest
-        candidates = find_candidates(backend, snapshot, text, depth)
-        if candidates is None and not any(passages):
-            return [None] * len(queries)
-    if candidates is None:
-        candidates = [searched_videos(snapshot, where)] * len(queries)
-    originals = snapshot.originals
-    for q, passage in enumerate(passages):
-        if passage is not None:
-            own = originals[snapshot.video_ids.index(passage.video)]
-            candidates[q] = candidates[q][originals[candidates[q]] != own]
-    return [*candidates]
-
-
-def _scores(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"] | None]
-) -> Iterator[Float32[np.ndarray, " v"]]:
-    """The scores of each query; -inf for videos that are no candidates."""
-    if all(videos is candidates[0] for videos in candidates):  # one pass over the same videos
-        yield from video_scores(snapshot, text, candidates[0])
-    else:
-        for row, videos in zip(text, candidates, strict=True):
-            yield video_scores(snapshot, row[None], videos)[0]
-
-
 def _hits(
     snapshot: Snapshot,
     query: Query,
     text: Float32[np.ndarray, " d"],
-    scores: Float32[np.ndarray, " v"],
+    videos: Int64[np.ndarray, " n"],
+    scores: Float32[np.ndarray, " v"] | None,
     k: int,
     moments: int,
     lines: Mapping[int, Sequence[tuple[float, SubtitleLine]]],
 ) -> tuple[SearchHit, ...]:
-    """The hits of a query, best first: at least k, where there are as many."""
+    """The hits of a query among some videos, whose scores may be known up to rounding, best first: at least k, where
+    there are as many.
+    """
     windows: dict[int, list[WindowTimeline]] = {}
     of_words = query.image is None and query.passage is None  # all pictures are more alike
     usual = usual_score(snapshot, text) if of_words else np.inf
@@ -375,7 +321,7 @@ def _hits(
 
     depth = num_candidates(k) if lines else k
     while True:
-        ranked = _ranked(snapshot, query, exact, scores, depth, windows)
+        ranked = _ranked(snapshot, query, exact, partial(nearly_best, videos, scores), depth, windows)
         others = sorted(lines.keys() - ranked.keys())
         each = ranked | exact(others)
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
@@ -394,16 +340,16 @@ def _ranked(
     snapshot: Snapshot,
     query: Query,
     exact: Callable[[Sequence[int]], dict[int, float]],
-    scores: Float32[np.ndarray, " v"],
+    near: Callable[[int], list[int]],
     k: int,
     windows: Mapping[int, Sequence[WindowTimeline]],
 ) -> dict[int, float]:
     """The numbers and scores of the k best videos, best first; of those that the model re-scores, by that score."""
     model = snapshot.model
     if query.sentence is None or not isinstance(model, Rescores):
-        return dict([*exact(nearly_best(scores, k)).items()][:k])
+        return dict([*exact(near(k)).items()][:k])
     depth = max(k, model.candidates)
-    videos, rows = [*exact(nearly_best(scores, depth))][:depth], []
+    videos, rows = [*exact(near(depth))][:depth], []
     for video in videos:
         best = max(range(len(windows[video])), key=lambda number, video=video: windows[video][number].score)
         rows.append(_window_rows(model, snapshot.vectors(video), best))

@@ -1,6 +1,6 @@
 """Lines of subtitles that match a query, and the search in them alone, which needs no model."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int64
@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from prvr.errors import InputError
 from prvr_search.films import SubtitleLine
 from prvr_search.ranking.filters import SearchFilter
-from prvr_search.ranking.query import Query
+from prvr_search.ranking.query import Passage, Query
 from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, merged_moments, relevance_curve
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.store.lines import Lines
@@ -39,51 +39,44 @@ def search_lines(
         query: one that says nothing of what is to be seen.
         k, moments, where: as of `VideoIndex.search_many`.
     """
-    (lines,) = matching_lines(videos, subtitles, [query], where)
-    return SearchResult(str(query), line_hits(videos, lines, moments)[:k], len(videos.video_ids), "exact")
+    lines = matching_lines(videos, subtitles, query, searched_videos(videos, where))
+    return SearchResult(str(query), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
 
-def searched_videos(videos: Videos, where: SearchFilter | None) -> Int64[np.ndarray, " n"]:
-    """The numbers of the videos that pass a filter; of copies only the first."""
-    numbers = np.arange(len(videos.video_ids))
-    if where is not None:
-        numbers = np.array(where.numbers([videos.video(video_id) for video_id in videos.video_ids]), np.int64)
-    return numbers[np.sort(np.unique(videos.originals[numbers], return_index=True)[1])]
+def searched_videos(
+    videos: Videos, where: SearchFilter | None = None, passage: Passage | None = None
+) -> Int64[np.ndarray, " n"]:
+    """The numbers of the videos that pass a filter; of copies only the first, and not the one that is asked for."""
+    numbers = np.array(where.numbers(videos.entries), np.int64) if where else np.arange(len(videos.entries))
+    originals = videos.originals[numbers]
+    if passage is not None:
+        is_other = originals != videos.originals[videos.numbers[passage.video]]
+        numbers, originals = numbers[is_other], originals[is_other]
+    return numbers[np.sort(np.unique(originals, return_index=True)[1])]
 
 
 def matching_lines(
-    videos: Videos, subtitles: Lines | None, queries: Sequence[Query], where: SearchFilter | None
-) -> list[dict[int, list[Match]]]:
-    """The lines that match each query, best first, by the number of their video; not of a video that is asked for.
+    videos: Videos, subtitles: Lines | None, query: Query, searched: Int64[np.ndarray, " n"]
+) -> dict[int, list[Match]]:
+    """The lines that match a query, best first, by the number of their video.
 
     Args:
         videos: what is searched.
         subtitles: the lines of the library.
-        queries: their words are those that are said, or their sentences.
-        where: which videos are searched.
+        query: its words are those that are said, or its sentence.
+        searched: the numbers of the videos that are searched, of which none are copies.
     """
-    if subtitles is None or not (subtitled := subtitles.videos()):
-        return [{} for _ in queries]
-    return [_matching_lines(videos, subtitles, query, where, subtitled) for query in queries]
-
-
-def _matching_lines(
-    videos: Videos, subtitles: Lines, query: Query, where: SearchFilter | None, subtitled: Collection[str]
-) -> dict[int, list[Match]]:
     words = query.subtitles or query.sentence
-    if words is None:
+    if subtitles is None or words is None or not (subtitled := subtitles.videos()):
         return {}
-    numbers, ids = searched_videos(videos, where), videos.video_ids
-    if query.passage is not None:
-        numbers = numbers[videos.originals[numbers] != videos.originals[ids.index(query.passage.video)]]
-    shas = {videos.video(ids[number]).sha256: number for number in numbers.tolist()}
+    shas = {videos.entries[number].sha256: number for number in searched.tolist()}
     owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
     matches = subtitles.find(words, owners)
     if query.subtitles and not matches:
         matches = subtitles.find(words, owners, any_word=True)
     lines: dict[int, list[Match]] = {}
     for sha256, score, line in matches:
-        if line.start < (videos.video(ids[owners[sha256]]).duration or np.inf):
+        if line.start < (videos.entries[owners[sha256]].duration or np.inf):
             lines.setdefault(owners[sha256], []).append((score, line))
     return lines
 
@@ -92,7 +85,7 @@ def line_hits(videos: Videos, lines: Mapping[int, Sequence[Match]], moments: int
     """The hits of the videos whose lines match, best first; their curves are 0 where no line matches."""
     hits = []
     for number, matches in lines.items():
-        duration = videos.video(videos.video_ids[number]).duration or max(line.end for _, line in matches)
+        duration = videos.entries[number].duration or max(line.end for _, line in matches)
         windows = [WindowTimeline(0.0, duration, 0.0, np.zeros(1, np.float32))]
         for score, line in matches:
             windows.append(WindowTimeline(line.start, min(line.end, duration), score, np.array([score], np.float32)))
@@ -118,10 +111,10 @@ def hit_of(
         lines: the lines that match, best first.
         usual: as of `prvr_search.ranking.results.merged_moments`.
     """
-    video = videos.video(videos.video_ids[number])
+    video = videos.entries[number]
     spans = merged_moments(windows, moments, usual)
     curve = relevance_curve(windows, video.duration or windows[0].end)
     same = np.flatnonzero(videos.originals == videos.originals[number]).tolist()
-    copies = tuple(videos.video(videos.video_ids[copy]) for copy in same if copy != number)
+    copies = tuple(videos.entries[copy] for copy in same if copy != number)
     matches = tuple(line for _, line in lines[:moments])
     return SearchHit(video, score, spans[0].start, spans[0].end, spans, curve, copies, lines=matches)

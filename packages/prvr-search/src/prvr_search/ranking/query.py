@@ -190,18 +190,19 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
     Raises:
         ValueError: there is no such video, or it is shorter.
     """
-    if passage.video not in snapshot.entries:
-        close = [printable(name) for name in get_close_matches(passage.video, snapshot.entries, n=3)]
+    if passage.video not in snapshot.numbers:
+        close = [printable(name) for name in get_close_matches(passage.video, snapshot.numbers, n=3)]
         raise InputError(
             f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
             "name as the results show it, with its folder."
         )
-    duration = snapshot.video(passage.video).duration
+    number = snapshot.numbers[passage.video]
+    duration = snapshot.entries[number].duration
     if passage.start > duration:
         raise InputError(f"{printable(str(passage))}: the video ends at {clock(duration)}. Pass an earlier time.")
     start = min(passage.start, duration * (1 - 1e-9))  # the very end belongs to the last row
     end = start if passage.end is None else passage.end
-    arrays, parts = snapshot.vectors(snapshot.video_ids.index(passage.video)), []
+    arrays, parts = snapshot.vectors(number), []
     for rows, (first, last) in zip(timed_rows(snapshot.model, arrays), arrays["times"].tolist(), strict=True):
         edges = first + (last - first) * np.arange(len(rows) + 1) / len(rows)
         parts.append(rows[(edges[:-1] <= start if end == start else edges[:-1] < end) & (edges[1:] > start)])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from prvr.encoders import VideoEntry
 from prvr.scoring import best_moment, moment_level
@@ -225,14 +225,31 @@ def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: i
         (0.25, 0.25, 0.5, 0.5)
     """
     scores, edges = _timeline(windows)
-    scaled = edges * (parts / duration)
+    return tuple(highest(scores, edges / duration, parts).tolist())
+
+
+def highest(
+    scores: Float32[np.ndarray, " n"], spans: Float[np.ndarray, "n 2"], parts: int
+) -> Float32[np.ndarray, " p"]:
+    """The highest score of what touches each of equal parts of time; -inf where there is nothing.
+
+    Args:
+        scores: the scores.
+        spans: `(n, 2)` where each begins and ends, as shares of the time.
+        parts: the number of parts.
+
+    Examples:
+        >>> highest(np.float32([0.5, 0.9]), np.float32([[0, 1], [0.25, 0.5]]), 4).round(1).tolist()
+        [0.5, 0.8999999761581421, 0.5, 0.5]
+    """
+    scaled = spans.astype(np.float64) * parts
     first = np.clip(np.floor(scaled[:, 0] + 1e-6).astype(int), 0, parts - 1)
     last = np.clip(np.ceil(scaled[:, 1] - 1e-6).astype(int) - 1, first, parts - 1)
     counts = last - first + 1
     touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
     line = np.full(parts, -np.inf, np.float32)
     np.maximum.at(line, touched, np.repeat(scores, counts))
-    return tuple(line.tolist())
+    return line
 
 
 def _timeline(

@@ -3,9 +3,9 @@
 A query is a row with one unit vector, or with two: the first is compared with clips, the second with frames.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
-from prvr.scoring import at_steps, key_clip_scores, unit_rows
+from prvr.scoring import at_steps, unit_rows
 from prvr_search.ranking.backends import CandidateBackend, each_once
-from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline
+from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
 from prvr_search.ranking.snapshot import Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
 from prvr_search.vectors.model import CLIP_TIMES, SearchModel
@@ -23,16 +23,6 @@ from prvr_search.vectors.rows import unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
-
-
-def _of_clips(text: np.ndarray, dim: int) -> np.ndarray:
-    """The vectors of queries that clips are compared with."""
-    return text[..., :dim]
-
-
-def _of_frames(text: np.ndarray, dim: int) -> np.ndarray:
-    """The vectors of queries that frames are compared with: the same, where a query has only one."""
-    return text[..., -dim:]
 
 
 def num_candidates(k: int) -> int:
@@ -85,87 +75,86 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend is None or not snapshot.files or len(snapshot.video_ids) <= num_candidates(k):
+    wanted = num_candidates(k)
+    if backend is None or not snapshot.files or len(snapshot.entries) <= wanted:
         return None
     owners = np.repeat(snapshot.owners[0], np.diff(snapshot.files[0].ends["windows"]))
-    total = len(owners) * snapshot.model.clips
-    vectors = 4 * num_candidates(k)
-    queries = np.ascontiguousarray(_of_clips(text, snapshot.model.dim))
     others = np.setdiff1d(snapshot.originals, owners)
-    candidates: list[np.ndarray] = [others] * len(text)
-    missing = list(range(len(text)))
-    while missing:
-        vectors = min(vectors, total)
-        nearest = backend.nearest(queries[missing], vectors)
+    queries = np.ascontiguousarray(text[:, : snapshot.model.dim])
+    vectors, total = 4 * wanted, len(owners) * snapshot.model.clips
+    while True:
+        nearest = backend.nearest(queries, min(vectors, total))
         if nearest is None:
             return None
-        for q, windows in zip(missing, nearest, strict=True):
-            videos = owners[windows]
-            candidates[q] = np.union1d(others, each_once(videos[videos >= 0])[: num_candidates(k)])
-        missing = [q for q in missing if len(candidates[q]) < num_candidates(k)] if vectors < total else []
+        candidates = [np.union1d(others, each_once(owners[windows])[:wanted]) for windows in nearest]
+        fewest = min(map(len, candidates))
+        if fewest >= wanted or vectors >= total:
+            return None if fewest < k else candidates
         vectors *= 2
-    return None if min(map(len, candidates)) < k else candidates
 
 
-def video_scores(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q e"], videos: Int64[np.ndarray, " v"] | None
-) -> Float32[np.ndarray, "q n"]:
-    """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
+def video_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q e"]) -> Float32[np.ndarray, "q v"]:
+    """Scores of every query with every video of the index, by its best window.
 
     Args:
         snapshot: the state of the index that is searched.
         text: `(q, e)` queries.
-        videos: numbers of the videos that are scored, of which none are copies; None = all.
 
     Raises:
         DataError: a score is not a number, or a file of vectors was changed.
     """
-    best = np.full((len(text), len(snapshot.video_ids) + 1), -np.inf, np.float32)
-    for block in snapshot.blocks(videos):
-        scores = window_scores(snapshot.model, text, block.arrays)
-        best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=1)
-    best = best[:, :-1]  # the last one is that of other videos
+    best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)  # the last one is that of other videos
+    for block in snapshot.blocks():
+        scores = window_scores(snapshot.model, block.arrays, cosines_of(snapshot.model, block.arrays, text))
+        best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=0).T
+    best = best[:, snapshot.originals]
     if np.isnan(best).any():
         raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
     return best
 
 
-def nearly_best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
-    """Numbers of the k best videos, and of those that are as good but for rounding; best first."""
-    scored = np.flatnonzero(scores > -np.inf)
-    if len(scored) > k:
-        level = np.partition(scores[scored], len(scored) - k)[len(scored) - k]
-        scored = scored[scores[scored] >= level - _ROUNDING]
-    return scored[np.argsort(-scores[scored], kind="stable")][: k + _TIES].tolist()
+def nearly_best(videos: Int64[np.ndarray, " n"], scores: Float32[np.ndarray, " v"] | None, k: int) -> list[int]:
+    """The k best of some videos, and those that are as good but for rounding, best first; all without scores."""
+    if scores is None:
+        return videos.tolist()
+    values = scores[videos]
+    if len(videos) > k:
+        is_near = values >= np.partition(values, len(videos) - k)[len(videos) - k] - _ROUNDING
+        videos, values = videos[is_near], values[is_near]
+    return videos[np.argsort(-values, kind="stable")][: k + _TIES].tolist()
 
 
-def window_scores(model: SearchModel, text: Float32[np.ndarray, "q e"], arrays: Arrays) -> Float32[np.ndarray, "q w"]:
-    """Of every query with every window of some videos, as the model weighs clips and frames."""
-    windows = len(arrays["steps"])
-    total = np.zeros((len(text), windows), np.float32)
-    if model.frames_by_clip:
-        shape = windows, model.clips, model.dim
-        rows = (torch.from_numpy(unpacked(arrays, name).reshape(shape)) for name in ("clips", "frames"))
-        texts = torch.from_numpy(_of_clips(text, model.dim))
-        clips, _, frames, _, _ = key_clip_scores(texts, *rows, dots=False, unit=True)
-        return total + np.float32(model.clip_weight) * clips.numpy() + np.float32(model.frame_weight) * frames.numpy()
-    for name, weight, queries in (
-        ("clips", model.clip_weight, _of_clips(text, model.dim)),
-        ("frames", model.frame_weight, _of_frames(text, model.dim)),
-    ):
-        if weight:
-            cosines = _unit_cosines(unpacked(arrays, name), queries)
-            counts = arrays[f"{name}.counts"]
-            best = np.full((windows, len(text)), -np.inf, np.float32)
-            best[counts > 0] = np.maximum.reduceat(cosines, (np.cumsum(counts) - counts)[counts > 0])
-            total += np.float32(weight) * best.T
-    return total
+def cosines_of(
+    model: SearchModel, arrays: Arrays, text: Float32[np.ndarray, "q e"]
+) -> dict[str, Float32[np.ndarray, "_ q"]]:
+    """Of queries with the rows of each kind that counts."""
+    clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
+    kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
+    return {name: _unit_cosines(unpacked(arrays, name), queries) for name, counts, queries in kinds if counts}
+
+
+def window_scores(
+    model: SearchModel, arrays: Arrays, cosines: Mapping[str, Float32[np.ndarray, "_ q"]]
+) -> Float32[np.ndarray, "w q"]:
+    """Of every window with every query, as the model weighs clips and frames."""
+    windows, total = len(arrays["steps"]), np.float32(0)
+    for name, weight in (("clips", model.clip_weight), ("frames", model.frame_weight)):
+        if not weight:
+            continue
+        counts = arrays[f"{name}.counts"]
+        best = np.full((windows, cosines[name].shape[1]), -np.inf, np.float32)
+        best[counts > 0] = np.maximum.reduceat(cosines[name], (np.cumsum(counts) - counts)[counts > 0])
+        if name == "frames" and model.frames_by_clip:
+            clips, frames = (cosines[kind].reshape(windows, model.clips, -1) for kind in ("clips", "frames"))
+            best = np.take_along_axis(frames, clips.argmax(1)[:, None], 1)[:, 0]
+        total = total + np.float32(weight) * best
+    return np.asarray(total)
 
 
 def usual_score(snapshot: Snapshot, text: Float32[np.ndarray, " e"]) -> float:
     """The mean cosine of a query with the frames of all videos, see `Snapshot.mean_frame`; infinite if not known."""
-    is_known = snapshot.model.frame_means and len(snapshot.video_ids)
-    return float(_of_frames(text, snapshot.model.dim) @ snapshot.mean_frame) if is_known else np.inf
+    is_known = snapshot.model.frame_means and len(snapshot.entries)
+    return float(text[-snapshot.model.dim :] @ snapshot.mean_frame) if is_known else np.inf
 
 
 def candidate_clips(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "w c d"]:
@@ -173,11 +162,8 @@ def candidate_clips(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "
     if "clips" in arrays:
         clips = unpacked(arrays, "clips")
     else:
-        frames = np.split(unpacked(arrays, "frames"), np.cumsum(arrays["frames.counts"])[:-1])
-        steps = arrays["steps"].tolist()
-        clips = np.concatenate(
-            [unit(segment_mean(rows[: count or None], model.clips)) for rows, count in zip(frames, steps, strict=True)]
-        )
+        frames = zip(_by_window(arrays, unpacked(arrays, "frames")), arrays["steps"].tolist(), strict=True)
+        clips = np.concatenate([unit(segment_mean(rows[: count or None], model.clips)) for rows, count in frames])
     return clips.reshape(len(arrays["steps"]), model.clips, model.dim)
 
 
@@ -193,28 +179,20 @@ def window_timelines(model: SearchModel, arrays: Arrays, text: Float32[np.ndarra
         arrays: the vectors of the video.
         text: `(e)` the query.
     """
-    windows = len(arrays["steps"])
+    windows, spans = len(arrays["steps"]), clip_spans(model, arrays)
     steps = arrays["steps"].tolist() if model.frame_weight else [0] * windows
-    spans = clip_spans(model, arrays)
-    clips = frames = [np.empty(0, np.float32)] * windows
-    if model.clip_weight or spans is not None or min(steps) <= 1:
-        rows = candidate_clips(model, arrays).reshape(-1, model.dim)
-        clips = _cosines(rows, _of_clips(text, model.dim), [model.clips] * windows)
-    if model.frame_weight:
-        counts = arrays["frames.counts"].tolist()
-        frames = _cosines(unpacked(arrays, "frames"), _of_frames(text, model.dim), counts)
-    lines = mean_lines(frames, steps) if model.frame_means else frames
-    best = np.max(clips, 1, initial=-np.inf)
+    cosines = cosines_of(model, arrays, text[None])
+    scores = window_scores(model, arrays, cosines)[:, 0].tolist()
+    if "clips" not in cosines and (spans is not None or min(steps) <= 1):
+        cosines["clips"] = _unit_cosines(candidate_clips(model, arrays).reshape(-1, model.dim), text[None, : model.dim])
+    clips = np.split(cosines["clips"][:, 0], windows) if "clips" in cosines else [np.empty(0, np.float32)] * windows
+    lines = _by_window(arrays, cosines["frames"][:, 0]) if model.frame_weight else clips
+    lines = mean_lines(lines, steps) if model.frame_means else lines
     timelines = []
     for number, (start, end) in enumerate(arrays["times"].tolist()):
-        score, even, peak = np.float32(0), clips[number], None
-        if model.clip_weight:
-            score += np.float32(model.clip_weight) * best[number]
-        if model.frame_weight:
-            cosines = frames[number][[clips[number].argmax()]] if model.frames_by_clip else frames[number]
-            score += np.float32(model.frame_weight) * cosines.max(initial=-np.inf)
+        even, peak = clips[number], None
         if spans is not None:
-            even = covering_scores(clips[number], spans[number], CURVE_PARTS)
+            even = highest(clips[number], spans[number], CURVE_PARTS)
             first, last = (spans[number][clips[number].argmax()] * (end - start)).tolist()
             peak = start + first, start + last
         line = even
@@ -222,8 +200,13 @@ def window_timelines(model: SearchModel, arrays: Arrays, text: Float32[np.ndarra
             line = np.float32(model.frame_weight) * lines[number][:length]
             if model.clip_weight:
                 line += np.float32(model.clip_weight) * even[_clip_at_steps(len(even), length)]
-        timelines.append(WindowTimeline(start, end, float(score), line, peak))
+        timelines.append(WindowTimeline(start, end, scores[number], line, peak))
     return timelines
+
+
+def _by_window(arrays: Arrays, rows: Float32[np.ndarray, "n *d"]) -> list[Float32[np.ndarray, "_ *d"]]:
+    """What there is for each frame, divided by windows."""
+    return np.split(rows, np.cumsum(arrays["frames.counts"])[:-1])
 
 
 def clip_spans(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "n c 2"] | None:
@@ -277,35 +260,6 @@ def _unit_cosines(rows: Float32[np.ndarray, "n d"], queries: Float32[np.ndarray,
     return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()
 
 
-def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"], counts: list[int]) -> list[np.ndarray]:
-    """Cosines of unit rows with a query, those of each window by themselves."""
-    cosines = _unit_cosines(rows, query[None])[:, 0]
-    return [cosines[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
-
-
-def covering_scores(
-    scores: Float32[np.ndarray, " p"], spans: Float32[np.ndarray, "p 2"], steps: int
-) -> Float32[np.ndarray, " t"]:
-    """The highest score of the clips that touch each of t equal steps of time; -inf where there is none.
-
-    Args:
-        scores: `(p,)` of clips.
-        spans: `(p, 2)` where each begins and ends, as shares of the video.
-        steps: t.
-
-    Examples:
-        >>> covering_scores(np.float32([0.5, 0.9]), np.float32([[0, 1], [0.25, 0.5]]), 4).round(1).tolist()
-        [0.5, 0.8999999761581421, 0.5, 0.5]
-    """
-    line = np.full(steps, -np.inf, np.float32)
-    edges = np.asarray(spans, np.float64) * steps
-    first = np.clip(np.floor(edges[:, 0] + 1e-6), 0, steps - 1).astype(int)
-    last = np.clip(np.ceil(edges[:, 1] - 1e-6), first + 1, steps).astype(int)
-    for score, start, stop in zip(scores, first, last, strict=True):
-        line[start:stop] = np.maximum(line[start:stop], score)
-    return line
-
-
 def timed_rows(model: SearchModel, arrays: Arrays) -> list[Float32[np.ndarray, "l d"]]:
     """Unit rows that share the time of each window evenly: its frames, or its clips where its frames do not; of clips
     that overlap, the shortest at each of `CURVE_PARTS` steps.
@@ -315,9 +269,7 @@ def timed_rows(model: SearchModel, arrays: Arrays) -> list[Float32[np.ndarray, "
         arrays: the vectors of a video.
     """
     clips, spans = candidate_clips(model, arrays), clip_spans(model, arrays)
-    frames = [*clips]
-    if model.frame_weight:
-        frames = np.split(unpacked(arrays, "frames"), np.cumsum(arrays["frames.counts"])[:-1])
+    frames = _by_window(arrays, unpacked(arrays, "frames")) if model.frame_weight else [*clips]
     middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
     rows = []
     for number, steps in enumerate(arrays["steps"].tolist()):

@@ -1,6 +1,7 @@
 """A snapshot of an index: some videos and their vectors, which no writer changes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -28,44 +29,27 @@ class Block(NamedTuple):
     arrays: Arrays
 
 
-def first_copies(hashes: Iterable[str]) -> Int64[np.ndarray, " v"]:
-    """For each hash the number of the first equal one.
-
-    Examples:
-        >>> first_copies(["a", "b", "a"]).tolist()
-        [0, 1, 0]
-    """
-    first: dict[str, int] = {}
-    return np.array([first.setdefault(sha256, number) for number, sha256 in enumerate(hashes)], np.int64)
-
-
 @dataclass(frozen=True)
 class Videos:
-    """Videos, of which lines of subtitles are searched.
+    """Videos, of which lines of subtitles are searched; the number of a video is its position.
 
     Args:
-        entries: the videos by id, in order of ids.
+        entries: the videos, in order of ids.
     """
 
-    entries: Mapping[str, VideoEntry]
+    entries: Sequence[VideoEntry]
 
     @cached_property
-    def video_ids(self) -> tuple[str, ...]:
-        """Ids of the videos, in order; the number of a video is its position here."""
-        return tuple(self.entries)
-
-    def video(self, video_id: str) -> VideoEntry:
-        """The record of a video.
-
-        Raises:
-            KeyError: it is not in the index.
-        """
-        return self.entries[video_id]
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the videos by id."""
+        return {entry.id: number for number, entry in enumerate(self.entries)}
 
     @cached_property
     def originals(self) -> Int64[np.ndarray, " v"]:
         """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
-        return first_copies(entry.sha256 for entry in self.entries.values())
+        first = dict[str, int]()
+        numbers = (first.setdefault(entry.sha256, number) for number, entry in enumerate(self.entries))
+        return np.fromiter(numbers, np.int64, len(self.entries))
 
 
 @dataclass(frozen=True)
@@ -73,15 +57,13 @@ class Snapshot(Videos):
     """Videos and their vectors, for the scoring.
 
     Args:
-        entries: the videos by id, in order of ids.
+        entries: the videos, in order of ids.
         model: the model of the vectors.
         files: the vectors, of these videos and others perhaps; the largest first.
-        digest: gives the hash of the features of a video, by which the files know it.
     """
 
     model: SearchModel
     files: Sequence[VectorFile] = field(default=(), repr=False)
-    digest: Callable[[VideoEntry], str] = field(default=lambda entry: entry.features, repr=False)
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int]]:
@@ -96,39 +78,28 @@ class Snapshot(Videos):
     def owners(self) -> list[Int64[np.ndarray, " v"]]:
         """For each file the numbers of its videos, of copies the first; -1 where it is another one."""
         owners = [np.full(len(file.videos), -1, np.int64) for file in self.files]
-        originals = self.originals.tolist()
-        for number, entry in enumerate(self.entries.values()):
-            if originals[number] == number:
-                file, place = self._places[self.digest(entry)]
-                owners[file][place] = number
+        for number in np.unique(self.originals).tolist():
+            file, place = self._places[features_hash(self.entries[number])]
+            owners[file][place] = number
         return owners
 
-    def blocks(self, videos: Int64[np.ndarray, " v"] | None = None) -> Iterator[Block]:
-        """The vectors of some videos, about a megabyte at a time.
-
-        Args:
-            videos: numbers of the videos, of which none are copies; None = all.
+    def blocks(self) -> Iterator[Block]:
+        """The vectors of all videos, about a megabyte at a time.
 
         Raises:
             DataError: a file was changed or cut short.
         """
-        numbers = np.arange(len(self.entries))
-        if videos is not None:
-            numbers[:] = -1
-            numbers[self.originals[videos]] = videos
-        numbers = np.append(numbers, -1)  # that of -1
         total, needs_mean = np.zeros(self.model.dim), self.model.frame_means and "mean_frame" not in self.__dict__
-        for file, all_owners in zip(self.files, self.owners, strict=True):
+        for file, owners in zip(self.files, self.owners, strict=True):
             file.expect_unchanged()
             for first, stop in file.blocks():
-                owners = numbers[all_owners[first:stop]]
-                if (owners >= 0).any():
+                if (owners[first:stop] >= 0).any():
                     starts = file.ends["windows"][first:stop] - file.ends["windows"][first]
-                    block = Block(owners, starts, file.read(first, stop))
+                    block = Block(owners[first:stop], starts, file.read(first, stop))
                     if needs_mean:
                         total += _mean_sum(block)
                     yield block
-        if videos is None and needs_mean:  # so that they need not be read again for it
+        if needs_mean:  # so that they need not be read again for it
             self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 
     def vectors(self, video: int) -> Arrays:
@@ -137,8 +108,7 @@ class Snapshot(Videos):
         Raises:
             DataError: its file was changed or cut short.
         """
-        entry = self.entries[self.video_ids[video]]
-        number, place = self._places[self.digest(entry)]
+        number, place = self._places[features_hash(self.entries[video])]
         self.files[number].expect_unchanged()
         return self.files[number].read(place, place + 1)
 
@@ -148,6 +118,12 @@ class Snapshot(Videos):
         for _ in self.blocks():
             pass
         return self.__dict__["mean_frame"]
+
+
+def features_hash(entry: VideoEntry) -> str:
+    """What the vectors of a video depend on beside the model: the hash of its features, as far as they have one."""
+    facts = f"{entry.sha256} {entry.frames} {entry.duration}"
+    return entry.features or hashlib.sha256(facts.encode()).hexdigest()
 
 
 def _mean_sum(block: Block) -> Float[np.ndarray, " d"]:

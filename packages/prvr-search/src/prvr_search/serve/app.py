@@ -1,7 +1,7 @@
 """The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,8 @@ import prvr_search
 from prvr import __version__
 from prvr.errors import InputError
 from prvr.reading import printable
-from prvr_search import Library
-from prvr_search.films import VideoError
+from prvr_search import Library, SearchResult
+from prvr_search.films import SubtitleLine, VideoError
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, send_file
@@ -88,9 +88,9 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
     )
     content = (_WEB / "index.html").read_text(encoding="utf-8").replace("<!-- filters -->", inputs)
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(content, headers={"Cache-Control": "no-cache"})
+    @app.get("/", include_in_schema=False, response_class=HTMLResponse)
+    async def page() -> str:
+        return content
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -107,18 +107,12 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
             problems.append({"loc": [], "msg": f"and {more:,} more problems", "type": "more"})
         return JSONResponse({"detail": problems}, 422)
 
-    @app.exception_handler(InputError)
-    async def wrong(_: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 400)
-
-    @app.exception_handler(VideoError)
-    async def unreadable(_: Request, error: VideoError) -> JSONResponse:
-        return JSONResponse({"detail": f"cannot be shown: {error.reason}"}, 415)  # without its path
-
-    @app.exception_handler(ClientDisconnect)
-    async def incomplete(_: Request, __: ClientDisconnect) -> JSONResponse:
-        return JSONResponse({"detail": "the upload is incomplete"}, 400)
-
+    for kind, status, tell in (
+        (InputError, 400, str),
+        (VideoError, 415, "cannot be shown: {0.reason}".format),  # without its path
+        (ClientDisconnect, 400, lambda _: "the upload is incomplete"),
+    ):
+        app.add_exception_handler(kind, _answer(status, tell))
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
@@ -128,6 +122,11 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         registry=service.registry,
     )
     return app
+
+
+def _answer(status: int, tell: Callable[[Any], str]) -> Callable[[Request, Exception], JSONResponse]:
+    """What answers an exception with a status and what is told of it."""
+    return lambda _, error: JSONResponse({"detail": tell(error)}, status)
 
 
 def _media(*types: str) -> dict[str, Any]:
@@ -157,10 +156,10 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         """Metrics for Prometheus."""
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @router.get("/api/info")
-    async def info() -> schema.InfoResponse:
+    @router.get("/api/info", response_model=schema.InfoResponse)
+    async def info() -> dict[str, Any]:
         """The index, its model, and the limits of the server."""
-        return service.info(__version__)
+        return service.info
 
     @router.post("/api/session")
     async def session(request: Request, response: Response) -> dict[str, int]:
@@ -176,10 +175,9 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     async def answers(
         queries: Sequence[prvr_search.Query], request: schema.ResultLimits, where: BaseModel | None
-    ) -> list[schema.SearchResponse]:
+    ) -> Sequence[SearchResult]:
         limits = service.limits
-        k = min(10, limits.results) if request.k is None else request.k
-        moments = min(3, limits.moments) if request.moments is None else request.moments
+        k, moments = request.k or min(10, limits.results), request.moments or min(3, limits.moments)
         texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
@@ -190,41 +188,37 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
         conditions = {name: getattr(where, name) for name in CONDITIONS} if where else {}
-        passing = prvr_search.SearchFilter(**conditions)
-        return await service.search(queries, k, moments, None if passing == prvr_search.SearchFilter() else passing)
+        return await service.search(queries, k, moments, prvr_search.SearchFilter(**conditions))
 
-    @router.get("/api/search")
-    async def search(options: Annotated[schema.SearchParameters, Query()]) -> schema.SearchResponse:
+    @router.get("/api/search", response_model=schema.SearchResponse)
+    async def search(options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a query."""
         return (await answers([asked(options.query)], options, options))[0]
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post(_PICTURE, openapi_extra=body)
-    async def search_picture(
-        request: Request, options: Annotated[schema.SearchParameters, Query()]
-    ) -> schema.SearchResponse:
+    @router.post(_PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
+    async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
         query = asked(options.query, await service.picture(request.body))
         return (await answers([query], options, options))[0]
 
-    @router.post("/api/search")
-    async def search_many(batch: schema.BatchRequest) -> schema.BatchResponse:
+    @router.post("/api/search", response_model=schema.BatchResponse)
+    async def search_many(batch: schema.BatchRequest) -> dict[str, Sequence[SearchResult]]:
         """Videos and moments for several queries."""
         queries = [prvr_search.Query(each) if isinstance(each, str) else asked(each) for each in batch.queries]
-        return schema.BatchResponse(results=await answers(queries, batch, batch.where))
+        return {"results": await answers(queries, batch, batch.where)}
 
-    @router.get("/api/videos")
+    @router.get("/api/videos", response_model=schema.VideosResponse)
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
         name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
-    ) -> schema.VideosResponse:
+    ) -> dict[str, Any]:
         """The videos of the index, a page at a time."""
         videos = service.catalogue.listed(name, newest)
-        page = {"total": len(videos), "videos": videos[offset : offset + limit]}
-        return schema.VideosResponse.model_validate(page)
+        return {"total": len(videos), "videos": videos[offset : offset + limit]}
 
     @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
     async def thumbnail(
@@ -241,9 +235,9 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         return send_file(request, service.catalogue.get(key), opened)
 
     @router.get("/api/videos/{key}/lines")
-    async def lines(key: Key) -> list[schema.LineResponse]:
+    async def lines(key: Key) -> Sequence[SubtitleLine]:
         """The lines of the subtitles of a video, in order of time."""
-        return [*map(schema.LineResponse.model_validate, await service.of_video(key, service.lines))]
+        return await service.of_video(key, service.lines)
 
     @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))
     async def preview(

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import lru_cache
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal
 from unicodedata import combining, normalize
 
 from fastapi import HTTPException, Request, Response
@@ -17,12 +17,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from prvr.encoders import VideoEntry
-from prvr.errors import require
 from prvr_search.films.clips import ENCODERS, Encoding, encode_part
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.serve.schema import key_of, media_type
 from prvr_search.serve.settings import ServeLimits
+from prvr_search.store.proof import Stamp, stamp_of
 
 PreviewKind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
@@ -30,20 +30,9 @@ _CHUNK = 256 * 1024  # bytes that are read at once: with 64 KiB a download is sl
 _RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
 
 
-class Stamp(NamedTuple):
-    """What tells that a file is the one that was hashed; it stays the same when a disk is plugged in again."""
-
-    volume: str
-    inode: int
-    size: int
-    mtime_ns: int
-    changed_ns: int
-
-    @staticmethod
-    def of(file: BinaryIO) -> "Stamp":
-        """That of an open file."""
-        status = os.fstat(file.fileno())
-        return Stamp(volume_of(file.fileno()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+def volume_and_stamp(file: BinaryIO) -> tuple[str, *Stamp]:
+    """What tells that an open file is the one that was hashed; it stays the same when a disk is plugged in again."""
+    return volume_of(file.fileno()), *stamp_of(os.fstat(file.fileno()))
 
 
 class Catalogue:
@@ -56,10 +45,10 @@ class Catalogue:
         noted: the stamp with which a video was hashed; None if that is not known.
     """
 
-    def __init__(self, noted: Callable[[VideoEntry], tuple[str, int, int, int, int] | None]) -> None:
+    def __init__(self, noted: Callable[[VideoEntry], tuple[str, *Stamp] | None]) -> None:
         self._noted = noted
         self._videos = dict[str, VideoEntry]()
-        self._hashes = dict[tuple[int, Stamp], str]()
+        self._hashes = dict[tuple[int, str, *Stamp], str]()
         self._hashing = threading.Lock()
 
     def replace(self, videos: Iterable[VideoEntry]) -> None:
@@ -112,14 +101,14 @@ class Catalogue:
         if not stat.S_ISREG(status.st_mode):
             raise HTTPException(403, "not a regular file that can be read")
         if status.st_size == video.size:
-            stamp = Stamp.of(file)
+            stamp = volume_and_stamp(file)
             if stamp == self._noted(video):
                 return
             with self._hashing:
-                sha256 = self._hashes.get((status.st_dev, stamp)) or hashlib.file_digest(file, "sha256").hexdigest()
+                sha256 = self._hashes.get((status.st_dev, *stamp)) or hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            if Stamp.of(file) == stamp:
-                self._hashes[status.st_dev, stamp] = sha256
+            if volume_and_stamp(file) == stamp:
+                self._hashes[status.st_dev, *stamp] = sha256
                 if sha256 == video.sha256:
                     return
         raise HTTPException(409, "the file changed after it was encoded")
@@ -176,8 +165,9 @@ def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int)
 
 def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
-    codecs = require("av", "prvr-search", "Encoding previews").codecs_available
-    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in codecs]
+    import av
+
+    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in av.codecs_available]
 
 
 def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:

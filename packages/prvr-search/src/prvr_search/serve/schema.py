@@ -9,7 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from prvr.encoders import VideoEntry
 from prvr.reading import printable
+from prvr_search.films import SubtitleLine
 from prvr_search.ranking.filters import CONDITIONS
+from prvr_search.ranking.results import Moment
 
 _MP4, _TYPES = "video/mp4", {".webm": "video/webm", ".mkv": "video/x-matroska", ".ogv": "video/ogg"}
 _TYPES |= dict.fromkeys((".mp4", ".m4v", ".mov", ".3gp", ".3g2"), _MP4)  # one container; browsers play it so
@@ -43,14 +45,6 @@ class ErrorResponse(Record):
     detail: str
 
 
-class MomentResponse(Record):
-    """A part of a video, in seconds."""
-
-    start: float
-    end: float
-    score: float
-
-
 class VideoResponse(Record):
     """A video of the index."""
 
@@ -69,16 +63,6 @@ class VideoResponse(Record):
     """media type of the file"""
 
 
-class LineResponse(Record):
-    """A line of subtitles, and when it is shown, in seconds."""
-
-    start: float
-    end: float
-    text: str
-    language: str
-    """as the file or the track states it; empty if it does not"""
-
-
 Video = Annotated[VideoResponse, BeforeValidator(_shown)]
 
 
@@ -93,7 +77,7 @@ class HitResponse(Record):
     """start of the best moment, in seconds"""
     end: float
     """end of the best moment, in seconds"""
-    moments: list[MomentResponse]
+    moments: list[Moment]
     """disjoint, best first"""
     relevance: list[float]
     """highest score in each of equal parts of the video, in temporal order"""
@@ -103,7 +87,7 @@ class HitResponse(Record):
     alike: list[Video]
     """other videos that score alike at the same moment, probably the same video in another encoding, which are not
     listed as hits"""
-    lines: list[LineResponse]
+    lines: list[SubtitleLine]
     """lines of subtitles that match the query, best first"""
 
 
@@ -116,6 +100,11 @@ class SearchResponse(Record):
     """number of videos that were searched"""
     backend: str
     hits: list[HitResponse]
+
+    def model_post_init(self, _: Any) -> None:
+        """Numbers the hits."""
+        for rank, hit in enumerate(self.hits, 1):
+            hit.rank = rank
 
 
 Key = Annotated[str, Field(pattern="^[0-9a-f]{24}$")]

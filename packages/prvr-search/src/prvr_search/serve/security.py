@@ -165,7 +165,7 @@ class SecurityMiddleware:
 
     Args:
         app: the application.
-        hosts: names by which clients may call the server, besides those of this machine.
+        hosts: names by which clients may call the server, besides those of this machine, as of `read_host`.
         most_bytes: how large the body of a request may be, by its address; "": of all others.
         sessions: the token and its cookies.
         registry: of the metrics of the server. Routes are templates such as `/api/videos/{key}/file`, so that their
@@ -181,7 +181,7 @@ class SecurityMiddleware:
         registry: CollectorRegistry,
     ) -> None:
         self.app, self.most_bytes, self.sessions = app, most_bytes, sessions
-        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *hosts)))
+        self.hosts = frozenset((*_LOOPBACK, *hosts))
         self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=registry)
         self.requests = Counter("prvr_requests", "Completed requests.", ["route", "status"], registry=registry)
         self.seconds = Histogram("prvr_request_seconds", "Time to the answer's start.", ["route"], registry=registry)
@@ -198,7 +198,8 @@ class SecurityMiddleware:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
-                headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith(_STATIC) else "no-store")
+                is_page = scope["path"] == "/" or scope["path"].startswith(_STATIC)
+                headers.setdefault("Cache-Control", "no-cache" if is_page else "no-store")
                 self.requests.labels(_route(scope), status).inc()
                 self.seconds.labels(_route(scope)).observe(time.perf_counter() - began)
             await send(message)

@@ -14,14 +14,15 @@ from cachetools import LRUCache, cached
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.exceptions import HTTPException
 
+from prvr import __version__
 from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError, PrvrError
-from prvr_search import Library, Query, SearchFilter, SearchResult
+from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
 from prvr_search.serve.files import Catalogue, preview_kinds
-from prvr_search.serve.schema import InfoResponse, SearchResponse, key_of
+from prvr_search.serve.schema import key_of
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
@@ -45,6 +46,9 @@ class Busy(HTTPException):
         super().__init__(503, reason, {"Retry-After": str(retry_after)})
 
 
+_ENDING = Busy("the server is shutting down", 10)
+
+
 class Workers:
     """Threads that compute answers. Clients wait for an answer a limited time, and not beyond the server's end.
 
@@ -57,8 +61,7 @@ class Workers:
     def __init__(self, threads: int, seconds: float, waiting: int) -> None:
         self._seconds, self._ended, self._room = seconds, False, threads + waiting
         self._pool = ThreadPoolExecutor(threads)
-        self._jobs = set[Future[Any]]()
-        self._answers = set[asyncio.Future[Any]]()
+        self._jobs = dict[Future[Any], asyncio.Future[Any]]()  # and what clients wait for
 
     @property
     def pending(self) -> int:
@@ -76,26 +79,23 @@ class Workers:
             Busy: too many jobs are waiting, it took too long, or the server is shutting down.
         """
         if self._ended or self.pending >= self._room:
-            raise _ending() if self._ended else Busy("the server is busy: too much work is waiting")
+            raise _ENDING if self._ended else Busy("the server is busy: too much work is waiting")
         job = self._pool.submit(work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        answer = asyncio.wrap_future(job)
-        self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
+        answer = self._jobs[job] = asyncio.wrap_future(job)
+        job.add_done_callback(self._jobs.pop)
         try:
             return await asyncio.wait_for(answer, seconds or self._seconds)
         except TimeoutError as error:
             raise Busy(f"it took longer than {self._seconds:g} s", 10) from error
         except asyncio.CancelledError:
             if self._ended:
-                raise _ending() from None
+                raise _ENDING from None
             raise
 
     def end(self) -> None:
         """Lets every pending answer fail with `Busy`, and all later ones too."""
         self._ended = True
-        for answer in tuple(self._answers):
+        for answer in tuple(self._jobs.values()):
             answer.cancel()
 
     def close(self, seconds: float) -> bool:
@@ -103,10 +103,6 @@ class Workers:
         self._ended = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
-
-
-def _ending() -> Busy:
-    return Busy("the server is shutting down", 10)
 
 
 class _Stopped(Exception):
@@ -141,13 +137,11 @@ class Service:
         self._thread = threading.Thread(target=self._follow_folder, name="prvr-encode", daemon=True)
         self.problem: str | None = None
         self.failure: Exception | None = None
-        self.ready, self._damage, self._receiving = False, "", 0
+        self.ready, self._damage, self._unreadable = False, "", 0
         self.catalogue = Catalogue(library.store.folders.stamp)
-        self._version = library.version
-        self._index = library.encoded() if update else library.index
-        self._describe()
-        self._total = len(self.catalogue)
+        self._show(library.encoded() if update else library.index)
         self._searches = Workers(1, limits.search_seconds, limits.search_waiting)
+        self._pictures = asyncio.Semaphore(limits.pictures)
         self._media = Workers(limits.media_threads, limits.media_seconds, limits.media_waiting)
         keep = cached(LRUCache(limits.cache_bytes, getsizeof=len), key=lambda _, *what: what, lock=threading.Lock())
         self._make = keep(lambda file, _, make, *options: make(file, limits, *options))
@@ -183,29 +177,22 @@ class Service:
 
     def _refresh(self) -> None:
         """Reads what was encoded since; an index that cannot be searched is opened again."""
-        version = self._library.version
         if self._damage:
             self._library.close()
-        elif version == self._version:
-            return
         try:
-            self._index, self._version = self._library.encoded(), version
-            if self._index.snapshot is not self._shown:
-                self._describe()
+            index = self._library.encoded()
+            if index.snapshot is not self._shown:
+                self._show(index)
         except (PrvrError, OSError) as error:
             self._note_damage(str(error))
         else:
             self.ready, self._damage = True, ""
 
-    def _describe(self) -> None:
-        """Reads from the index what clients are told of it."""
-        index = self._index
-        videos = [*map(index.video, index.video_ids)]
-        self._shown = index.snapshot
-        self._hours = sum(video.duration for video in videos) / 3600
-        self._model = index.model.identity  # a broken model is reported at the start
-        self._reads_pictures = isinstance(index.model, EncodesPictures)
-        self.catalogue.replace(videos)
+    def _show(self, index: VideoIndex) -> None:
+        """Lets clients see the videos of an index, and search it."""
+        self._index, self._shown = index, index.snapshot
+        self._identity = index.model.identity  # a broken model is reported at the start
+        self.catalogue.replace(map(index.video, index.video_ids))
 
     def _note_damage(self, problem: str) -> None:
         if problem != self._damage:
@@ -216,11 +203,11 @@ class Service:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                self._total = len(self._library.list_videos().videos)
                 if self._update:
                     report = self._library.update(self._expect_more)
-                    self._total -= len(report.unreadable)
-                    self.problem = report.problem or None
+                    self.problem, self._unreadable = report.problem or None, len(report.unreadable)
+                else:
+                    self._library.list_videos()
             except _Stopped:
                 return
             except (PrvrError, OSError) as error:
@@ -232,29 +219,23 @@ class Service:
             raise _Stopped
 
     async def search(
-        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
-    ) -> list[SearchResponse]:
-        """One response per query.
+        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter
+    ) -> Sequence[SearchResult]:
+        """One result per query.
 
         Raises:
             Busy: too many searches are waiting, or this one took too long.
             HTTPException: the index cannot be read.
             InputError: the model cannot read a query.
         """
-        results = await self._searches.run(lambda: self._search(queries, k, moments, where))
-        answers = [SearchResponse.model_validate(result) for result in results]
-        for answer in answers:
-            for rank, hit in enumerate(answer.hits, 1):
-                hit.rank = rank
-        return answers
 
-    def _search(
-        self, queries: Sequence[Query], k: int, moments: int, where: SearchFilter | None
-    ) -> Sequence[SearchResult]:
-        try:
+        def searched() -> Sequence[SearchResult]:
             if self._damage:
                 raise DataError(self._damage)
             return self._index.search_many(queries, k, moments=moments, where=where)
+
+        try:
+            return await self._searches.run(searched)
         except DataError as error:  # nothing that the client could mend
             self._note_damage(str(error))
             raise HTTPException(503, "the index cannot be read; see the server log") from error
@@ -269,16 +250,14 @@ class Service:
             Busy: too many pictures are being received or made.
             HTTPException: it is no picture, or too large.
         """
-        if self._receiving >= self.limits.pictures:
+        if self._pictures.locked():
             raise Busy("the server is busy: too many pictures are being received")
-        self._receiving += 1
-        try:
+        async with self._pictures:
             content = await receive()
-            return await self._media.run(lambda: read_picture(content))
-        except InputError as error:
-            raise HTTPException(415, str(error)) from error
-        finally:
-            self._receiving -= 1
+            try:
+                return await self._media.run(partial(read_picture, content))
+            except InputError as error:
+                raise HTTPException(415, str(error)) from error
 
     async def of_video(self, key: str, find: Callable[[VideoEntry], T]) -> T:
         """What a function finds of the video of a key, in a thread.
@@ -310,24 +289,24 @@ class Service:
     @property
     def progress(self) -> tuple[int, int]:
         """How many videos can be searched, and how many there are in all."""
-        done = len(self.catalogue)
-        return done, max(done, self._total)
+        done, listed = len(self.catalogue), self._library.listed
+        return done, max(done, len(listed.videos) - self._unreadable if listed else 0)
 
-    def info(self, version: str) -> InfoResponse:
-        """The index, its model, and the limits that clients have to keep to."""
-        done, total = self.progress
-        about = {
+    @property
+    def info(self) -> dict[str, Any]:
+        """The index, its model, and the limits that clients have to keep to, see `InfoResponse`."""
+        (done, total), model = self.progress, self._identity
+        return vars(self.limits) | {
             "videos": done,
             "progress": {"done": done, "total": total, "error": self.problem},
-            "hours": self._hours,
-            "model": self._model.name,
-            "pictures": self._reads_pictures,
-            "zero_shot": self._model.kind in UNTRAINED,
-            "encoder": self._model.frames.name,
+            "hours": sum(video.duration for video in self.catalogue.listed()) / 3600,
+            "model": model.name,
+            "pictures": isinstance(self._index.model, EncodesPictures),
+            "zero_shot": model.kind in UNTRAINED,
+            "encoder": model.frames.name,
             "previews": preview_kinds(),
-            "version": version,
+            "version": __version__,
         }
-        return InfoResponse.model_validate(vars(self.limits) | about)
 
     def end(self) -> None:
         """Tells every client that waits for a search or a picture that the server is shutting down."""

@@ -1,13 +1,11 @@
 """The configuration of a server: its names, its token, and bounds on what clients may ask."""
 
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import field
 from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass as checked
 
-from prvr.errors import InputError
 from prvr_search.films import Limits
 from prvr_search.serve.security import read_host
 
@@ -72,7 +70,7 @@ class ServeLimits:
     video: Limits = field(default_factory=Limits)
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class ServeSettings:
     """The configuration of a server.
 
@@ -85,21 +83,12 @@ class ServeSettings:
         limits: bounds on what clients may ask.
 
     Raises:
-        ConfigError: a name in `hosts` is not valid.
-        InputError: the lifetime of the cookie is less than a second or more than a year, or there is no time between
-            two looks.
+        pydantic.ValidationError: a name in `hosts` is not valid, the lifetime of the cookie is less than a second or
+            more than a year, or there is no time between two looks.
     """
 
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Annotated[str, AfterValidator(read_host)], ...] = ()
     token: str | None = field(default=None, repr=False)
-    session_seconds: int = 3600
-    rescan_seconds: float = 10.0
+    session_seconds: Annotated[int, Field(ge=1, le=_YEAR)] = 3600
+    rescan_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     limits: ServeLimits = field(default_factory=ServeLimits)
-
-    def __post_init__(self) -> None:
-        for host in self.hosts:
-            read_host(host)
-        if not 1 <= self.session_seconds <= _YEAR:
-            raise InputError(f"session_seconds={self.session_seconds}: expected 1 to {_YEAR:,}")
-        if not 0 < self.rescan_seconds < inf:
-            raise InputError(f"rescan_seconds={self.rescan_seconds}: expected a number above 0")

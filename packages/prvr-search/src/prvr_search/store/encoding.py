@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import printable
 from prvr_search.films.clips import CLIP
-from prvr_search.films.decode import FIELDS_VERSION, Limits, VideoError, VideoFile, check_rate, describe, open_video
+from prvr_search.films.decode import VideoFile, open_video
+from prvr_search.films.info import FIELDS_VERSION, Limits, VideoError, check_rate
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import read_tracks
 from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
@@ -113,39 +114,38 @@ def encode_listed(
     return _Update(store, folder, listing, spec, encoder, progress, limits or Limits()).run()
 
 
+@dataclass
 class _Update:
-    def __init__(
-        self,
-        store: Store,
-        folder: Path,
-        listing: Listing,
-        spec: FeatureSpec | None,
-        open_encoder: Callable[[], FrameEncoder],
-        progress: Progress | None,
-        limits: Limits,
-    ) -> None:
-        self.store, self.folder, self.listing, self.spec, self.limits = store, folder, listing, spec, limits
-        self.key, self._open_encoder, self._progress = encoder_key(spec), open_encoder, progress
-        self.before = {video.file: sha256 for video, sha256 in store.folders.places(folder).values()}
-        self.unchanged = store.contents(folder, listing.videos)
-        kept = store.films(self.key)
-        self.contents = dict(self.unchanged)
-        self.faults = {sha256: one.film for sha256, one in kept.items() if one.film.reason}
-        self.done = {*(store.known() if spec is None else kept)} - self.faults.keys()
+    store: Store
+    folder: Path
+    listing: Listing
+    spec: FeatureSpec | None
+    open_encoder: Callable[[], FrameEncoder]
+    progress: Progress | None
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        folders, films = self.store.folders, self.store.films(encoder_key(self.spec))
+        self.before = {video.file: video for video in folders.last_seen(self.folder)}
+        known = folders.known(self.folder, self.listing.videos)
+        self.contents = {video.id: video.sha256 for video in known if video.sha256}
+        self.faults = {sha256: film for sha256, film in films.items() if film.reason}
+        self.done = {*(self.store.known() if self.spec is None else films)} - self.faults.keys()
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
-        self.unlisted = [path for path in listing.unlisted if path.is_dir()]
         self.unreadable = dict[str, Unreadable]()
-        self._places, self._until = list[tuple[VideoPath, str]](), 0.0
-        for path, reason in listing.unlisted.items():
-            if path not in self.unlisted:
-                self._cannot(path.relative_to(folder).as_posix(), reason, _AGAIN, is_new=True, is_passing=True)
+        self._unnoted, self._until = list[VideoPath](), 0.0
 
     @cached_property
     def encoder(self) -> FrameEncoder:
-        return self._open_encoder()
+        return self.open_encoder()
 
     def run(self) -> UpdateReport:
-        problem, pending = "", []
+        problem, pending, unlisted = "", list[VideoPath](), list[Path]()
+        for path, reason in self.listing.unlisted.items():
+            if path.is_dir():
+                unlisted.append(path)
+            else:
+                self._cannot(path.relative_to(self.folder).as_posix(), reason, _AGAIN)
         for video in self.listing.videos:
             sha256 = self.contents.get(video.id, "")
             if sha256 in self.faults:
@@ -162,15 +162,15 @@ class _Update:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
         here = {video.file for video in self.listing.videos}
-        removed = (path for path in self.before if path not in here and not below(Path(path), self.unlisted))
         moved = {self.contents[name] for name in self.moved}
+        missing = (video for video in self.before.values() if video.file not in here and video.sha256 not in moved)
         return UpdateReport(
             encoded=tuple(self.encoded),
             moved=tuple(self.moved),
-            missing=tuple(sorted(path for path in removed if self.before[path] not in moved)),
+            missing=tuple(sorted(video.file for video in missing if not below(video.path, unlisted))),
             unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
             waiting=tuple(self.waiting),
-            unlisted=tuple((str(path), self.listing.unlisted[path]) for path in self.unlisted),
+            unlisted=tuple((str(path), self.listing.unlisted[path]) for path in unlisted),
             others=tuple(sorted(self.listing.others.items())),
             searchable=sum(self.contents.get(video.id) in self.done for video in self.listing.videos),
             problem=problem,
@@ -182,18 +182,16 @@ class _Update:
 
             def report(share: float, video: VideoPath = video, finished: float = finished) -> None:
                 self._note_places()
-                if self._progress is not None:
-                    self._progress(finished + share * video.size, total, video.id)
+                if self.progress is not None:
+                    self.progress(finished + share * video.size, total, video.id)
 
             report(0.0)
             try:
                 self._bring_in(video, report)
             except _PassingFault as error:
-                self._cannot(video.id, *error.args, is_new=True, is_passing=True)
+                self._cannot(video.id, *error.args)
             except FeaturesUnreachable as error:
-                self._cannot(
-                    video.id, "its features cannot be read or stored now", str(error), is_new=True, is_passing=True
-                )
+                self._cannot(video.id, "its features cannot be read or stored now", str(error))
             report(1.0)
             finished += video.size
 
@@ -204,112 +202,108 @@ class _Update:
         except OSError as error:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
         _expect_unchanged(video)
-        self.contents[video.id] = sha256
-        self._places.append((video, sha256))
+        self.contents[video.id], video = sha256, video._replace(sha256=sha256)
+        self._unnoted.append(video)
         if sha256 in self.done:
             self.moved.append(video.id)
         elif sha256 in self.faults:
             self._faulty(video, self.faults[sha256])
         elif self.spec is None:
-            self._read_new(video, sha256, self._describe_new)
+            self._read_new(video, report)
         else:
-            with self.store.claimed(self.key, sha256) as is_mine:
-                if self.store.has(self.key, sha256):  # by another process, just now
+            key = encoder_key(self.spec)
+            with self.store.claimed(key, sha256) as is_mine:
+                if self.store.has(key, sha256):  # by another process, just now
                     self.done.add(sha256)
                 elif is_mine:
-                    self._read_new(video, sha256, partial(self._encode_new, report=report))
+                    self._read_new(video, report)
+                    self.encoded += [video.id] if sha256 in self.done else []
                 else:
                     self.waiting.append(video.id)
 
-    def _read_new(self, video: VideoPath, sha256: str, read: Callable[[VideoPath, str, VideoFile], None]) -> None:
-        """Opens a video for a function; a fault of its content is kept, as is that it is a clip of prvr."""
-        reason, remedy = _OURS
+    def _read_new(self, video: VideoPath, report: Callable[[float], None]) -> None:
+        """Encodes or describes a video; a fault of its content is kept, as is that it is a clip of prvr."""
+        (reason, remedy), rows = _OURS, None
         try:
             with open_video(video.path, self.limits) as file:
                 if not file.info.comment.startswith(CLIP):
-                    read(video, sha256, file)
+                    if self.spec is not None:
+                        rows = encode_video(file, self.encoder, self.spec.rate, report=report)
+                    _expect_readable(video, file.read_error)
+                    self._keep(Film(video.sha256, spec=self.spec), file, rows)
+                    self.done.add(video.sha256)
                     return
                 passing = file.read_error
         except VideoError as error:
             reason, remedy, passing = error.reason, error.remedy, error.passing
         _expect_readable(video, passing)
-        self.faults[sha256] = Film(sha256, reason=reason, remedy=remedy)
-        self.store.add(self.faults[sha256], self.spec)
-        self._faulty(video, self.faults[sha256], is_new=True)
+        self.faults[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy, spec=self.spec)
+        self.store.add(film)
+        self._faulty(video, film, is_new=True)
 
-    def _encode_new(self, video: VideoPath, sha256: str, file: VideoFile, report: Callable[[float], None]) -> None:
-        assert self.spec is not None
-        rows = encode_video(file, self.encoder, self.spec.rate, report=report)
-        film = _film(sha256, file, file.duration or len(rows) / self.spec.rate)
-        _expect_readable(video, file.read_error)
-        if file.has_text:  # whatever its tracks cost, the features are there
-            self.store.add(replace(film, version=0), self.spec, rows)
-        self.done.add(sha256)
-        self.encoded.append(video.id)
-        self._keep(video, film, file, rows)
-
-    def _describe_new(self, video: VideoPath, sha256: str, file: VideoFile) -> None:
-        film = _film(sha256, file, file.duration or 0.0)
-        _expect_readable(video, file.read_error)
-        self._keep(video, film, file, None)
-        self.done.add(sha256)
-
-    def _keep(self, video: VideoPath, film: Film, file: VideoFile, rows: np.ndarray | None) -> None:
+    def _keep(self, known: Film, file: VideoFile, rows: np.ndarray | None) -> None:
         """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
+        duration = known.duration or file.duration
+        if not duration and rows is not None and known.spec is not None:
+            duration = len(rows) / known.spec.rate
+        info = file.info
+        film = replace(
+            known,
+            duration=duration or 0.0,
+            width=info.width,
+            height=info.height,
+            codec=info.codec,
+            start_time=info.start_time,
+            warnings=known.warnings or tuple(file.warnings),
+            version=FIELDS_VERSION,
+        )
+        if file.texts and not known.digest:  # whatever its tracks cost, the features are there
+            self.store.add(replace(film, version=0), rows)
         try:
             lines = read_tracks(file)
         except Exception as error:  # whatever a reader of damaged tracks stumbles over
-            logger.warning("%s: its text tracks cannot be read (%s)", printable(video.id), printable(str(error)))
+            name = printable(file.path.name)
+            logger.warning("%s: its text tracks cannot be read (%s)", name, printable(str(error)))
             lines = []
-        if file.read_error is None or not file.has_text:  # otherwise it is tried again
-            self.store.add(film, self.spec, rows, lines)
+        if file.read_error is None or not file.texts:  # otherwise it is tried again
+            self.store.add(film, rows, lines)
 
-    def _cannot(self, name: str, reason: str, remedy: str, is_new: bool = False, is_passing: bool = False) -> None:
-        self.unreadable[name] = Unreadable(name, reason, remedy, is_new, is_passing)
+    def _cannot(self, name: str, reason: str, remedy: str) -> None:
+        self.unreadable[name] = Unreadable(name, reason, remedy, is_new=True, is_passing=True)
 
     def _faulty(self, video: VideoPath, film: Film, is_new: bool = False) -> None:
         if (film.reason, film.remedy) != _OURS:
-            self._cannot(video.id, film.reason, film.remedy, is_new)
+            self.unreadable[video.id] = Unreadable(video.id, film.reason, film.remedy, is_new)
 
     def _see(self) -> None:
         """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
-        places = []
-        for video in self.listing.videos:
-            sha256 = self.contents.get(video.id)
-            if sha256 is not None and not sha256 == self.unchanged.get(video.id) == self.before.get(video.file):
-                places.append((video, sha256))
-        if places:
-            self.store.see(self.folder, places)
+        here = (video._replace(sha256=self.contents.get(video.id, "")) for video in self.listing.videos)
+        before = {(video.state, video.sha256) for video in self.before.values()}
+        if places := [video for video in here if video.sha256 and (video.state, video.sha256) not in before]:
+            self.store.folders.see(self.folder, places)
 
     def _note_places(self) -> None:
         """Notes where the videos are that were encoded just now; not too often, for all places lie in one file."""
-        if self._places and (began := time.monotonic()) > self._until:
-            self.store.see(self.folder, self._places)
-            self._places, self._until = [], (_REST + 1) * time.monotonic() - _REST * began
+        if self._unnoted and (began := time.monotonic()) > self._until:
+            self.store.folders.see(self.folder, self._unnoted)
+            self._unnoted, self._until = [], (_REST + 1) * time.monotonic() - _REST * began
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        kept = self.store.films(self.key)
+        films = self.store.films(encoder_key(self.spec))
         for video in self.listing.videos:
-            one = kept.get(self.contents.get(video.id, ""))
-            if one is None or one.film.reason or one.film.version >= FIELDS_VERSION:
+            film = films.get(self.contents.get(video.id, ""))
+            if film is None or film.reason or film.version >= FIELDS_VERSION:
                 continue
             try:
                 with open_video(video.path, self.limits) as file:
-                    film = _film(one.film.sha256, file, one.film.duration or file.duration or 0.0)
-                    film = replace(film, warnings=one.film.warnings)
-                    self._keep(video, film, file, self.store.read(self.key, film.sha256).rows)
+                    self._keep(film, file, self.store.read(film.key, film.sha256).rows)
             except DataError as error:
                 logger.debug("%s: not described again (%s)", printable(video.id), error)
 
 
 class _PassingFault(Exception):
     """Why a video could not be read this time, and what to do."""
-
-
-def _film(sha256: str, file: VideoFile, duration: float) -> Film:
-    """What an open file states."""
-    return Film(sha256, duration=duration, warnings=tuple(file.warnings), version=FIELDS_VERSION, **describe(file))
 
 
 def _expect_readable(video: VideoPath, refused: OSError | None) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.encoders import FeatureSpec
+from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
-from prvr.reading import parse_json, parse_record, short
-from prvr_search.films.decode import check_rate
+from prvr.reading import is_unicode, parse_json, parse_record, short
+from prvr_search.films.info import check_rate
+from prvr_search.films.listing import VideoPath
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
@@ -23,6 +25,7 @@ DESCRIBED = "described"
 """The key of films that were described and not encoded."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
 _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIBED}")
+_OF_FILE = ("digest", "stamp", "spec")  # fields that a file does not hold of itself
 _PART = 4096  # rows that are compared at a time
 
 
@@ -38,9 +41,12 @@ class Film:
         sha256: of the video.
         frames: the number of rows of features.
         duration, width, height, codec, start_time, warnings: as of `prvr.encoders.VideoEntry`.
-        version: of these fields, see `prvr_search.films.decode.FIELDS_VERSION`; 0 where it is to be described again.
+        version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
         lines: the number of lines of its own text tracks.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
+        digest: the hash of the file that holds this; not written there, as the following.
+        stamp: of that file.
+        spec: its features; None: it was only described.
     """
 
     sha256: str
@@ -55,6 +61,22 @@ class Film:
     reason: str = ""
     remedy: str = ""
     warnings: tuple[str, ...] = ()
+    digest: str = ""
+    stamp: Stamp = (0, 0, 0, 0)
+    spec: FeatureSpec | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the encoder."""
+        return encoder_key(self.spec)
+
+    def at(self, video: VideoPath) -> VideoEntry:
+        """The record of the video at a place."""
+        guess = self.frames / self.spec.rate if self.spec is not None else 0.0
+        return VideoEntry(
+            video.id, video.file, video.size, video.mtime_ns, self.sha256, self.duration or guess, self.frames,
+            self.width, self.height, self.codec, self.warnings, self.start_time, self.digest,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,25 +85,22 @@ class FeatureFile:
 
     Args:
         film: what is kept of the video.
-        spec: its features; None: it was only described.
         rows: `(n, f)` the features.
         lines: of its own text tracks.
-        digest: the hash of the content.
-        stamp: of the file.
     """
 
     film: Film
-    spec: FeatureSpec | None
     rows: Float32[np.ndarray, "n f"]
     lines: Sequence[SubtitleLine]
-    digest: str
-    stamp: Stamp
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Start, end, text and language of each line, as JSON."""
+class _Head:
+    """What stands before the rows, as JSON; of each line start, end, text and language."""
 
+    film: Film
+    spec: FeatureSpec | None
+    type: Literal["<f2", "<f4"]
     lines: tuple[tuple[float, float, str, str], ...]
 
 
@@ -95,14 +114,18 @@ def is_key(value: object) -> bool:
     return isinstance(value, str) and _KEY.fullmatch(value) is not None
 
 
+def nameless(values: dict[str, Any]) -> dict[str, Any]:
+    """Values without the names of models, each of which may lie in two places."""
+    inner = {key: nameless(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if key != "name"}
+
+
 @lru_cache
 def encoder_key(spec: FeatureSpec | None) -> str:
     """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features."""
     if spec is None:
         return DESCRIBED
-    values = asdict(spec)
-    values["encoder"].pop("name")
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(nameless(asdict(spec)), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_spec(spec: FeatureSpec) -> None:
@@ -114,6 +137,16 @@ def check_spec(spec: FeatureSpec) -> None:
     check_rate(spec.rate)
     if not 0 <= spec.joint_dim <= spec.dim > 0:
         raise ValueError("features of no width")
+
+
+def check_film(film: Film) -> None:
+    """Refuses what no video has.
+
+    Raises:
+        ValueError: it does.
+    """
+    if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
+        raise ValueError("a duration, a start or a size that no video has")
 
 
 def feature_file(home: Path, key: str, sha256: str) -> Path:
@@ -139,21 +172,23 @@ def feature_file(home: Path, key: str, sha256: str) -> Path:
 def write_features(
     path: Path,
     film: Film,
-    spec: FeatureSpec | None,
     rows: Float32[np.ndarray, "n f"],
     lines: Sequence[SubtitleLine],
     *,
     durable: bool = True,
-) -> FeatureFile:
+) -> Film:
     """Writes a file of features: in half precision, or in full where that would lose more than rounding.
 
     The content is a line of JSON and the rows in order, little endian.
+
+    Returns:
+        What is kept of the video from now on.
     """
     film = replace(film, frames=len(rows), lines=len(lines))
     array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
     head = {
-        "film": asdict(film),
-        "spec": spec and asdict(spec),
+        "film": {name: value for name, value in asdict(film).items() if name not in _OF_FILE},
+        "spec": film.spec and asdict(film.spec),
         "type": array.dtype.str,
         "lines": [[line.start, line.end, line.text, line.language] for line in lines],
     }
@@ -161,49 +196,40 @@ def write_features(
     digest = write_proven(
         path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
     )
-    return FeatureFile(film, spec, rows, lines, digest, stamp_of(path.stat()))
+    return replace(film, digest=digest, stamp=stamp_of(path.stat()))
 
 
 def read_features(path: Path) -> FeatureFile:
     """The content of a file of features.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or the system refuses to read it now.
         DataError: it is damaged, of another video or encoder than its name says, or its rows are not finite.
     """
-    try:
-        stamp = stamp_of(path.lstat())
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise DataError(f"{path}: cannot be read ({error}).") from error
+    stamp = stamp_of(path.lstat())
     content, digest = read_proven(path)
-    head, _, body = bytes(content).partition(b"\n")
+    text, _, body = bytes(content).partition(b"\n")
     try:
-        values = parse_json(head.decode(), "head")
-        film = parse_record(Film, values["film"], "film", file_names=True)
-        spec = values["spec"] and parse_record(FeatureSpec, values["spec"], "spec", file_names=True)
-        texts = parse_record(_Lines, {"lines": values["lines"]}, "lines")
-        lines = [SubtitleLine(*line) for line in texts.lines]
+        head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
+        lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec
+        film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
         if spec is not None:
             check_spec(spec)
-        if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
+        if (film.key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
-        if any(not 0 <= line.start <= line.end < _LONGEST for line in lines) or film.lines != len(lines):
+        is_line = (0 <= x.start <= x.end < _LONGEST and is_unicode(x.text + x.language) for x in lines)
+        if not all(is_line) or film.lines != len(lines):
             raise ValueError("lines that no video has")
         if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
-        if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
-            raise ValueError("a duration, a start or a size that no video has")
+        check_film(film)
         width = 0 if spec is None else spec.dim
-        if values["type"] not in ("<f2", "<f4"):
-            raise ValueError("features of another type")
-        rows = np.frombuffer(body, values["type"]).reshape(film.frames, width).astype(np.float32)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        rows = np.frombuffer(body, head.type).reshape(film.frames, width).astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("numbers that are not finite")
+    except (ValueError, OverflowError) as error:  # OverflowError: more rows or columns than an array can have
         raise DataError(f"{path}: not as prvr writes it ({error}).") from error
-    if not np.isfinite(rows).all():
-        raise DataError(f"{path}: expected finite numbers.")
-    return FeatureFile(film, spec, rows, lines, digest, stamp)
+    return FeatureFile(film, rows, lines)
 
 
 def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:

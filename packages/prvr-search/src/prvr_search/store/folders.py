@@ -7,11 +7,10 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from prvr.data.atomic import PATIENCE, locked
 from prvr.encoders import FeatureSpec, VideoEntry
@@ -19,35 +18,21 @@ from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.films.listing import VideoPath, below, prefix_of
 from prvr_search.store.features import check_spec, is_sha256
-from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_of, write_proven
 
 logger = logging.getLogger(__name__)
 FOLDERS = "folders"
-Place = tuple[str, int, int, str, int, int, str]
-"""Where a video was seen: path below the folder, size, mtime_ns, volume, inode, changed_ns, and its sha256."""
+State = tuple[str, int, int]
+"""See `VideoPath.state`."""
 
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a file, as JSON."""
+    """The content of a file, as JSON: of each place the fields of `VideoPath`, but for the path below the folder."""
 
     folder: str
     encoder: FeatureSpec | None
-    named: bool
-    places: tuple[Place, ...]
-
-
-class State(NamedTuple):
-    """What tells that a file is the one that was seen."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-    @staticmethod
-    def of(video: VideoPath) -> "State":
-        """That of a file."""
-        return State(video.file, video.size, video.mtime_ns)
+    places: tuple[tuple[str, int, int, str, int, int, str], ...]
 
 
 @dataclass
@@ -57,14 +42,12 @@ class Folder:
     Args:
         path: the folder, absolute.
         encoder: the features that it was last searched with; None before.
-        named: whether the user named the encoder.
-        places: the videos that were seen, and the sha256 of each, the latest last.
+        places: the videos that were seen, each with its sha256, the latest last.
     """
 
     path: Path
     encoder: FeatureSpec | None
-    named: bool
-    places: dict[State, tuple[VideoPath, str]]
+    places: dict[State, VideoPath]
 
 
 class Folders:
@@ -72,11 +55,13 @@ class Folders:
 
     Args:
         home: gives the folder of the library.
-        mends: whether a damaged file is put aside.
+        writable: explains why it cannot be written; None: another's library, in which nothing is changed.
+
+    What changes something raises what `writable` makes of an `OSError`.
     """
 
-    def __init__(self, home: Callable[[], Path], *, mends: bool = True) -> None:
-        self._home, self._mends = home, mends
+    def __init__(self, home: Callable[[], Path], writable: Callable[[], AbstractContextManager[None]] | None) -> None:
+        self._home, self._writable = home, writable
         self._read: dict[Path, tuple[Stamp, Folder]] = {}
 
     def all(self) -> list[Folder]:
@@ -85,8 +70,6 @@ class Folders:
         for path in sorted((self._home() / FOLDERS).glob("*.json")):
             try:
                 folder = self._one(path)
-            except FileNotFoundError:  # another process has just put it aside
-                continue
             except OSError as error:
                 logger.warning("%s: cannot be read now (%s)", path, error)
                 continue
@@ -94,26 +77,20 @@ class Folders:
         return folders
 
     def note(self, path: Path, change: Callable[[Folder], object]) -> None:
-        """Changes what is known of a folder, while no other process does.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Changes what is known of a folder, while no other process does."""
         file = self.file(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
+            stack.enter_context((self._writable or nullcontext)())
+            file.parent.mkdir(parents=True, exist_ok=True)
             with suppress(OSError):  # a file system without locks
                 stack.enter_context(locked(file.parent / ".lock", PATIENCE))
-            try:
-                folder = self._one(file)
-            except FileNotFoundError:
-                folder = None
-            folder = folder or Folder(path, None, False, {})
+            folder = self._one(file) or Folder(path, None, {})
             change(folder)
             cut = len(prefix_of(path))
-            places = [(video.file[cut:], *video[2:], sha256) for video, sha256 in folder.places.values()]
+            places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
-            about = {"folder": str(path), "encoder": encoder, "named": folder.named, "places": places}
+            about = {"folder": str(path), "encoder": encoder, "places": places}
+            about["named"] = False  # an earlier version reads it
             write_proven(file, [json.dumps(about).encode()])
             self._read[file] = stamp_of(file.stat()), folder
 
@@ -121,107 +98,120 @@ class Folders:
         """The file of a folder."""
         return self._home() / FOLDERS / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
 
-    def places(self, folder: Path) -> Mapping[State, tuple[VideoPath, str]]:
-        """Where videos were seen below a folder, now or earlier, and the sha256 of each; the latest last."""
-        others = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
-        others.sort(key=lambda record: record.path == folder)
-        if [record.path for record in others] == [folder]:
-            return others[0].places
-        prefix, found = prefix_of(folder), dict[State, tuple[VideoPath, str]]()
-        for record in others:
-            for state, (video, sha256) in record.places.items():
-                if state.path.startswith(prefix):
-                    found[state] = video._replace(id=state.path[len(prefix) :].replace(os.sep, "/")), sha256
+    def places(self, folder: Path) -> Mapping[State, VideoPath]:
+        """Where videos were seen below a folder, now or earlier, with the sha256 of each; the latest last."""
+        records = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
+        if [record.path for record in records] == [folder]:
+            return records[0].places
+        prefix, found = prefix_of(folder), dict[State, VideoPath]()
+        for record in sorted(records, key=lambda record: record.path == folder):
+            for state, video in record.places.items():
+                if video.file.startswith(prefix):
+                    found[state] = video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
         return found
+
+    def known(self, folder: Path, videos: Iterable[VideoPath]) -> tuple[VideoPath, ...]:
+        """Videos below a folder, with the sha256 of those that were seen in the same state."""
+        places = self.places(folder)
+        return tuple(
+            video if (seen := places.get(video.state)) is None else video._replace(sha256=seen.sha256)
+            for video in videos
+        )
+
+    def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
+        """The videos that were seen below a folder, each path as it was seen last."""
+        return tuple({video.file: video for video in self.places(folder).values()}.values())
 
     def stamp(self, video: VideoEntry) -> tuple[str, int, int, int, int] | None:
         """Volume and stamp of the file of a video as it was found before it was hashed; None if that is not known."""
-        state = State(video.path, video.size, video.mtime_ns)
         for record in self.all():
-            place, sha256 = record.places.get(state, (None, ""))
-            if place is not None and sha256 == video.sha256:
+            place = record.places.get((video.path, video.size, video.mtime_ns))
+            if place is not None and place.sha256 == video.sha256:
                 return place.volume, place.inode, place.size, place.mtime_ns, place.changed_ns
         return None
 
-    def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
-        """Notes where videos are now, each with its sha256.
+    def encoder(self, folder: Path) -> FeatureSpec | None:
+        """The features that a folder, or one above it, was last searched with."""
+        known = {record.path: record.encoder for record in self.all() if record.encoder is not None}
+        return next((known[place] for place in (folder, *folder.parents) if place in known), None)
 
-        Raises:
-            OSError: it cannot be written.
-        """
+    def use_encoder(self, folder: Path, spec: FeatureSpec) -> None:
+        """Notes which encoder a folder is searched with."""
 
         def change(record: Folder) -> None:
-            for video, sha256 in videos:
-                record.places.pop(State.of(video), None)  # so that it is the last
-                record.places[State.of(video)] = video, sha256
+            record.encoder = spec
 
         self.note(folder, change)
-        with suppress(OSError):  # there is none, or a folder stood in its place
-            self.file(folder).with_suffix(".damaged").unlink()  # all that is there is known again
+
+    def see(self, folder: Path, videos: Iterable[VideoPath]) -> None:
+        """Notes where videos are now, each with its sha256."""
+
+        def change(record: Folder) -> None:
+            for video in videos:
+                record.places.pop(video.state, None)  # so that it is the last
+                record.places[video.state] = video
+
+        self.note(folder, change)
+        file = self.file(folder)
+        for damaged in file.parent.glob(f"{file.stem}.*.damaged"):
+            with suppress(OSError):  # a folder stood in its place
+                damaged.unlink()  # all that is there is known again
 
     def add(self, other: Folder) -> None:
-        """Adds what another library knows of a folder and this one does not.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Adds what another library knows of a folder and this one does not."""
 
         def change(record: Folder) -> None:
             record.places = other.places | record.places
-            if record.encoder is None:
-                record.encoder, record.named = other.encoder, other.named
+            record.encoder = record.encoder or other.encoder
 
         self.note(other.path, change)
 
     def forget(self, states: Sequence[State]) -> None:
-        """Forgets places, in all folders.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Forgets places, in all folders."""
         for record in self.all():
             if gone := record.places.keys() & set(states):
                 self.note(record.path, lambda record, gone=gone: [record.places.pop(state, None) for state in gone])
 
     def _one(self, path: Path) -> Folder | None:
-        stamp = stamp_of(path.stat())
-        if path not in self._read or self._read[path][0] != stamp:
-            try:
-                self._read[path] = stamp, self._parsed(path)
-            except DataError as error:
-                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
-                    raise error.__cause__ from error
-                logger.warning("%s Videos that are seen again are recognised by their content.", error)
-                if self._mends:
-                    path.replace(path.with_suffix(".damaged"))
-                self._read.pop(path, None)
-                return None
-        return self._read[path][1]
-
-    def _parsed(self, file: Path) -> Folder:
-        """The content of a file.
+        """What a file holds; None where there is none, or it was damaged and is put aside.
 
         Raises:
+            OSError: it cannot be read now.
+        """
+        try:
+            stamp = stamp_of(path.stat())
+            if path not in self._read or self._read[path][0] != stamp:
+                self._read[path] = stamp, self._parsed(path)
+            return self._read[path][1]
+        except FileNotFoundError:  # another process has put it aside, perhaps
+            return None
+        except DataError as error:
+            logger.warning("%s Videos that are seen again are recognised by their content.", error)
+            if self._writable is not None:
+                put_aside(path)
+            return None
+
+    def _parsed(self, file: Path) -> Folder:
+        """The content of a file; places that lead out of the folder are left out.
+
+        Raises:
+            OSError: it cannot be read now.
             DataError: it is damaged, or not as prvr writes it.
         """
         text = bytes(read_proven(file)[0]).decode("utf-8", "replace")
         try:
             about = parse_record(_Content, parse_json(text, str(file)), str(file), file_names=True)
-            path = Path(about.folder)
+            folder = Folder(Path(about.folder), about.encoder, {})
             if about.encoder is not None:
                 check_spec(about.encoder)
-            if not path.is_absolute() or self.file(path) != file:
+            if not folder.path.is_absolute() or self.file(folder.path) != file:
                 raise ValueError("of another folder")
         except ValueError as error:
             raise DataError(f"{file}: not as prvr writes it ({error}).") from error
-        return Folder(path, about.encoder, about.named, dict(_places(path, about.places)))
-
-
-def _places(folder: Path, places: Sequence[Place]) -> Iterator[tuple[State, tuple[VideoPath, str]]]:
-    """The places of a folder; what leads out of it is left out."""
-    prefix = prefix_of(folder)
-    for name, size, mtime_ns, volume, inode, changed_ns, sha256 in places:
-        path = prefix + name
-        if is_sha256(sha256) and os.path.normpath(path) == path and "\0" not in name:
-            video = VideoPath(name.replace(os.sep, "/"), path, size, mtime_ns, volume, inode, changed_ns)
-            yield State(path, size, mtime_ns), (video, sha256)
+        prefix = prefix_of(folder.path)
+        for place in about.places:
+            path = prefix + place[0]
+            video = VideoPath(place[0].replace(os.sep, "/"), path, *place[1:])
+            if is_sha256(video.sha256) and os.path.normpath(path) == path and "\0" not in path:
+                folder.places[video.state] = video
+        return folder

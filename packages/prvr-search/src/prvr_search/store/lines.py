@@ -10,14 +10,15 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from prvr.errors import DataError
-from prvr.reading import printable, read_bytes
-from prvr_search.films.listing import Listing, VideoPath
+from prvr.reading import printable
+from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import SUBTITLE_BYTES, SubtitleLine, parse_subtitles
-from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.features import Film
+from prvr_search.store.proof import read_now, read_proven, stamp_at, write_cached
 
 logger = logging.getLogger(__name__)
 _MATCHES = 1000  # lines that a search looks at
@@ -42,7 +43,6 @@ class Lines:
     def __init__(self, file: Callable[[], Path]) -> None:
         self._file, self._lock = file, threading.RLock()
         self._connection, self._stamp = _new(), None
-        self._is_changed = False
 
     def videos(self) -> set[str]:
         """The sha256 of the videos that have lines, or had subtitle files that hold none."""
@@ -87,59 +87,61 @@ class Lines:
 
     def follow(
         self,
+        folder: Path,
         listing: Listing,
-        contents: Mapping[str, str],
-        tracks: Mapping[str, str],
-        read: Callable[[str], Sequence[SubtitleLine]],
-        is_gone: Callable[[Path], bool],
+        videos: Sequence[VideoPath],
+        films: Mapping[str, Film],
+        read: Callable[[Film], Sequence[SubtitleLine]],
     ) -> None:
-        """Takes in the lines that are new or have changed, and forgets those whose files are gone.
+        """Takes in the lines of videos that are new or have changed, and forgets those whose files are gone.
 
         Args:
-            listing: the videos, with the files beside them.
-            contents: the sha256 of each video, by id.
-            tracks: the hash of the features of each video that has text tracks of its own, by sha256.
-            read: gives the lines of these tracks, by sha256.
-            is_gone: whether a file that is not listed does not exist any more.
+            folder: the folder of the videos.
+            listing: what lies there now; nothing, if it is away.
+            videos: the videos, with their sha256 where it is known.
+            films: what is kept of videos, by sha256.
+            read: gives the lines of the text tracks of a film.
         """
-        wanted: dict[tuple[str, str], tuple[str, VideoPath | None, str]] = {
-            (sha256, ""): (state, None, "") for sha256, state in tracks.items()
-        }
-        for name, files in listing.subtitles.items():
-            if name in contents:
-                for file, language in files:
-                    state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
-                    wanted[contents[name], file.file] = state, file, language
+        wanted = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()
+        for video in videos:
+            film = films.get(video.sha256)
+            if film is not None and film.lines:
+                wanted[video.sha256, ""] = film.digest, partial(read, film)
+            for file, language in listing.subtitles.get(video.id, ()) if video.sha256 else ():
+                state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
+                wanted[video.sha256, file.file] = state, partial(_parsed, file, language)
         with self._lock:
             rows = self._tables().execute("SELECT sha256, path, state FROM sources").fetchall()
             states = {(sha256, path): state for sha256, path, state in rows}
-            for source, (state, file, language) in wanted.items():
+            for source, (state, lines_of) in wanted.items():
                 if states.get(source) == state:
                     continue
                 try:
-                    lines = read(source[0]) if file is None else _parsed(file, language)
+                    lines = lines_of()
                 except (OSError, DataError) as error:  # it may be read the next time
                     logger.warning("%s", printable(str(error)))
                     continue
                 self._replace(source, lines, state)
             listed = {path for _, path in wanted}
             for source in states.keys() - wanted.keys():
-                if source[1] and (source[1] in listed or is_gone(Path(source[1]))):
+                path = Path(source[1])
+                is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
+                if source[1] and (source[1] in listed or (is_gone and not path.exists())):
                     self._replace(source, None)
             self._save()
 
     def forget(self, shas: Iterable[str]) -> None:
         """Forgets the lines of some videos."""
         with self._lock:
-            for sha256 in shas:
-                rows = self._tables().execute("SELECT sha256, path FROM sources WHERE sha256 = ?", (sha256,)).fetchall()
-                for source in rows:
+            forgotten, rows = {*shas}, self._tables().execute("SELECT sha256, path FROM sources").fetchall()
+            for source in rows:
+                if source[0] in forgotten:
                     self._replace(source, None)
             self._save()
 
     def _replace(self, source: tuple[str, str], lines: Sequence[SubtitleLine] | None, state: str = "") -> None:
         """Replaces the lines of a source; None: there is no such source any more."""
-        tables, self._is_changed = self._connection, True
+        tables = self._connection
         for (number,) in tables.execute("SELECT number FROM sources WHERE sha256 = ? AND path = ?", source).fetchall():
             bounds = number * _LINES, (number + 1) * _LINES - 1
             tables.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
@@ -153,16 +155,13 @@ class Lines:
     def _tables(self) -> sqlite3.Connection:
         """The tables, read again where another process has written them."""
         path = self._file()
-        try:
-            stamp: Stamp | None = stamp_of(path.stat())
-        except OSError:
-            stamp = None
+        stamp = stamp_at(path)
         if stamp is not None and stamp != self._stamp:
             self._stamp, connection = stamp, _new()
             try:
                 connection.deserialize(bytes(read_proven(path)[0]))
                 connection.execute("SELECT sha256, path, state, text, language, start, stop FROM sources JOIN lines")
-            except (DataError, FileNotFoundError, sqlite3.DatabaseError) as error:
+            except (DataError, OSError, sqlite3.DatabaseError) as error:
                 logger.info("%s: made again (%s)", path, error)
                 connection = _new()
             self._connection = connection
@@ -170,14 +169,10 @@ class Lines:
 
     def _save(self) -> None:
         """Writes the image, if it has changed; what cannot be written is made again by the next process."""
-        if not self._is_changed:
-            return
-        self._connection.commit()
-        path, self._is_changed = self._file(), False
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_proven(path, [self._connection.serialize()], durable=False)
-            self._stamp = stamp_of(path.stat())
+        if self._connection.in_transaction:
+            self._connection.commit()
+            write_cached(self._file(), [self._connection.serialize()])
+            self._stamp = stamp_at(self._file())
 
 
 def _new() -> sqlite3.Connection:
@@ -193,10 +188,8 @@ def _parsed(file: VideoPath, language: str) -> Sequence[SubtitleLine]:
         OSError: it cannot be read now.
     """
     try:
-        return parse_subtitles(read_bytes(file.path, SUBTITLE_BYTES), file.id, language)
+        return parse_subtitles(read_now(file.path, SUBTITLE_BYTES), file.id, language)
     except DataError as error:
-        if isinstance(error.__cause__, OSError):
-            raise OSError(str(error)) from error
         logger.warning("%s", printable(str(error)))
         return []
 

@@ -6,7 +6,9 @@ whole or not at all, and is compared with its hash when it is read.
 
 import hashlib
 import os
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from prvr.data.atomic import replace_file
@@ -22,6 +24,13 @@ Stamp = tuple[int, int, int, int]
 def stamp_of(status: os.stat_result) -> Stamp:
     """What tells that a file is the one that was hashed. No program can change a file and leave the last time."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def stamp_at(path: Path) -> Stamp | None:
+    """The stamp of a file; None where there is none."""
+    with suppress(OSError):
+        return stamp_of(path.stat())
+    return None
 
 
 def write_proven(path: Path, parts: Sequence[bytes | memoryview], *, durable: bool = True) -> str:
@@ -40,17 +49,51 @@ def write_proven(path: Path, parts: Sequence[bytes | memoryview], *, durable: bo
     return text
 
 
-def read_proven(path: Path, most: int = 8 * LARGE) -> tuple[memoryview, str]:
+def write_cached(path: Path, parts: Sequence[bytes | memoryview]) -> None:
+    """Writes a file that can be made again, as `write_proven` does; without a word where it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_proven(path, parts, durable=False)
+
+
+def sync() -> None:
+    """Waits until what was written is on the disk."""
+    if hasattr(os, "sync"):
+        os.sync()
+
+
+def read_proven(path: Path) -> tuple[memoryview, str]:
     """The content of a file, and its hash.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is a link, too large, cannot be read, or its content does not match its hash.
+        OSError: there is no such file, or the system refuses to read it now.
+        DataError: it is a link or no file, too large, or its content does not match its hash.
     """
     if path.is_symlink():  # what it leads to may be somebody else's
         raise DataError(f"{path}: is a link.")
-    content = memoryview(read_bytes(path, most))
+    content = memoryview(read_now(path, 8 * LARGE))
     digest = hashlib.sha256(content[HEAD:]).hexdigest()
     if content[:HEAD] != f"{digest}\n".encode():
         raise DataError(f"{path}: damaged: its content does not match its hash.")
     return content[HEAD:], digest
+
+
+def read_now(path: Path, most: int) -> bytes:
+    """The content of a file, where what passes is told from what is wrong with it.
+
+    Raises:
+        OSError: there is no such file, or the system refuses to read it now.
+        DataError: it is no regular file, or larger than `most` bytes.
+    """
+    try:
+        return read_bytes(path, most)
+    except DataError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
+            raise OSError(str(error)) from error
+        raise
+
+
+def put_aside(path: Path) -> None:
+    """Renames what is damaged, to a name that nothing has, so that what it held is made or noted again."""
+    with suppress(OSError):
+        path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))

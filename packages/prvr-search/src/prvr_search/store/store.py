@@ -11,11 +11,10 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
@@ -51,37 +50,20 @@ from prvr_search.store.features import (
     read_features,
     write_features,
 )
-from prvr_search.store.folders import FOLDERS, Folder, Folders, State
+from prvr_search.store.folders import FOLDERS, Folders, State
 from prvr_search.store.home import MOVED, library_home, moved_to
 from prvr_search.store.lines import Lines
-from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_at, stamp_of, sync, write_cached
 from prvr_search.store.upgrade import is_old, take_over
 
 logger = logging.getLogger(__name__)
 
 _CLAIMS, _CHANGED = "claims", "changed"
 _LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
-_BATCH = 256  # files that are copied before the disk is waited for
 
 
 class LibraryUnwritable(DataError):
     """The library cannot be written: the disk is full, or it is read-only."""
-
-
-class Kept(NamedTuple):
-    """A file of features, as it was when it was read.
-
-    Args:
-        film: what is kept of the video.
-        digest: the hash of the file.
-        stamp: of the file.
-        key: of the encoder.
-    """
-
-    film: Film
-    digest: str
-    stamp: Stamp
-    key: str
 
 
 class Store:
@@ -101,10 +83,9 @@ class Store:
     def __init__(self, home: Path | None = None) -> None:
         self._named = None if home is None else home.expanduser().absolute()
         self.home = self._place()
-        self.folders = Folders(lambda: self.home)
+        self.folders = Folders(lambda: self.home, self.writable)
         self.lines = Lines(lambda: self._cache / "lines")
-        self._specs: dict[str, FeatureSpec] = {}
-        self._films: dict[str, dict[str, Kept]] = {}
+        self._films: dict[str, dict[str, Film]] = {}
         self._scanned: object = None
         self._damaged = dict[tuple[str, str], str]()
 
@@ -124,9 +105,7 @@ class Store:
     @property
     def version(self) -> object:
         """Changes when features are written; cheap to read."""
-        with suppress(OSError):
-            return self.home, stamp_of((self.home / _CHANGED).stat())
-        return self.home
+        return self.home, stamp_at(self.home / _CHANGED)
 
     @contextmanager
     def writable(self) -> Iterator[None]:
@@ -143,20 +122,20 @@ class Store:
 
     # Features.
 
-    def films(self, key: str) -> Mapping[str, Kept]:
+    def films(self, key: str) -> Mapping[str, Film]:
         """What is kept of videos for an encoder, by sha256; of what another process has written, too."""
         return self._scan().get(key, {})
 
-    def known(self) -> dict[str, Kept]:
+    def known(self) -> dict[str, Film]:
         """What is kept of all videos that could be read, whatever the encoder, by sha256."""
         films = self._scan()
         of_keys = sorted(films, key=lambda key: key != DESCRIBED)
-        return {sha: kept for key in of_keys for sha, kept in films[key].items() if not kept.film.reason}
+        return {sha256: film for key in of_keys for sha256, film in films[key].items() if not film.reason}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
-        self._scan()
-        return {key: spec for key, spec in self._specs.items() if self._films.get(key)}
+        any_of_key = {key: next(iter(films.values()), None) for key, films in self._scan().items()}
+        return {key: film.spec for key, film in any_of_key.items() if film is not None and film.spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
         """The features of a video, compared with their hash.
@@ -170,11 +149,18 @@ class Store:
             return read_features(path)
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file. Run the command again to encode the video.") from error
+        except OSError as error:
+            raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
         except DataError as error:
-            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, IsADirectoryError):
-                raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
-            self._put_aside(key, sha256, path, str(error))
+            self._damaged[key, sha256] = str(error)
+            self._films.get(key, {}).pop(sha256, None)
+            put_aside(path)
+            self._touch()
             raise DataError(f"{error} Run the command again to encode the video.") from error
+
+    def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
+        """The lines of the text tracks of a film; errors as of `read`."""
+        return self.read(film.key, film.sha256).lines
 
     def has(self, key: str, sha256: str) -> bool:
         """Whether a video has features of an encoder, which can be read.
@@ -183,16 +169,17 @@ class Store:
             FeaturesUnreachable: as `read`.
         """
         try:
-            return self._note(key, self.read(key, sha256)).film.frames > 0
+            file = self.read(key, sha256)
         except FeaturesUnreachable:
             raise
         except DataError:
             return False
+        self._note(file.film)
+        return file.film.frames > 0
 
     def add(
         self,
         film: Film,
-        spec: FeatureSpec | None,
         rows: Float32[np.ndarray, "n f"] | None = None,
         lines: Sequence[SubtitleLine] = (),
     ) -> None:
@@ -200,7 +187,6 @@ class Store:
 
         Args:
             film: what is known of the video; the numbers of rows and lines are filled in.
-            spec: what the features are; None: the video is only described.
             rows: `(n, f)` features; None: none.
             lines: of its own text tracks.
 
@@ -208,13 +194,11 @@ class Store:
             FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
-        key = encoder_key(spec)
-        path = feature_file(self.home, key, film.sha256)
+        path = feature_file(self.home, film.key, film.sha256)
         if rows is None:
-            rows = np.empty((0, 0 if spec is None else spec.dim), np.float32)
+            rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
         with self.writable():
-            file = write_features(path, film, spec, rows, lines)
-            self._note(key, file)
+            self._note(write_features(path, film, rows, lines))
             self._touch()
 
     def verify(self, key: str | None, shas: Collection[str]) -> tuple[str, ...]:
@@ -232,118 +216,56 @@ class Store:
                     self._damaged[of, sha256] = str(error)
         return tuple(why for (of, sha256), why in self._damaged.items() if key in (None, of) and sha256 in shas)
 
-    def _scan(self) -> dict[str, dict[str, Kept]]:
+    def _scan(self) -> dict[str, dict[str, Film]]:
         """What the files of features hold; those that have changed since they were last read are read again."""
         if self._scanned is not None and self._scanned == self.version:
             return self._films
         version = self.version
         if not self._films:
             self._read_catalogue()
-        films: dict[str, dict[str, Kept]] = {}
+        films: dict[str, dict[str, Film]] = {}
         is_new = False
         for key, sha256, stamp in _feature_files(self.home):
-            kept = self._films.get(key, {}).get(sha256)
-            if kept is None or kept.stamp != stamp or key not in {*self._specs, DESCRIBED}:
+            film = self._films.get(key, {}).get(sha256)
+            if film is None or film.stamp != stamp:
                 is_new = True
                 try:
                     file = self.read(key, sha256)
                 except DataError as error:
                     logger.warning("%s", error)
                     continue
-                kept = self._note(key, file)
-            films.setdefault(key, {})[sha256] = kept
+                film = file.film
+            films.setdefault(key, {})[sha256] = film
         is_new |= sum(map(len, films.values())) != sum(map(len, self._films.values()))
         self._films, self._scanned = films, version
         if is_new:
             self._write_catalogue()
         return films
 
-    def _note(self, key: str, file: FeatureFile) -> Kept:
-        kept = Kept(file.film, file.digest, file.stamp, key)
-        self._films.setdefault(key, {})[file.film.sha256] = kept
-        if file.spec is not None:
-            self._specs[key] = file.spec
-        return kept
+    def _note(self, film: Film) -> None:
+        self._films.setdefault(film.key, {})[film.sha256] = film
 
     def _read_catalogue(self) -> None:
         """Reads what an earlier process knew of the files, which is believed as long as their stamps are the same."""
-        with suppress(OSError, DataError, ValueError, TypeError, KeyError):
-            catalogue = json.loads(bytes(read_proven(self._cache / "films")[0]))
-            for key, (spec, films) in catalogue.items():
-                if spec is not None:
-                    self._specs[key] = FeatureSpec(Identity(*spec[0]), *spec[1:])
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            for key, (values, films) in json.loads(bytes(read_proven(self._cache / "films")[0])).items():
+                spec = values and FeatureSpec(Identity(*values[0]), *values[1:])
                 self._films[key] = {
-                    film[0]: Kept(Film(*film[:-1], warnings=tuple(film[-1])), digest, tuple(stamp), key)
-                    for film, digest, stamp in films
+                    film[0]: Film(*film, warnings=tuple(warnings), digest=digest, stamp=tuple(stamp), spec=spec)
+                    for *film, warnings, digest, stamp in films
                 }
 
     def _write_catalogue(self) -> None:
-        films = {
-            key: [
-                spec and astuple(spec),
-                [[[*vars(kept.film).values()], kept.digest, kept.stamp] for kept in of_key.values()],
-            ]
-            for key, of_key in self._films.items()
-            for spec in [self._specs.get(key)]
-        }
-        with suppress(OSError):
-            self._cache.mkdir(parents=True, exist_ok=True)
-            write_proven(self._cache / "films", [json.dumps(films).encode()], durable=False)
-
-    def _put_aside(self, key: str, sha256: str, path: Path, problem: str) -> None:
-        """Renames a damaged file, so that the video is encoded again."""
-        self._damaged[key, sha256] = problem
-        self._films.get(key, {}).pop(sha256, None)
-        with suppress(OSError):
-            path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))
-            self._touch()
+        films = {}
+        for key, of_key in self._films.items():
+            spec = next((film.spec for film in of_key.values()), None)
+            films[key] = spec and astuple(spec), [[*vars(film).values()][:-1] for film in of_key.values()]
+        write_cached(self._cache / "films", [json.dumps(films).encode()])
 
     def _touch(self) -> None:
         """Lets other processes see that features have changed."""
         with suppress(OSError):
             replace_file(self.home / _CHANGED, lambda file: file.write(secrets.token_bytes(8)), durable=False)
-
-    # Folders.
-
-    def contents(self, folder: Path, videos: Iterable[VideoPath]) -> dict[str, str]:
-        """The sha256 of videos below a folder that were seen with the same path, size and time of change, by id."""
-        places = self.folders.places(folder)
-        states = ((video.id, State.of(video)) for video in videos)
-        return {name: places[state][1] for name, state in states if state in places}
-
-    def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
-        """The videos that were seen below a folder, each path as it was seen last."""
-        return tuple({video.file: video for video, _ in self.folders.places(folder).values()}.values())
-
-    def see(self, folder: Path, videos: Iterable[tuple[VideoPath, str]]) -> None:
-        """Notes where videos are now, each with its sha256.
-
-        Raises:
-            LibraryUnwritable: the library cannot be written.
-        """
-        with self.writable():
-            self.folders.see(folder, videos)
-
-    def encoder_of(self, folder: Path) -> tuple[FeatureSpec | None, bool]:
-        """The features that a folder, or one above it, was last searched with, and whether the user named them."""
-        known = {record.path: record for record in self.folders.all()}
-        for place in (folder, *folder.parents):
-            if (record := known.get(place)) is not None and record.encoder is not None:
-                return record.encoder, record.named
-        return None, False
-
-    def use_encoder(self, folder: Path, spec: FeatureSpec, named: bool) -> None:
-        """Notes which encoder a folder is searched with.
-
-        Raises:
-            LibraryUnwritable: the library cannot be written.
-        """
-
-        def change(record: Folder) -> None:
-            record.encoder, record.named = spec, named
-
-        with self.writable():
-            self.folders.note(folder, change)
 
     # The whole.
 
@@ -371,33 +293,33 @@ class Store:
                 "Search all folders again, or delete this file."
             )
         with self.alone():
-            states = {State.of(video) for video in videos}
+            states = {video.state for video in videos}
             records = {state for record in self.folders.all() for state in record.places}
             missing = dict[State, str]()
             unreachable, unread = set[str](), set[int]()
-            for state, (place, sha256) in self.folders.places(folder).items():
+            for state, place in self.folders.places(folder).items():
                 if state in states or below(place.path, unlisted):
                     continue
                 if volume_of(place.path) != place.volume:
-                    unreachable.add(sha256)
+                    unreachable.add(place.sha256)
                 else:
-                    missing[state] = sha256
-            sizes = {state.size for state in missing}
-            renamed = list[tuple[VideoPath, str]]()
+                    missing[state] = place.sha256
+            sizes = {size for _, size, _ in missing}
+            renamed = list[VideoPath]()
             for video in videos:
-                if video.size in sizes and State.of(video) not in records:
+                if video.size in sizes and video.state not in records:
                     with suppress(OSError):
                         sha256 = hash_file(video.path)
                         if video.unchanged:
-                            renamed.append((video, sha256))
+                            renamed.append(video._replace(sha256=sha256))
                             continue
                     unread.add(video.size)
             if any(map(_may_be_there, unlisted)):
                 unread = sizes
-            unreachable |= {sha256 for state, sha256 in missing.items() if state.size in unread}
-            self.see(folder, renamed)
+            unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
+            self.folders.see(folder, renamed)
             self.folders.forget([state for state, sha256 in missing.items() if sha256 not in unreachable])
-            seen = {sha256 for record in self.folders.all() for _, sha256 in record.places.values()}
+            seen = {place.sha256 for record in self.folders.all() for place in record.places.values()}
             unused = sorted({*missing.values()} - seen)
             for key, of_key in self._scan().items():
                 for sha256 in unused & of_key.keys():
@@ -434,11 +356,11 @@ class Store:
             for folder in self.folders.all():
                 if folder.encoder is not None and encoder_key(folder.encoder) in keys:
                     raise DataError(f"{folder.path}: is searched with {name}. Search it with another --encoder first.")
-            films = [(key, sha256, kept) for key in keys for sha256, kept in self.films(key).items()]
-            for key, sha256, _ in films:
-                feature_file(self.home, key, sha256).unlink(missing_ok=True)
+            films = [film for key in keys for film in self.films(key).values()]
+            for film in films:
+                feature_file(self.home, film.key, film.sha256).unlink(missing_ok=True)
             self._touch()
-            return sum(kept.film.frames > 0 for _, _, kept in films)
+            return sum(film.frames > 0 for film in films)
 
     def import_from(self, home: Path) -> tuple[int, int]:
         """Takes over the features of another library, in which nothing is changed; no file of this one is replaced.
@@ -453,7 +375,7 @@ class Store:
             DataError: there is no library.
         """
         home = home.expanduser().absolute()
-        other = Folders(lambda: home, mends=False)
+        other = Folders(lambda: home, None)
         count = self._take_over(home)
         if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
             raise DataError(
@@ -461,28 +383,25 @@ class Store:
             )
         videos, skipped = set[str](), set[str]()
         with self.writable():
-            for number, (key, sha256, _) in enumerate(_feature_files(home)):
+            for key, sha256, _ in _feature_files(home):
                 path, target = (feature_file(place, key, sha256) for place in (home, self.home))
                 if target.exists():
                     continue
                 try:
                     file = read_features(path)
-                except (DataError, FileNotFoundError) as error:
+                except (DataError, OSError) as error:
                     logger.info("skipped: %s", printable(str(error)))
                     skipped.add(sha256)
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(target, lambda copy, path=path: copy.write(path.read_bytes()), durable=False)
-                self._note(key, file)
                 if file.film.frames:
                     videos.add(sha256)
-                if number % _BATCH == 0:
-                    _sync()
-            _sync()
+            sync()
             self._touch()
             films = {sha256 for of_key in self._scan().values() for sha256 in of_key}
             for record in other.all():
-                if places := {state: place for state, place in record.places.items() if place[1] in films}:
+                if places := {state: place for state, place in record.places.items() if place.sha256 in films}:
                     self.folders.add(replace(record, places=places))
         return count + len(videos), len(skipped - videos)
 
@@ -517,7 +436,7 @@ class Store:
                     replace_file(copy, lambda file, content=content: file.write(content), durable=False)
                     if copy.read_bytes() != content:
                         raise OSError(errno.EIO, "the copy differs", str(copy))
-                _sync()
+                sync()
             except OSError as error:
                 raise DataError(
                     f"{target}: the library cannot be copied there ({error}). It is still in {home}. Free space, or "
@@ -550,7 +469,7 @@ class Store:
             DataError: another process does not end.
         """
         with ExitStack() as stack:
-            with suppress(OSError):
+            with suppress(OSError, LibraryUnwritable):
                 self.home = self._place()
                 self.home.mkdir(parents=True, exist_ok=True)
                 with owned(self.home, wait=PATIENCE):
@@ -667,12 +586,6 @@ def _expect_free(target: Path, home: Path) -> None:
 
 def _note_move(home: Path, target: Path) -> None:
     replace_file(home / MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
-
-
-def _sync() -> None:
-    """Waits until what was written is on the disk."""
-    if hasattr(os, "sync"):
-        os.sync()
 
 
 def _may_be_there(path: Path) -> bool:

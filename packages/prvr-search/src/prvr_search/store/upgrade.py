@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
     FEATURES,
     Film,
+    check_film,
     check_spec,
     encoder_key,
     feature_file,
@@ -26,7 +28,8 @@ from prvr_search.store.features import (
     is_sha256,
     write_features,
 )
-from prvr_search.store.folders import Folder, Folders, State
+from prvr_search.store.folders import Folder, Folders
+from prvr_search.store.proof import sync
 
 logger = logging.getLogger(__name__)
 DATABASE, _SPEC = "library.sqlite", "encoder.json"
@@ -65,12 +68,7 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
     for key, spec in specs.items():
         for path in sorted((old / FEATURES / key).glob("??/*.npy")):
             sha256 = path.stem
-            if (
-                not is_sha256(sha256)
-                or path.is_symlink()
-                or path.parent.is_symlink()
-                or path.parent.parent.is_symlink()
-            ):
+            if not is_sha256(sha256) or any(place.is_symlink() for place in (path, *path.parents[:2])):
                 continue
             try:
                 rows = _rows(path, spec, hashes.get((sha256, key)))
@@ -79,17 +77,17 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
                 continue
             lines = _own_lines(tables, sha256)
             if not (target := feature_file(home, key, sha256)).exists():
-                write_features(target, _film(*about.get(sha256, (None, 0)), sha256), spec, rows, lines, durable=False)
+                film = replace(_film(*about.get(sha256, (None, 0)), sha256), spec=spec)
+                write_features(target, film, rows, lines, durable=False)
             count += 1
             if not keep:
                 path.unlink()
         for sha256, encoder, reason, remedy in tables["faults"]:
             if encoder == key and is_sha256(sha256) and not (target := feature_file(home, key, sha256)).exists():
-                film = Film(sha256, reason=str(reason)[:1000], remedy=str(remedy)[:1000])
-                write_features(target, film, spec, np.empty((0, spec.dim), np.float32), (), durable=False)
+                film = Film(sha256, reason=str(reason)[:1000], remedy=str(remedy)[:1000], spec=spec)
+                write_features(target, film, np.empty((0, spec.dim), np.float32), (), durable=False)
     _places(tables, folders, specs)
-    if hasattr(os, "sync"):
-        os.sync()
+    sync()
     if not keep:
         for path in [*old.glob(f"{FEATURES}/*/{_SPEC}"), old / FEATURES / "folders.json"]:
             path.unlink(missing_ok=True)
@@ -103,7 +101,7 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
     columns = {
         "encoders": "key, spec", "videos": "sha256, about, version", "features": "sha256, encoder, frames, hash",
         "faults": "sha256, encoder, reason, remedy", "places": "path, size, mtime_ns, volume, sha256",
-        "folders": "path, encoder, named", "subtitles": "number, sha256, path", "lines_content": "id, c2, c3, c0, c1",
+        "folders": "path, encoder", "subtitles": "number, sha256, path", "lines_content": "id, c2, c3, c0, c1",
     }  # fmt: skip
     tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
     blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, str]()
@@ -154,11 +152,11 @@ def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
 
 def _film(text: object, version: object, sha256: str) -> Film:
     """What is known of a video; one of no version where it cannot be told, so that it is described again."""
-    with suppress(DataError, TypeError):
+    with suppress(ValueError, TypeError):
         values = parse_json(str(text), "about")
         film = parse_record(Film, {**values, "sha256": sha256, "version": version}, "about", file_names=True)
-        if 0 <= film.duration < 1e10 and abs(film.start_time) < 1e10 and min(film.width, film.height) >= 0:
-            return film
+        check_film(film)
+        return film
     return Film(sha256)
 
 
@@ -174,8 +172,8 @@ def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[Su
 
 def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
     """Notes the folders that were searched and where videos were seen below each."""
-    roots = {os.fsdecode(path): (key, named) for path, key, named in tables["folders"] if isinstance(path, bytes)}
-    places: dict[str, list[tuple[VideoPath, str]]] = {root: [] for root in roots if Path(root).is_absolute()}
+    roots = {os.fsdecode(path): key for path, key in tables["folders"] if isinstance(path, bytes)}
+    places: dict[str, list[VideoPath]] = {root: [] for root in roots if Path(root).is_absolute()}
     for path, size, mtime_ns, volume, sha256 in tables["places"]:
         if isinstance(path, bytes) and is_sha256(sha256) and isinstance(size, int) and isinstance(mtime_ns, int):
             name = os.fsdecode(path)
@@ -183,8 +181,7 @@ def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: d
                 continue
             root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
             root = root or str(Path(name).parent)
-            video = VideoPath(name[len(prefix_of(Path(root))) :], name, size, mtime_ns, str(volume))
-            places.setdefault(root, []).append((video, sha256))
+            id_ = name[len(prefix_of(Path(root))) :]
+            places.setdefault(root, []).append(VideoPath(id_, name, size, mtime_ns, str(volume), sha256=sha256))
     for root, videos in places.items():
-        key, named = roots.get(root, ("", False))
-        folders.add(Folder(Path(root), specs.get(key), bool(named), {State.of(one[0]): one for one in videos}))
+        folders.add(Folder(Path(root), specs.get(roots.get(root, "")), {video.state: video for video in videos}))

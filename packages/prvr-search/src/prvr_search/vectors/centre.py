@@ -17,7 +17,7 @@ from prvr.data.atomic import user_cache
 from prvr.encoders import Identity
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
-from prvr_search.store.proof import read_proven, write_proven
+from prvr_search.store.proof import read_proven, write_cached
 from prvr_search.vectors.rows import unit
 
 SHARE = 0.4
@@ -71,9 +71,7 @@ def mean_sentence(
         mean = np.full(dim, np.nan, np.float32)
     if not np.isfinite(mean).all():
         return np.zeros(dim, np.float32)
-    with suppress(OSError):  # the disk is full, or the cache cannot be written
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_proven(path, [mean.astype("<f4").tobytes()], durable=False)
+    write_cached(path, [mean.astype("<f4").tobytes()])
     return mean
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -10,17 +10,17 @@ from jaxtyping import Float, Float64, Int64
 
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
+from prvr_search.store.features import nameless
 from prvr_search.vectors.files import Arrays, row_sets
-from prvr_search.vectors.model import EncodesMoments, EncodesWindows, SearchModel, WindowVectors
+from prvr_search.vectors.model import SearchModel
 from prvr_search.vectors.rows import pack_rows
 
-_AT_ONCE = 32  # windows whose vectors are held as float32
-_FORMAT = 5  # raise it when files change: those of another format are not read
+_FORMAT = 6  # raise it when files change: those of another format are not read
 
 
 def embed(
     model: SearchModel,
-    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
+    cut: Callable[[int, float], tuple[Int64[np.ndarray, "w 2"], Float64[np.ndarray, "w 2"]]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
 ) -> Arrays:
@@ -35,11 +35,14 @@ def embed(
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
-    times, encoded = _windows(model, cut, entry, features)
-    sets = row_sets(model)
+    windows, times = cut(len(features), entry.duration)
+    spans, encoded = model.encode_video(features, windows)
+    if spans is not windows:  # the model has divided the video itself
+        edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
+        times = np.stack([edges[:-1], edges[1:]], 1)
+    sets, steps = row_sets(model), list[int]()
     rows: dict[str, list[np.ndarray]] = {name: [] for name in sets}
     lengths: dict[str, list[np.ndarray]] = {name: [] for name, kind in sets.items() if kind.lengths}
-    steps = []
     for vectors in encoded:
         steps.append(vectors.steps)
         for name in sets:
@@ -56,29 +59,6 @@ def embed(
         **{f"{name}.counts": np.array([*map(len, parts)], np.int32) for name, parts in rows.items()},
         **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
     }
-
-
-def _windows(
-    model: SearchModel,
-    cut: Callable[[int, float], tuple[np.ndarray, np.ndarray]],
-    entry: VideoEntry,
-    features: Float[np.ndarray, "n f"],
-) -> tuple[Float64[np.ndarray, "w 2"], Iterator[WindowVectors]]:
-    """The times of the windows of a video and their vectors: moments, where the model divides the video itself.
-
-    Raises:
-        TypeError: the model encodes neither.
-    """
-    if isinstance(model, EncodesMoments):
-        vectors, spans = model.encode_moments(features)
-        edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
-        return np.stack([edges[:-1], edges[1:]], 1), (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
-    if not isinstance(model, EncodesWindows):
-        raise TypeError(f"{type(model).__name__}: expected a model with encode_windows or encode_moments")
-    encode = model.encode_windows
-    spans, times = cut(len(features), entry.duration)
-    groups = np.split(spans, range(_AT_ONCE, len(spans), _AT_ONCE))
-    return times, (vectors for group in groups for vectors in encode([features[slice(*span)] for span in group]))
 
 
 def cut_windows(
@@ -120,13 +100,6 @@ def index_key(model: SearchModel, features: FeatureSpec, window: float | None, s
     """
     if (window is None) != (stride is None) or (window is not None and stride is not None and not 0 < stride <= window):
         raise InputError(f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both")
-    values = {"model": asdict(model.identity), "features": asdict(features)}
-    for identity in (
-        values["model"],
-        values["model"]["frames"],
-        values["model"]["text"],
-        values["features"]["encoder"],
-    ):
-        identity.pop("name")  # a model may lie in two places
+    values = nameless({"model": asdict(model.identity), "features": asdict(features)})
     body = json.dumps([_FORMAT, values, window, stride], sort_keys=True)
     return hashlib.sha256(body.encode()).hexdigest()

@@ -13,6 +13,7 @@ import os
 import secrets
 import stat
 import threading
+from bisect import bisect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 
 from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
 from prvr.errors import DataError
 from prvr_search.store.features import is_sha256
-from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_at, stamp_of, write_cached
 from prvr_search.vectors.model import RowSet, SearchModel
 
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".vectors"
-_STAMPS = "stamps"
+_STAMPS, _TAIL = "stamps", 16
 _BLOCK = 2**20  # bytes of the vectors that are read at a time
 _MOST = 8  # files; more are joined
 Arrays = Mapping[str, np.ndarray]
@@ -48,12 +49,15 @@ def row_sets(model: SearchModel) -> dict[str, RowSet]:
     return {**{name: RowSet(model.dim) for name, weight in weights.items() if weight}, **model.stored}
 
 
-def layout(sets: Mapping[str, RowSet]) -> list[tuple[str, str, int, str]]:
-    """The arrays of a block in order: name, type, columns (0: it has one dimension), and what there is a row for."""
-    arrays = [("times", "<f8", 2, "windows")]
-    arrays += [(f"{name}.lengths", "<f4", 0, name) for name, kind in sorted(sets.items()) if kind.lengths]
-    arrays += [(name, "<i4", 0, "windows") for name in ("steps", *(f"{name}.counts" for name in sorted(sets)))]
-    return arrays + [(name, "<f2", kind.dim, name) for name, kind in sorted(sets.items())]
+def layout(sets: Mapping[str, RowSet]) -> list[tuple[str, np.dtype[Any], str]]:
+    """The arrays of a block in order: name, type of a row, and what there is a row for."""
+    names = sorted(sets)
+    return [
+        ("times", np.dtype(("<f8", (2,))), "windows"),
+        *((f"{name}.lengths", np.dtype("<f4"), name) for name in names if sets[name].lengths),
+        *((name, np.dtype("<i4"), "windows") for name in ("steps", *(f"{name}.counts" for name in names))),
+        *((name, np.dtype(("<f2", (sets[name].dim,))), name) for name in names),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +70,7 @@ class VectorFile:
         videos: the hashes of the features of its videos, in order.
         ends: for `windows` and each set `(v + 1)`: how many rows come before each video, and in all.
         edges: the number of the first video of each block, and of all videos.
-        start: where the first block begins in the file.
+        places: where each block begins in the file, and where the last one ends.
         file, stamp: the open file, and its state when it was opened.
     """
 
@@ -74,8 +78,8 @@ class VectorFile:
     sets: Mapping[str, RowSet]
     videos: Sequence[str]
     ends: Mapping[str, Int64[np.ndarray, " _"]]
-    edges: Int64[np.ndarray, " b"]
-    start: int
+    edges: Sequence[int]
+    places: Sequence[int]
     file: io.BufferedReader
     stamp: Stamp
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -100,7 +104,7 @@ class VectorFile:
 
     def blocks(self) -> list[tuple[int, int]]:
         """The number of the first video of each block, and of the one after its last."""
-        return [*pairwise(self.edges.tolist())]
+        return [*pairwise(self.edges)]
 
     def read(self, first: int, stop: int) -> Arrays:
         """The vectors of some videos of one block.
@@ -111,82 +115,61 @@ class VectorFile:
         Raises:
             DataError: the file is shorter than it was.
         """
-        block = int(np.searchsorted(self.edges, first, side="right")) - 1
-        begin, end = self.edges[block : block + 2].tolist()
-        widths = _widths(self.sets)
-        place = self.start + sum(int(self.ends[what][begin]) * width for what, width in widths.items())
-        whole = None
-        if (first, stop) == (begin, end):
-            whole = self._bytes(place, sum(self._rows(what, begin, end) * width for what, width in widths.items()))
-            place = 0
-        arrays = {}
-        for name, kind, columns, what in layout(self.sets):
-            width, rows = np.dtype(kind).itemsize * max(columns, 1), self._rows(what, first, stop)
-            from_ = place + self._rows(what, begin, first) * width
-            part = self._bytes(from_, rows * width) if whole is None else whole[from_ : from_ + rows * width]
-            arrays[name] = part.view(kind).reshape((rows, columns) if columns else (rows,))
-            place += self._rows(what, begin, end) * width
+        block = bisect(self.edges, first) - 1
+        place, begin, end = self.places[block], self.edges[block], self.edges[block + 1]
+        arrays: dict[str, np.ndarray] = {}
+        for name, kind, what in layout(self.sets):
+            of = self.ends[what]
+            arrays[name] = array = np.empty(of[stop] - of[first], kind)
+            with self._lock:
+                self.file.seek(place + int(of[first] - of[begin]) * kind.itemsize)
+                if self.file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
+                    raise DataError(f"{self.path}: was cut short; its vectors are made again.")
+            place += int(of[end] - of[begin]) * kind.itemsize
         return arrays
-
-    def counts(self, number: int) -> dict[str, int]:
-        """How many windows, and rows of each set, a video has."""
-        return {what: self._rows(what, number, number + 1) for what in self.ends}
-
-    def _rows(self, what: str, first: int, stop: int) -> int:
-        return int(self.ends[what][stop] - self.ends[what][first])
-
-    def _bytes(self, offset: int, size: int) -> UInt8[np.ndarray, " n"]:
-        content = np.empty(size, np.uint8)
-        with self._lock:
-            self.file.seek(offset)
-            if self.file.readinto(content.data) != size:
-                raise DataError(f"{self.path}: was cut short; its vectors are made again.")
-        return content
-
-
-def _widths(sets: Mapping[str, RowSet]) -> dict[str, int]:
-    """The bytes of all arrays for a window, and for a row of each set."""
-    widths: dict[str, int] = {}
-    for _, kind, columns, what in layout(sets):
-        widths[what] = widths.get(what, 0) + np.dtype(kind).itemsize * max(columns, 1)
-    return widths
 
 
 def write_vectors(
-    folder: Path, sets: Mapping[str, RowSet], counts: Mapping[str, Mapping[str, int]], get: Callable[[str], Arrays]
-) -> Path:
+    folder: Path, sets: Mapping[str, RowSet], videos: Collection[str], get: Callable[[str], Arrays]
+) -> None:
     """Writes the vectors of some videos as a file; those of one block are in memory at a time.
+
+    The blocks come first, then what is known of them as JSON, and the length of that in `_TAIL` digits.
 
     Args:
         folder: of the model.
         sets: the sets of rows.
-        counts: of each video, by the hash of its features, how many windows and rows of each set it has.
+        videos: the hashes of their features.
         get: gives the vectors of a video.
 
     Raises:
         OSError: it cannot be written.
     """
-    widths, videos = _widths(sets), sorted(counts)
-    sizes = [sum(counts[video][what] * width for what, width in widths.items()) for video in videos]
-    edges, size = [0], 0
-    for number, more in enumerate(sizes):
-        if size and size + more > _BLOCK:
-            edges.append(number)
-            size = 0
-        size += more
-    edges.append(len(videos))
-    head = {"videos": videos, "counts": {what: [counts[video][what] for video in videos] for what in widths}}
-    text = json.dumps({**head, "edges": edges}).encode()
-    digest = hashlib.sha256(text := text + b" " * (-len(text) % 8) + b"\n")
+    digest, names = hashlib.sha256(), sorted(videos)
+    counts, edges, places = {what: list[int]() for what in ("windows", *sets)}, [0], [HEAD]
 
     def write(file: BufferedRandom) -> None:
-        file.write(bytes(HEAD) + text)
-        for first, stop in pairwise(edges):
-            arrays = [get(video) for video in videos[first:stop]]
-            for name, kind, _, _ in layout(sets):
-                part = np.concatenate([one[name] for one in arrays]).astype(kind).reshape(-1).view(np.uint8).data
-                digest.update(part)
-                file.write(part)
+        def put(content: bytes | memoryview) -> None:
+            digest.update(content)
+            file.write(content)
+
+        file.write(bytes(HEAD))
+        block, size = list[Arrays](), 0
+        for number, video in enumerate(names, 1):
+            block.append(arrays := get(video))
+            size += sum(array.nbytes for array in arrays.values())
+            for what, lengths in counts.items():
+                lengths.append(len(arrays["steps" if what == "windows" else what]))
+            if size > _BLOCK or number == len(names):
+                for name, kind, _ in layout(sets):
+                    rows = np.concatenate([one[name] for one in block]).astype(kind.base)
+                    put(rows.reshape(-1).view(np.uint8).data)
+                edges.append(number)
+                places.append(file.tell())
+                block, size = [], 0
+        about = json.dumps({"videos": names, "counts": counts, "edges": edges, "places": places}).encode()
+        put(about)
+        put(f"{len(about):0{_TAIL}}".encode())
         file.seek(0)
         file.write(digest.hexdigest().encode() + b"\n")
 
@@ -195,7 +178,6 @@ def write_vectors(
     path = folder / f"{digest.hexdigest()}{SUFFIX}"
     temporary.replace(path)
     _note(folder, [path])
-    return path
 
 
 def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[VectorFile] = ()) -> Sequence[VectorFile]:
@@ -248,17 +230,13 @@ def join_vectors(folder: Path, files: Sequence[VectorFile]) -> Sequence[VectorFi
     small = [file for file in files if 4 * len(file.videos) < len(files[0].videos)]
     parts = small if len(files) - len(small) < _MOST else files
     place = {video: (file, number) for file in parts for number, video in enumerate(file.videos)}
-    counts = {
-        video: {what: file._rows(what, number, number + 1) for what in file.ends}
-        for video, (file, number) in place.items()
-    }
 
     def get(video: str) -> Arrays:
         file, number = place[video]
         return file.read(number, number + 1)
 
     try:
-        write_vectors(folder, files[0].sets, counts, get)
+        write_vectors(folder, files[0].sets, place, get)
     except OSError as error:
         logger.info("%s: files of vectors are not joined (%s)", folder, error)
         return files
@@ -278,7 +256,7 @@ def delete_vectors(place: Path, digests: Collection[str]) -> None:
     """
     for path in (path for folder in place.glob("*/") for path in _files(folder)):
         with suppress(OSError, ValueError, TypeError, KeyError), _open(path) as file:
-            if not set(digests).isdisjoint(_head(file)["videos"]):
+            if not set(digests).isdisjoint(_about(file)["videos"]):
                 path.unlink()
 
 
@@ -311,26 +289,27 @@ def _expect_proven(path: Path, file: io.BufferedReader) -> None:
         raise ValueError("its content does not match its hash")
 
 
-def _head(file: io.BufferedReader) -> dict[str, Any]:
-    file.seek(HEAD)
-    head = file.readline()
-    return {**json.loads(head), "start": HEAD + len(head)}
+def _about(file: io.BufferedReader) -> dict[str, Any]:
+    """What a file says of its blocks."""
+    file.seek(-_TAIL, os.SEEK_END)
+    size = int(file.read())
+    file.seek(-_TAIL - size, os.SEEK_END)
+    return json.loads(file.read(size))
 
 
 def _opened(path: Path, sets: Mapping[str, RowSet], file: io.BufferedReader, stamp: Stamp) -> VectorFile:
-    """An open file with what its head says.
+    """An open file with what it says of its blocks.
 
     Raises:
-        ValueError, TypeError, KeyError: it does not fit these sets.
+        OSError, ValueError, TypeError, KeyError: it does not fit these sets.
     """
-    head = _head(file)
-    widths = _widths(sets)
-    ends = {what: np.append(0, np.cumsum(np.array(head["counts"][what], np.int64))) for what in widths}
-    edges = np.array(head["edges"], np.int64)
-    size = head["start"] + sum(int(ends[what][-1]) * width for what, width in widths.items())
-    if size != stamp[1] or {*map(len, ends.values())} != {len(head["videos"]) + 1} or len(edges) < 2:
+    about = _about(file)
+    videos, edges, places = about["videos"], about["edges"], about["places"]
+    ends = {what: np.append(0, np.cumsum(np.array(about["counts"][what], np.int64))) for what in ("windows", *sets)}
+    size = HEAD + sum(int(ends[what][-1]) * kind.itemsize for _, kind, what in layout(sets))
+    if size != places[-1] or {*map(len, ends.values())} != {len(videos) + 1} or len(edges) != len(places):
         raise ValueError("it holds other sets of rows")
-    return VectorFile(path, sets, head["videos"], ends, edges, head["start"], file, stamp)
+    return VectorFile(path, sets, videos, ends, edges, places, file, stamp)
 
 
 def _noted(folder: Path) -> dict[str, Any]:
@@ -343,7 +322,6 @@ def _noted(folder: Path) -> dict[str, Any]:
 
 def _note(folder: Path, paths: Sequence[Path]) -> None:
     """Notes the stamps of files that were hashed, or written, just now."""
-    with suppress(OSError):
-        noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
-        noted |= {path.name: stamp_of(path.stat()) for path in paths}
-        write_proven(folder / _STAMPS, [json.dumps(noted).encode()], durable=False)
+    noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
+    noted |= {path.name: stamp_at(path) for path in paths}
+    write_cached(folder / _STAMPS, [json.dumps(noted).encode()])

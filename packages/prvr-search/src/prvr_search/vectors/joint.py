@@ -1,8 +1,9 @@
 """The joint encoder of frames and sentences: search without training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,10 +11,19 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from prvr.data.sampling import growing_means, segment_mean
-from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder
+from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder, open_featurizer
 from prvr.errors import DataError
 from prvr_search.vectors.centre import SHARE, mean_sentence
-from prvr_search.vectors.model import TAUGHT, TRAINING_FREE, ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
+from prvr_search.vectors.model import (
+    TAUGHT,
+    TRAINING_FREE,
+    UNTRAINED,
+    ZERO_SHOT,
+    ModelIdentity,
+    RowSet,
+    SearchModel,
+    WindowVectors,
+)
 from prvr_search.vectors.rows import unit
 from prvr_search.vectors.taught import Taught
 
@@ -69,6 +79,12 @@ class JointModel:
         if taught is not None:
             name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
             self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
+
+    def encode_video(
+        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
+    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
+        """The windows, one after the other."""
+        return windows, (vectors for span in windows for vectors in self.encode_windows([rows[slice(*span)]]))
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """The frames and means of each window, and as clips means of its frames."""
@@ -131,14 +147,15 @@ class MomentModel:
         self._joint, self.dim = joint, joint.dim
         self.identity = replace(joint.identity, kind=TRAINING_FREE)
 
-    def encode_moments(
-        self, rows: Float32[np.ndarray, "n f"]
-    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
-        """The moments of a video and their spans."""
+    def encode_video(
+        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
+    ) -> tuple[Int64[np.ndarray, "m 2"], Iterable[WindowVectors]]:
+        """The moments of the video; each is a window with one clip."""
         from prvr.stages.joint_space import moments_of  # here, since other searches need no stages
 
         moments = moments_of(rows[:, : self.dim])
-        return moments.vectors.astype(np.float32), moments.spans
+        vectors = moments.vectors.astype(np.float32)
+        return moments.spans, (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
 
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
         """The sentences, not centred, which costs moments more than it gains."""
@@ -147,3 +164,36 @@ class MomentModel:
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
         """A picture as a video of one frame."""
         return self._joint.encode_picture(pixels)
+
+
+def open_model(
+    name: str | Path, encoder: FeatureSpec, device: Any = "cpu", text: TextFeaturizer | None = None
+) -> SearchModel:
+    """The model that a name stands for, for features of an encoder.
+
+    Args:
+        name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `toy-world`, which ships with
+            prvr; `zero-shot`: the encoder alone, the cosine of the sentence with the frame or mean of frames that it
+            fits best; or `training-free`: with the moment that it fits best, see `prvr.segments`.
+            Where a retriever compares words with frames, or joins a linear path with blocks, its clips, or the path,
+            find 200 videos, whose order is that of its whole score.
+        encoder: what the features are.
+        device: the torch device.
+        text: what reads queries; default: the text side of the encoder.
+
+    Raises:
+        DataError: there is no such model, or it does not read these features or these texts.
+        prvr.InputError: it is a pipeline with stages, which `prvr evaluate` runs.
+        prvr.MissingExtraError: transformers is needed and not installed.
+
+    Examples:
+        >>> model = open_model("runs/hybrid-1", library.features().spec)  # doctest: +SKIP
+        >>> model.encode_texts(["a person opens the fridge"]).shape  # doctest: +SKIP
+        (1, 384)
+    """
+    if (kind := str(name)) in UNTRAINED:
+        joint = JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
+        return MomentModel(joint) if kind == TRAINING_FREE else joint
+    from prvr_search.vectors.trained import open_trained  # here, since its parts take longer to import than all others
+
+    return open_trained(name, encoder, device, text)

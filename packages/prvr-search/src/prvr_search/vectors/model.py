@@ -1,6 +1,6 @@
 """What turns stored features and texts into vectors of one space, and how such a model is told from another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -75,7 +75,7 @@ class WindowVectors(NamedTuple):
 
 @runtime_checkable
 class SearchModel(Protocol):
-    """The model that an index is built with; it is an `EncodesWindows` or an `EncodesMoments`, too.
+    """The model that an index is built with.
 
     The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`, or with
     `frames_by_clip` `frame_weight * cos(q, frame)` of the frame that belongs to the best clip; a part of weight 0 need
@@ -101,41 +101,25 @@ class SearchModel(Protocol):
     frame_means: bool
     stored: Mapping[str, RowSet]
 
+    def encode_video(
+        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
+    ) -> tuple[Int64[np.ndarray, "m 2"], Iterable[WindowVectors]]:
+        """The windows of a video and the vectors of each, which depend on nothing else.
+
+        Args:
+            rows: the features of the video, at least one row.
+            windows: of each window of equal length the first row, and the one after its last.
+
+        Returns:
+            The windows as they are; or where the model divides the video itself, its parts, which tile it.
+        """
+        ...
+
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
 
         Raises:
             ValueError: a text has no word, or more than the model reads.
-        """
-        ...
-
-
-@runtime_checkable
-class EncodesWindows(SearchModel, Protocol):
-    """A `SearchModel` for windows of equal lengths, which the index cuts."""
-
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """Vectors of windows of one video.
-
-        What comes out depends on nothing else; not on what was encoded before.
-
-        Args:
-            windows: rows of features, at least one row each.
-        """
-        ...
-
-
-@runtime_checkable
-class EncodesMoments(SearchModel, Protocol):
-    """A `SearchModel` that divides a whole video itself: every moment is a window of the index, with one clip."""
-
-    def encode_moments(
-        self, rows: Float32[np.ndarray, "n f"]
-    ) -> tuple[Float32[np.ndarray, "m d"], Int64[np.ndarray, "m 2"]]:
-        """The vectors of the moments of a video, and their spans: first row, and one past the last.
-
-        Args:
-            rows: the features of the video, at least one row. Spans tile them.
         """
         ...
 

@@ -1,7 +1,6 @@
 """Rows of vectors as an index stores them: unit rows in half precision."""
 
 import numpy as np
-import torch
 from jaxtyping import Float16, Float32
 
 
@@ -23,16 +22,3 @@ def pack_rows(rows: Float32[np.ndarray, "n d"]) -> Float16[np.ndarray, "n d"]:
         [[0.60009765625, 0.7998046875]]
     """
     return np.ascontiguousarray(unit(rows), "<f2")
-
-
-def unpack_rows(
-    packed: Float16[np.ndarray, "n d"], lengths: Float32[np.ndarray, " n"] | None = None
-) -> Float32[np.ndarray, "n d"]:
-    """Packed rows as float32; with the lengths that they had before, if these are given.
-
-    Examples:
-        >>> unpack_rows(pack_rows(np.array([[3.0, 4.0]], np.float32)), np.array([5.0], np.float32)).round(1).tolist()
-        [[3.0, 4.0]]
-    """
-    rows = torch.from_numpy(packed).float()  # ten times as fast as numpy
-    return (rows if lengths is None else rows * torch.from_numpy(lengths)[:, None]).numpy()

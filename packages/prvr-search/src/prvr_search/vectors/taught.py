@@ -16,7 +16,7 @@ from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.store.features import encoder_key
 from prvr_search.store.folders import FOLDERS
-from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import Stamp, read_proven, stamp_at, write_proven
 from prvr_search.store.store import Store
 
 _MEND = "Run prvr teach FOLDER CAPTIONS.csv again, or prvr teach FOLDER --forget."
@@ -69,10 +69,7 @@ def taught_file(store: Store, folder: Path, spec: FeatureSpec) -> Path:
 
 def taught_stamp(store: Store, folder: Path, spec: FeatureSpec) -> Stamp | None:
     """Changes with the map of a folder and an encoder; None if there is none."""
-    try:
-        return stamp_of(taught_file(store, folder, spec).stat())
-    except OSError:
-        return None
+    return stamp_at(taught_file(store, folder, spec))
 
 
 def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
@@ -86,7 +83,7 @@ def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
         values = parse_json(bytes(read_proven(path)[0]).decode("utf-8", "replace"), str(path))
     except FileNotFoundError:
         return None
-    except DataError as error:
+    except (DataError, OSError) as error:
         raise DataError(f"{error} {_MEND}") from error
     taught = parse_record(Taught, values, str(path))
     try:

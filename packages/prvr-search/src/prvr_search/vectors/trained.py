@@ -1,16 +1,16 @@
 """A trained retriever over a store of features, with the inputs that it has in evaluation."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from prvr.config import ModelConfig, config_to_dict, load_config
+from prvr.config import config_to_dict, load_config
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
@@ -55,18 +55,21 @@ class TrainedModel:
         self._settings = PackSettings.of(config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+    def encode_video(
+        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
+    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
-        vectors: list[WindowVectors] = []
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
-            for first in range(0, len(windows), _BATCH):
-                sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
-                clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
-                frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+        return windows, self._encoded([rows[slice(*span)] for span in windows])
+
+    def _encoded(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> Iterator[WindowVectors]:
+        for first in range(0, len(windows), _BATCH):
+            sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
+            clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+            frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
                 video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
                 video = video.to("cpu", torch.float32)
-                vectors += (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
-        return vectors
+            yield from (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
 
     def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
         """The vectors of one window; means of frames as clips where there are none."""
@@ -195,23 +198,6 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
 
 
 def _fingerprint(retriever: Retriever, keep_last: bool) -> str:
-    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
-
-    Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
-    """
-    config = retriever.config
-    values = config_to_dict(config)
-    defaults = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
-    blocks = [_beyond(block, defaults["blocks"][0]) for block in values["blocks"]]
-    return hash_model(
-        retriever, {"model": _beyond(values, defaults) | {"blocks": blocks}, "feeding": {"keep_last": keep_last}}
-    )
-
-
-def _beyond(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs, also inside of objects."""
-    return {
-        key: _beyond(value, defaults[key]) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if key not in defaults or value != defaults[key]
-    }
+    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with."""
+    about = {"model": config_to_dict(retriever.config), "feeding": {"keep_last": keep_last}}
+    return hash_model(retriever, about)

@@ -47,8 +47,8 @@ class FeatureSpec:
 class VideoEntry:
     """What is known of a video besides its features: in the library, in results, and in their JSON.
 
-    A new field needs a default, an entry in `prvr_search.films.decode.describe` if the file states it, and the next
-    `FIELDS_VERSION` there.
+    A new field needs a default, a field of `prvr_search.store.features.Film` and its place in `Film.at`; if the file
+    states it, also one of `VideoInfo` in `prvr_search.films.info` and the next `FIELDS_VERSION` there.
 
     Args:
         id: its path below the folder, with `/`.

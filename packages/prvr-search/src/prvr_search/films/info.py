@@ -1,0 +1,172 @@
+"""What a video file states before anything of it is decoded, and what is wrong with one that cannot be read."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from prvr.errors import DataError, InputError
+
+MEND = "Convert it with another program, or remove it."
+MATROSKA = "matroska,webm"
+"""What FFmpeg calls this format."""
+TICK = Fraction(1, 1_000_000)
+"""Seconds: the unit of FFmpeg's times of a whole file."""
+_RATES = (1e-6, 1000.0)  # frames per second that make sense
+_MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
+
+
+FIELDS_VERSION = 2
+"""Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits that a file must keep; checked before anything of it is decoded, and again during decoding.
+
+    Args:
+        pixels: the most pixels of one frame. The default allows 8K (7680 x 4320).
+        seconds: the longest duration of a video. The default is a day.
+        samples: number of frames sampled from the video.
+    """
+
+    pixels: int = 7680 * 4320
+    seconds: float = 24 * 3600.0
+    samples: int = 2**20
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.pixels <= _MOST_PIXELS or not 0 < self.seconds < math.inf or not self.samples >= 1:
+            raise InputError(
+                f"Limits: pixels={self.pixels}, seconds={self.seconds}, samples={self.samples}; expected positive "
+                f"numbers, and at most {_MOST_PIXELS:,} pixels"
+            )
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a file states about its video stream before it is decoded.
+
+    Args:
+        width, height: as stored, before rotation.
+        codec: for example `h264`.
+        duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
+        frame_rate: the average, per second; None where the file does not state it.
+        comment: what whoever made the file has written into it.
+        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
+    """
+
+    width: int
+    height: int
+    codec: str
+    duration: float | None
+    frame_rate: float | None
+    comment: str = ""
+    start_time: float = 0.0
+
+
+class VideoError(DataError):
+    """A file from which no picture can be read.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it.
+        remedy: what to do, a sentence.
+
+    Examples:
+        >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
+        a.mp4: it is empty (0 bytes). Copy it again.
+    """
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path, self.reason, self.remedy = path, reason, remedy
+        self.passing: OSError | None = None  # what the operating system has refused: another time it may not
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}. {self.remedy}"
+
+
+def check_rate(rate: float) -> None:
+    """Refuses a frame rate that is not between 1e-6 and 1000 frames per second.
+
+    Raises:
+        ValueError: it is not.
+    """
+    low, high = _RATES
+    if not low <= rate <= high:
+        raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
+
+
+def read_faults() -> tuple[type[Exception], ...]:
+    """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
+    import av
+
+    return (av.FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+
+
+def video_stream(path: Path, container: Any) -> Any:
+    """The first stream of moving pictures that can be decoded; cover art is none."""
+    streams = [
+        stream for stream in container.streams.video if stream.disposition.attached_pic not in stream.disposition
+    ]
+    for stream in streams:
+        if stream.codec_context is not None:
+            return stream
+    if streams:
+        raise VideoError(path, "FFmpeg has no decoder for its video", MEND)
+    if container.streams.audio:
+        raise VideoError(path, "has no video stream, only sound", "Remove it, or exclude it with --exclude.")
+    raise VideoError(path, "no frame found: truncated, or not a video", "Copy it again, or remove it.")
+
+
+def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
+    """What an open container states of a stream.
+
+    Args:
+        container, stream: of PyAV.
+        start: the time stamp of the start, in seconds.
+    """
+    seconds, begins = None, stream.start_time
+    if begins is None and container.start_time is None:
+        pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
+    elif stream.duration is not None and stream.time_base:
+        # The picture may begin later than the sound, with which a player starts.
+        seconds = (stream.duration + (begins or 0)) * stream.time_base - start
+        seconds = max(seconds, stream.duration * stream.time_base)
+    elif container.duration is not None:
+        seconds = container.duration * TICK
+        if container.format.name == MATROSKA and seconds > start:  # states when it ends
+            seconds -= start
+    pace = stream.average_rate
+    codec = stream.codec_context
+    metadata = {key.lower(): value for key, value in container.metadata.items()}
+    return VideoInfo(
+        width=codec.width,
+        height=codec.height,
+        codec=codec.name,
+        duration=float(seconds) if seconds and seconds > 0 else None,
+        frame_rate=float(pace) if pace and pace > 0 else None,
+        comment=metadata.get("comment", ""),
+        start_time=float(max(Fraction(0), start)),
+    )
+
+
+def check_size(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
+    """Refuses a picture or a duration beyond the limits.
+
+    Raises:
+        VideoError: it is.
+    """
+    if width * height > limits.pixels:
+        reason = f"frames of {width} x {height} pixels; the limit is {limits.pixels:,} pixels"
+        raise VideoError(path, reason, "Scale it down, or raise the limit.")
+    if seconds is not None and seconds > limits.seconds:
+        reason = f"{seconds:,.0f} s long; the limit is {limits.seconds:,.0f} s"
+        raise VideoError(path, reason, "Cut it, or raise the limit.")
+
+
+def short(error: Exception) -> str:
+    """FFmpeg's message, without the number and the name of the file."""
+    message = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return message[:160]
