@@ -175,7 +175,7 @@ def open_model(
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `toy-world`, which ships with
             prvr; `zero-shot`: the encoder alone, the cosine of the sentence with the frame or mean of frames that it
             fits best; or `training-free`: with the moment that it fits best, see `prvr.segments`.
-            Where a retriever compares words with frames, or joins a linear path with blocks, its clips, or the path,
+            Where a retriever compares words with frames, or joins a kernel path with blocks, its clips, or the path,
             find 200 videos, whose order is that of its whole score.
         encoder: what the features are.
         device: the torch device.
