@@ -346,8 +346,8 @@ def climb(
         The option from which the score rises to neither side, and the scores of those looked at, in their order.
 
     Examples:
-        >>> climb([1, 2, 3, 4, 5], 3, lambda option: -abs(option - 5))
-        (5, {2: -3, 3: -2, 4: -1, 5: 0})
+        >>> climb([1, 2, 3, 4, 5], 3, lambda option: -abs(option - 5.5))
+        (5, {2: -3.5, 3: -2.5, 4: -1.5, 5: -0.5})
     """
     best = options.index(start)
     scores = {best: score(start)}
